@@ -1,0 +1,122 @@
+"""How asynchronous tests run: in real time under a bound, or in virtual time that jumps whenever nobody works.
+
+Virtual time moves only when every task waits, so an hour's timeout costs nothing and never fires early.
+"""
+
+import asyncio
+import functools
+import selectors
+from asyncio.selector_events import BaseSelectorEventLoop
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, Final, ParamSpec, TypeVar, TypeVarTuple
+
+from typing_extensions import override
+
+BOUND: Final = 30.0
+STUCK_AFTER: Final = 5.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+AsyncTest = Callable[P, Coroutine[Any, Any, None]]
+
+
+class Stuck(Exception):
+    """Every task of a virtual test waits, and no timer or thread is left that could wake one."""
+
+
+def async_test_within(seconds: float) -> Callable[[AsyncTest[P]], Callable[P, None]]:
+    """Run a coroutine test in real time; it fails after so many seconds."""
+
+    def decorate(test: AsyncTest[P]) -> Callable[P, None]:
+        @functools.wraps(test)
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            async def bounded() -> None:
+                async with asyncio.timeout(seconds):
+                    await test(*args, **kwargs)
+
+            asyncio.run(bounded(), debug=False)
+
+        return run
+
+    return decorate
+
+
+def async_test(test: AsyncTest[P]) -> Callable[P, None]:
+    """Run a coroutine test in real time, bounded by 30 seconds."""
+    return async_test_within(BOUND)(test)
+
+
+def virtual_test(test: AsyncTest[P]) -> Callable[P, None]:
+    """Run a coroutine test in virtual time. Raises `Stuck` when nothing can ever happen again."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        with asyncio.Runner(debug=False, loop_factory=VirtualLoop) as runner:
+            runner.run(test(*args, **kwargs))
+
+    return run
+
+
+class VirtualLoop(BaseSelectorEventLoop):
+    """An event loop whose clock starts at zero and jumps to the next timer when it is idle.
+
+    While work runs in a thread (`run_in_executor`) time stands still, so no timer overtakes it.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._outside = 0
+        super().__init__(_JumpingSelector(self))
+
+    @override
+    def time(self) -> float:
+        return self._now
+
+    def idle(self, timeout: float) -> None:
+        self._now += timeout
+
+    @property
+    def waits_for_threads(self) -> bool:
+        return self._outside > 0
+
+    @override
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        job = super().run_in_executor(executor, func, *args)
+        self._outside += 1
+        job.add_done_callback(self._returned)
+        return job
+
+    def _returned(self, _job: asyncio.Future[Any]) -> None:
+        self._outside -= 1
+
+    @override
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        # Newer Pythons bound this by a timer, which would fire at once here.
+        self._outside += 1
+        await super().shutdown_default_executor()
+        self._outside -= 1
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Looks for real events first; when there are none, moves the loop's clock instead of waiting."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    @override
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is not None and not self._loop.waits_for_threads:
+            self._loop.idle(timeout)
+            return ready
+        ready = super().select(STUCK_AFTER)
+        if not ready:
+            raise Stuck(f"every task waits at virtual second {self._loop.time():g} and nothing can wake one")
+        return ready

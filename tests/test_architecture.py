@@ -1,0 +1,327 @@
+"""The laws of the house that a machine can check: layers, purity, portability, size, visible imports.
+
+Each rule is a function from one module's source to complaints; each is shown to bite on a small sample.
+"""
+
+import ast
+import io
+import tokenize
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent
+PACKAGE: Final = ROOT / "src" / "holdfast"
+
+# A module imports only from its own row or from rows above it. `testing` is for users' tests: it sees all.
+LAYERS: Final = (
+    ("errors", "config", "ports"),
+    ("wire",),
+    ("protocol",),
+    ("core",),
+    ("stores",),
+    ("transports",),
+    ("auth",),
+    ("engine",),
+    ("fronts", "backs"),
+    ("server", "client"),
+    ("ops",),
+    ("cli", "__main__"),
+    ("testing",),
+)
+RANK: Final = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+
+PURE: Final = {"wire", "protocol", "core"}
+IMPURE_MODULES: Final = {"asyncio", "logging", "os", "random", "socket", "threading", "time"}
+CHANCE_MODULES: Final = {"random", "secrets", "time"}
+MAY_TAKE_CHANCE: Final = {"ports", "transports", "cli", "testing"}
+POSIX_MODULES: Final = {"fcntl", "grp", "pwd", "resource", "termios", "uvloop"}
+LAZY_MODULES: Final = POSIX_MODULES | {
+    "aiohttp",
+    "jwt",
+    "opentelemetry",
+    "prometheus_client",
+    "pydantic",
+    "redis",
+    "rich",
+    "typer",
+    "uvicorn",
+}
+LAZY_LAYERS: Final = {"server"}
+
+MODULE_LINES: Final = 400
+FUNCTION_LINES: Final = 45
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Documented = ast.Module | ast.ClassDef | Function
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, by its full name: `from . import x` names x, `from .x import y` names x.y."""
+
+    line: int
+    name: str
+    is_local: bool
+
+    @property
+    def top(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def layer(self) -> str:
+        """The part of our own package that is meant; empty for the package itself."""
+        return [*self.name.split("."), ""][1]
+
+
+@dataclass(frozen=True)
+class Source:
+    module: str
+    text: str
+    is_package: bool = False
+
+    @property
+    def layer(self) -> str:
+        return [*self.module.split("."), ""][1]
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
+    def imports(self) -> list[Import]:
+        return list(_imports(self, self.tree, is_local=False))
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
+
+    @cached_property
+    def code_lines(self) -> set[int]:
+        """Lines that hold code: neither blank, nor comment, nor docstring."""
+        silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+        silent |= {tokenize.ENDMARKER}
+        lines: set[int] = set()
+        for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
+            if token.type not in silent:
+                lines.update(range(token.start[0], token.end[0] + 1))
+        return lines - self._docstring_lines
+
+    @cached_property
+    def _docstring_lines(self) -> set[int]:
+        lines: set[int] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, Documented) and ast.get_docstring(node) is not None:
+                text = node.body[0]
+                lines.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
+        return lines
+
+
+def _imports(source: Source, node: ast.AST, *, is_local: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.Import(names=names):
+                yield from (Import(child.lineno, alias.name, is_local) for alias in names)
+            case ast.ImportFrom(names=names):
+                base = _base(source, child)
+                yield from (Import(child.lineno, f"{base}.{alias.name}", is_local) for alias in names)
+            case _:
+                yield from _imports(source, child, is_local=is_local or isinstance(child, Function))
+
+
+def _base(source: Source, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = source.module.split(".")
+    up = node.level - 1 if source.is_package else node.level
+    return ".".join([*parts[: len(parts) - up], *([node.module] if node.module else [])])
+
+
+# The rules
+
+
+def layers(source: Source) -> Iterator[str]:
+    if not source.layer:
+        return
+    if source.layer not in RANK:
+        yield f"1: `{source.layer}` is in no layer: give it a place in LAYERS"
+        return
+    for item in source.imports:
+        if item.top != "holdfast" or item.name == "holdfast.__version__":
+            continue
+        if item.layer not in RANK:
+            yield f"{item.line}: imports `{item.name}` from the package's front door: name the module it lives in"
+        elif RANK[item.layer] > RANK[source.layer]:
+            yield f"{item.line}: `{source.layer}` may not import `{item.layer}`, which is to its right"
+
+
+def purity(source: Source) -> Iterator[str]:
+    if source.layer in PURE:
+        for item in source.imports:
+            if item.top in IMPURE_MODULES:
+                yield f"{item.line}: `{source.layer}` is pure and may not import `{item.top}`"
+
+
+def chance(source: Source) -> Iterator[str]:
+    if source.layer not in MAY_TAKE_CHANCE:
+        for item in source.imports:
+            if item.top in CHANCE_MODULES:
+                yield f"{item.line}: imports `{item.top}`: time and randomness are passed in through ports"
+
+
+def portability(source: Source) -> Iterator[str]:
+    for item in source.imports:
+        if item.top in POSIX_MODULES and not item.is_local:
+            yield f"{item.line}: `{item.top}` is missing on some systems: import it inside the function that uses it"
+
+
+def visible_imports(source: Source) -> Iterator[str]:
+    for item in source.imports:
+        is_lazy = item.top in LAZY_MODULES or (item.top == "holdfast" and item.layer in LAZY_LAYERS)
+        if item.is_local and not is_lazy:
+            yield f"{item.line}: imports `{item.name}` inside a function: move it to the top of the module"
+
+
+def pydantic_at_home(source: Source) -> Iterator[str]:
+    for item in source.imports:
+        if item.top == "pydantic" and source.layer not in {"server", "testing"}:
+            yield f"{item.line}: imports pydantic, which only `server` may"
+
+
+def module_size(source: Source) -> Iterator[str]:
+    if (size := len(source.code_lines)) > MODULE_LINES:
+        yield f"1: {size} lines of code, the limit is {MODULE_LINES}: this is two ideas"
+
+
+def function_size(source: Source) -> Iterator[str]:
+    for function in source.functions:
+        span = range(function.lineno, (function.end_lineno or function.lineno) + 1)
+        if (size := len(source.code_lines.intersection(span))) > FUNCTION_LINES:
+            yield f"{function.lineno}: `{function.name}` has {size} lines of code, the limit is {FUNCTION_LINES}"
+
+
+Rule = Callable[[Source], Iterator[str]]
+RULES: Final[tuple[Rule, ...]] = (
+    layers,
+    purity,
+    chance,
+    portability,
+    visible_imports,
+    pydantic_at_home,
+    module_size,
+    function_size,
+)
+
+
+# The house
+
+
+def house() -> Iterator[tuple[Path, Source]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        inside = path.relative_to(PACKAGE.parent).with_suffix("")
+        is_package = inside.name == "__init__"
+        parts = inside.parts[:-1] if is_package else inside.parts
+        yield path, Source(".".join(parts), path.read_text(encoding="utf-8"), is_package)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_module_of_the_house_keeps_the_rule(rule: Rule) -> None:
+    complaints = [
+        f"{path.relative_to(ROOT)}:{complaint}" for path, source in house() for complaint in rule(source)
+    ]
+    assert not complaints, "\n" + "\n".join(complaints)
+
+
+# Each rule bites, and bites only what it should
+
+
+def source(module: str, text: str) -> Source:
+    return Source(f"holdfast.{module}" if module else "holdfast", text)
+
+
+def body(lines: int) -> str:
+    return "def long() -> None:\n" + "    x = 1\n" * (lines - 1)
+
+
+BITES: Final = [
+    (
+        layers,
+        source("wire.sse", "from holdfast.engine.sessions import Session"),
+        "1: `wire` may not import `engine`",
+    ),
+    (layers, source("core.stream", "from holdfast import stores"), "`core` may not import `stores`"),
+    (layers, source("core.stream", "from ..engine import x"), "`core` may not import `engine`"),
+    (
+        layers,
+        source("engine.x", "def f():\n    from holdfast.server.app import Server"),
+        "2: `engine` may not",
+    ),
+    (layers, source("engine.x", "from holdfast import Server"), "front door"),
+    (layers, source("attic.x", ""), "`attic` is in no layer"),
+    (layers, source("server.app", "from holdfast.testing import pair"), "`server` may not import `testing`"),
+    (purity, source("core.calls", "import asyncio"), "1: `core` is pure and may not import `asyncio`"),
+    (purity, source("wire.lines", "from os.path import join"), "may not import `os`"),
+    (purity, source("protocol.types", "def f():\n    import time"), "2: `protocol` is pure"),
+    (chance, source("engine.x", "import secrets"), "imports `secrets`"),
+    (chance, source("stores.memory", "from time import monotonic"), "imports `time`"),
+    (portability, source("cli.main", "import uvloop"), "`uvloop` is missing on some systems"),
+    (
+        portability,
+        source("transports.child", "try:\n    import fcntl\nexcept ImportError: ..."),
+        "2: `fcntl`",
+    ),
+    (visible_imports, source("engine.x", "def f():\n    import json"), "2: imports `json` inside a function"),
+    (visible_imports, source("server.app", "async def f():\n    from holdfast.fronts import http"), "inside"),
+    (pydantic_at_home, source("engine.x", "from pydantic import BaseModel"), "only `server` may"),
+    (module_size, source("wire.sse", "x = 1\n" * (MODULE_LINES + 1)), "401 lines of code, the limit is 400"),
+    (function_size, source("wire.sse", body(FUNCTION_LINES + 1)), "1: `long` has 46 lines of code"),
+]
+
+
+@pytest.mark.parametrize(("rule", "sample", "complaint"), BITES)
+def test_a_breach_is_named_with_its_line(rule: Rule, sample: Source, complaint: str) -> None:
+    complaints = list(rule(sample))
+    assert len(complaints) == 1
+    assert complaint in complaints[0]
+
+
+ALLOWED: Final = [
+    (
+        layers,
+        source("engine.x", "from holdfast.core import stream\nfrom .sessions import Session\nimport json"),
+    ),
+    (layers, source("fronts.http.app", "from holdfast.backs.native import Native")),
+    (layers, source("testing.kit", "from holdfast.cli.main import main")),
+    (layers, source("ports", "from .errors import HoldfastError")),
+    (layers, source("cli.main", "from holdfast import __version__")),
+    (layers, source("", "from holdfast.server.app import Server")),
+    (purity, source("engine.x", "import asyncio")),
+    (purity, source("core.x", "import ossaudit")),
+    (chance, source("ports", "import time, random, secrets")),
+    (chance, source("transports.http", "import time")),
+    (portability, source("cli.main", "def f():\n    import uvloop")),
+    (visible_imports, source("server.app", "def f():\n    import pydantic\n    from uvicorn import run")),
+    (visible_imports, source("cli.main", "def f():\n    from holdfast.server.app import Server")),
+    (visible_imports, source("engine.x", "class A:\n    import json")),
+    (pydantic_at_home, source("server.functions", "import pydantic")),
+    (module_size, source("wire.sse", '"""Doc.\n\nMore.\n"""\n' + "# why\n\nx = 1\n" * MODULE_LINES)),
+    (function_size, source("wire.sse", "def f():\n    '''A\n    B'''\n    # c\n\n" + "    x = 1\n" * 44)),
+]
+
+
+@pytest.mark.parametrize(("rule", "sample"), ALLOWED)
+def test_what_is_allowed_passes(rule: Rule, sample: Source) -> None:
+    assert list(rule(sample)) == []
+
+
+def test_a_package_resolves_its_relative_imports_from_itself() -> None:
+    package = Source("holdfast.core", "from . import stream\nfrom ..engine import x", is_package=True)
+    assert [item.name for item in package.imports] == ["holdfast.core.stream", "holdfast.engine.x"]
+
+
+def test_the_house_is_not_empty() -> None:
+    assert "holdfast" in {source.module for _, source in house()}
