@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh machine: `make serve` and `make test`.
 # Everything they install lives in .venv, .node and .peers, except a few system packages (tools/install-system.sh).
 
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 2 --dist loadfile
@@ -9,6 +9,7 @@ CHECKED := src tests examples bench tools
 PATHS = $(wildcard $(CHECKED))
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help serve test check lint types unit format bench conformance wheel-test clean venv runtime system node peers
 
 help:  ## Show this list
@@ -55,6 +56,7 @@ venv: .venv/.dev
 runtime: .venv/.runtime
 
 .venv/bin/python:
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || tools/install-system.sh python3-venv
 	$(PYTHON) -m venv .venv
 
 .venv/.runtime: pyproject.toml | .venv/bin/python

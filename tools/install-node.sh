@@ -19,7 +19,7 @@ install() {
   rm -rf "$directory"
   mkdir -p "$directory"
   printf '{"private": true, "type": "module"}\n' >"$directory/package.json"
-  npm install --prefix "$directory" --no-save --no-package-lock --no-audit --no-fund --loglevel=error "$@"
+  npm install --prefix "$directory" --no-save --no-package-lock --no-audit --no-fund --loglevel=error "$@" >/dev/null
 }
 
 case "$(uname -s)-$(uname -m)" in

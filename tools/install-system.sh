@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Install the system packages the tests use: wrk (load), haproxy (a balancer that cuts), node and npm.
-# Does nothing when all of them are present. TypeScript peers and suites come from tools/install-node.sh.
+# Does nothing when all of them are present. Usage: install-system.sh [package ...] installs just those instead.
 set -euo pipefail
 
-wanted=()
-command -v wrk >/dev/null || wanted+=(wrk)
-# Debian puts haproxy in /usr/sbin, which an ordinary user's PATH may lack.
-PATH="$PATH:/usr/sbin" command -v haproxy >/dev/null || wanted+=(haproxy)
-command -v node >/dev/null && command -v npm >/dev/null || wanted+=(nodejs npm)
+wanted=("$@")
+if [ $# -eq 0 ]; then
+  # Debian puts haproxy in /usr/sbin, which an ordinary user's PATH may lack.
+  PATH="$PATH:/usr/sbin"
+  command -v wrk >/dev/null || wanted+=(wrk)
+  command -v haproxy >/dev/null || wanted+=(haproxy)
+  { command -v node && command -v npm; } >/dev/null || wanted+=(nodejs npm)
+fi
 
 if [ ${#wanted[@]} -eq 0 ]; then
   echo "system packages: nothing to do"
