@@ -1,0 +1,121 @@
+"""Every setting with its default and the reason for it. Frozen, passed in, never read from the environment."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Bounds. Each has an answer when it is reached: wait, a clear refusal, or a gap that is said."""
+
+    body: int = 4 * MIB
+    """Bytes of one incoming message; beyond: 413."""
+    depth: int = 64
+    """Nesting of one incoming message; beyond: 400."""
+    headers: int = 16 * KIB
+    """Bytes of a request's head under `holdfast serve`; beyond: 431."""
+    header_seconds: float = 10.0
+    body_seconds: float = 30.0
+    """How long a head and a body may take under `holdfast serve`; beyond: 408 and the connection closes."""
+
+    sessions: int = 100_000
+    """Sessions in the store; beyond: 503 with Retry-After."""
+    sessions_per_principal: int = 1_000
+    """Beyond it an authenticated principal's longest idle session is evicted (some clients open one per call)."""
+    subscriptions: int = 1_000
+    """Resource subscriptions of a session."""
+
+    running: int = 256
+    """Calls of one session that run at once; the next ones queue."""
+    queued: int = 1_024
+    """Calls of one session that wait for a slot; beyond: 429, −31001."""
+    queue_seconds: float = 30.0
+    """How long a call may wait for a slot before it is refused as busy."""
+
+    asks: int = 256
+    """Requests to the client outstanding per session; the next ones wait."""
+    asks_queued: int = 256
+    """Asks that wait for one of those places; beyond: BackPressureError."""
+    ask_seconds: float = 600.0
+    """How long an ask waits for its answer. Ten minutes: a person may have to read and type."""
+
+    stream_events: int = 1_000
+    stream_bytes: int = MIB
+    session_bytes: int = 8 * MIB
+    store_bytes: int = 256 * MIB
+    """What stays replayable. Beyond it the oldest events go, and a resume says GAP; a terminal message goes last."""
+    finished_streams: int = 64
+    """Finished streams of a session kept for clients that come back for them."""
+    state_bytes: int = 256 * KIB
+    """User state of one session; beyond: StateError."""
+    idle_readers: int = 4
+    """Superseded GET readers left open and idle per session. Closing them makes clients flap."""
+    page_size: int = 100
+    """Items on a page of a list."""
+
+
+class Times(Struct, frozen=True, kw_only=True):
+    """Clocks of sessions and streams, in seconds."""
+
+    idle: float = 1_800.0
+    """A session without work or reader closes after this; half an hour, as the official SDKs."""
+    grace: float | None = None
+    """A detached session lives this long; None: as long as `idle` (a laptop may sleep); 0: removed at once."""
+    lifetime: float = 86_400.0
+    """A session closes at this age as soon as nothing is in flight."""
+    stream_after: float = 0.25
+    """An answer that takes longer than this becomes a stream, so that it is resumable."""
+    keep_alive: float = 15.0
+    """A comment on a silent stream, well below the 60 s at which balancers cut."""
+    write_stall: float = 30.0
+    """A reader that takes no byte for this long is detached."""
+    stream_age: tuple[float, float] = (300.0, 600.0)
+    """A stream's connection ends between these ages, where the revision allows it, and the client resumes."""
+    retry: tuple[float, float] = (0.5, 3.0)
+    """The reconnection delay we ask clients for, jittered so that they do not come back together."""
+    sweep: float = 1.0
+    """How often due sessions are looked for."""
+    drain: float = 30.0
+    """How long running handlers may take to finish when the server stops."""
+
+    @property
+    def grace_seconds(self) -> float:
+        """The grace that applies."""
+        return self.idle if self.grace is None else self.grace
+
+
+Duplicates = Literal["reject", "isolate"]
+ResponseMode = Literal["adaptive", "json", "sse"]
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How an engine behaves."""
+
+    limits: Limits = Limits()
+    times: Times = Times()
+    duplicates: Duplicates = "reject"
+    """A request id already in flight: refuse the second, or run both apart."""
+    in_order: bool = False
+    """Run a session's calls strictly one after another."""
+    stateless: bool = False
+    """Serve 2025-era clients without sessions: nothing is remembered between two requests."""
+
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+
+
+class HttpSettings(Struct, frozen=True, kw_only=True):
+    """How the HTTP front behaves."""
+
+    path: str = "/mcp"
+    response: ResponseMode = "adaptive"
+    """`json` never streams (asks and progress are then impossible); `sse` answers every call as a stream."""
+    allowed_hosts: tuple[str, ...] = LOOPBACK_HOSTS
+    """Host header values served, with or without port; anything else gets 421. `*` serves all."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of browsers that may call, exactly as sent (`https://app.example`). Loopback origins always may."""
+    allow_anonymous: bool | None = None
+    """Serve without a token verifier. None: only for clients that connect from this machine."""

@@ -1,0 +1,126 @@
+"""One stream: an append-only log whose head may be trimmed and whose end is its terminal message.
+
+A stream outlives the connections that carry it. Replay and live delivery are the same read
+from a position, so nothing can fall between them (law 5). A position is a sequence number
+with a random tag: it proves that the log the client read is the log we hold.
+"""
+
+from collections import deque
+from enum import Enum
+from typing import NamedTuple
+
+from msgspec import Struct
+
+
+class Position(NamedTuple):
+    """A place in a stream: after the event `seq`, whose tag is `tag`."""
+
+    seq: int
+    tag: int
+
+
+class Event(NamedTuple):
+    """One message of a stream and the position it leaves a reader at."""
+
+    position: Position
+    data: bytes
+
+
+class Verdict(Enum):
+    """Whether a reader's position still joins the log."""
+
+    OK = "ok"
+    GAP = "gap"
+    FORK = "fork"
+
+
+class Page(Struct, frozen=True):
+    """What a read found: the events after the cursor, and whether they reach the end of a finished log."""
+
+    verdict: Verdict
+    events: list[Event]
+    missed: tuple[int, int] | None
+    """With GAP, the first and last sequence number that are gone."""
+    finished: bool
+    """The log is complete and this page ends with its last event."""
+
+
+class Log:
+    """The retained events of one stream, bounded by count and bytes.
+
+    `low` is the position before the first retained event, kept so that a cursor exactly at
+    the trim edge is still provable.
+    """
+
+    __slots__ = ("bytes", "closed", "delivered", "events", "low", "top")
+
+    def __init__(self, start: Position) -> None:
+        self.low = start
+        self.top = start
+        self.delivered = start
+        """How far any reader has been written; where a reader without a cursor goes on."""
+        self.events: deque[Event] = deque()
+        self.bytes = 0
+        self.closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<Log {state} {self.low.seq}..{self.top.seq}, {self.bytes} bytes>"
+
+    def append(self, tag: int, data: bytes, *, final: bool = False) -> Event:
+        """Add an event at the end; `final` closes the log with it."""
+        event = Event(Position(self.top.seq + 1, tag), data)
+        self.events.append(event)
+        self.top = event.position
+        self.bytes += len(data)
+        self.closed = final
+        return event
+
+    def trim(self, max_events: int, max_bytes: int) -> int:
+        """Drop the oldest events down to the bounds; return the bytes freed.
+
+        The newest event is always kept, even when it alone is over the budget: dropping it
+        would make an oversized answer undeliverable for ever.
+        """
+        freed = 0
+        while len(self.events) > 1 and (len(self.events) > max_events or self.bytes - freed > max_bytes):
+            oldest = self.events.popleft()
+            self.low = oldest.position
+            freed += len(oldest.data)
+        self.bytes -= freed
+        return freed
+
+    def read(self, cursor: Position, max_events: int, max_bytes: int) -> Page:
+        """Return what follows `cursor`, up to the bounds but at least one event if there is any.
+
+        A cursor that was trimmed away gets what is retained, with GAP; one that never was a
+        position of this log gets nothing, with FORK.
+        """
+        if not self.proves(cursor):
+            return Page(Verdict.FORK, [], None, finished=False)
+        verdict, missed, start = Verdict.OK, None, cursor.seq - self.low.seq
+        if start < 0:
+            verdict, missed, start = Verdict.GAP, (cursor.seq + 1, self.low.seq), 0
+        events: list[Event] = []
+        size = 0
+        for index in range(start, min(len(self.events), start + max_events)):
+            event = self.events[index]
+            size += len(event.data)
+            if events and size > max_bytes:
+                break
+            events.append(event)
+        end = events[-1].position.seq if events else max(cursor.seq, self.low.seq)
+        return Page(verdict, events, missed, finished=self.closed and end == self.top.seq)
+
+    def proves(self, cursor: Position) -> bool:
+        """Tell whether the cursor can have been a position of this log.
+
+        Tags below `low` are gone with their events: such a cursor is believed, and answered GAP.
+        """
+        if cursor.seq == self.low.seq:
+            return cursor.tag == self.low.tag
+        if cursor.seq < self.low.seq:
+            return cursor.seq >= 0
+        if cursor.seq > self.top.seq:
+            return False
+        return self.events[cursor.seq - self.low.seq - 1].position.tag == cursor.tag

@@ -1,0 +1,1 @@
+"""What runs: sessions, exchanges, streams, asks and readers. The only place with long-lived tasks."""

@@ -1,0 +1,105 @@
+"""Asks: requests to the client, many at once up to a bound, each answered by its own answer.
+
+An answer may arrive by any connection and in any order. Waiting for one holds no slot that
+an answer needs, so asks never block each other or the receive path (law 10).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.core.admission import Verdict
+from holdfast.engine.session import Session
+from holdfast.errors import AskRefused, AskTimeout, BackPressureError, SessionGone
+from holdfast.stores.base import Store
+from holdfast.wire.jsonrpc import notification_message, request_message
+
+Send = Callable[[bytes], Awaitable[None]]
+
+
+async def ask(  # noqa: PLR0913 - one call site
+    store: Store,
+    session: Session,
+    stream: str,
+    send: Send,
+    method: str,
+    params: object,
+    timeout: float | None,
+) -> Any:
+    """Send one ask on `stream` and wait for its result."""
+    limits = session.limits
+    seconds = limits.ask_seconds if timeout is None else timeout
+    name = f"{stream}.{session.mint()}"
+    try:
+        async with asyncio.timeout(seconds):
+            await _enter(session, method)
+            try:
+                return await _asked(store, session, name, stream, send, method, params)
+            finally:
+                _leave(session)
+    except TimeoutError:
+        await _withdraw(store, session, name, send)
+        raise AskTimeout(f"the client did not answer {method} within {seconds:g} s") from None
+
+
+async def _enter(session: Session, method: str) -> None:
+    ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    verdict = session.asking.enter(ticket)
+    if verdict is Verdict.REFUSE:
+        limits = session.limits
+        raise BackPressureError(
+            f"{method} refused: {limits.asks} asks are outstanding and {limits.asks_queued} wait in this session"
+        )
+    if verdict is Verdict.WAIT:
+        try:
+            await ticket
+        except asyncio.CancelledError:
+            # Between being let in and noticing it, the place is ours to give back.
+            if not session.asking.abandon(ticket):
+                _leave(session)
+            raise
+
+
+def _leave(session: Session) -> None:
+    following = session.asking.leave()
+    while following is not None and following.cancelled():
+        following = session.asking.leave()
+    if following is not None:
+        following.set_result(None)
+
+
+async def _asked(  # noqa: PLR0913 - one call site
+    store: Store, session: Session, name: str, stream: str, send: Send, method: str, params: object
+) -> Any:
+    if not await store.ask(session.record.key, name, stream):
+        raise BackPressureError(f"{method} refused: the session has {session.limits.asks} asks outstanding")
+    arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    session.pending[name] = arrived
+    try:
+        await send(request_message(name, method, params))
+        await arrived
+        payload = await store.take_answer(session.record.key, name)
+    except asyncio.CancelledError:
+        await store.withdraw(session.record.key, name)
+        raise
+    finally:
+        del session.pending[name]
+    if payload is None:
+        raise SessionGone(f"the session ended before the client answered {method}")
+    return _result(method, payload)
+
+
+def _result(method: str, payload: bytes) -> Any:
+    answer = msgspec.json.decode(payload)
+    error = answer.get("error")
+    if error is not None:
+        raise AskRefused(method, error["code"], error["message"], error.get("data"))
+    return answer["result"]
+
+
+async def _withdraw(store: Store, session: Session, name: str, send: Send) -> None:
+    """Tell the client that nobody waits any more."""
+    await store.withdraw(session.record.key, name)
+    await send(notification_message("notifications/cancelled", {"requestId": name, "reason": "timed out"}))

@@ -1,0 +1,54 @@
+"""What the engine needs of a back: somebody who answers."""
+
+from typing import Any, Protocol
+
+from holdfast.core.lifecycle import Input
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.session import Session
+from holdfast.protocol.versions import Revision
+
+
+class Back(Protocol):
+    """Answers exchanges. Called in the engine's tasks, concurrently."""
+
+    async def start(self) -> None:
+        """Get ready: once, before anything else."""
+        ...
+
+    async def stop(self) -> None:
+        """Let go: once, after everything else."""
+        ...
+
+    def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:
+        """Return the members of an initialize result besides `protocolVersion`."""
+        ...
+
+    async def handle(self, exchange: Exchange) -> bytes:
+        """Return the encoded result. Any exception becomes the exchange's error.
+
+        Raises:
+            McpError: to answer with that code and message; anything else is masked.
+        """
+        ...
+
+    async def notify(self, session: Session, method: str, params: dict[str, Any]) -> None:
+        """Take a notification of the client's."""
+        ...
+
+    # Lifecycle; each is called at most once per transition, in order for one session, and waited for by nobody.
+
+    async def opened(self, session: Session) -> None:
+        """The session exists."""
+        ...
+
+    async def detached(self, session: Session) -> None:
+        """Its last reader broke; its grace has begun."""
+        ...
+
+    async def reattached(self, session: Session) -> None:
+        """It came back within its grace."""
+        ...
+
+    async def closed(self, session: Session, reason: Input) -> None:
+        """It is gone."""
+        ...

@@ -1,0 +1,128 @@
+"""The engine: one object that fronts are given. front → engine → back → engine → front.
+
+Fronts decide how bytes look, the store decides who wins a race, and the engine owns every
+task in between.
+"""
+
+import asyncio
+import contextlib
+
+from holdfast.config import Settings
+from holdfast.core.lifecycle import Input
+from holdfast.engine.back import Back
+from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.readers import Readers
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.sessions import Sessions
+from holdfast.errors import Cancelled
+from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom
+from holdfast.stores.base import Ring, Store
+from holdfast.stores.memory import MemoryStore
+
+
+class Engine:
+    """Sessions, exchanges and readers over one store and one back.
+
+    Starts itself on first use: `ensure_started` is cheap and every front calls it. Bound to
+    the event loop it was started on.
+    """
+
+    def __init__(  # noqa: PLR0913 - the ports, each with its default
+        self,
+        back: Back,
+        settings: Settings = Settings(),
+        *,
+        store: Store | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        clock = clock or SystemClock()
+        self.settings = settings
+        self.runtime = Runtime(
+            back,
+            settings,
+            store=store or MemoryStore(settings.limits, clock),
+            clock=clock,
+            random=random or SystemRandom(),
+            observer=observer or SilentObserver(),
+        )
+        self.exchanges = Exchanges(self.runtime)
+        self.sessions = Sessions(self.runtime, self.exchanges)
+        self.readers = Readers(self.runtime, self.sessions)
+        self._starting: asyncio.Future[None] | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self.started = False
+
+    def __repr__(self) -> str:
+        return f"<Engine {len(self.runtime.sessions)} sessions over {self.runtime.store!r}>"
+
+    async def ensure_started(self) -> None:
+        """Start once; whoever comes meanwhile waits for the same start."""
+        if self.started:
+            return
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._start())
+        await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        try:
+            self.runtime.store.bind(self._ring)
+            await self.runtime.back.start()
+        except BaseException:
+            self._starting = None
+            raise
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        self.started = True
+
+    async def aclose(self) -> None:
+        """Let handlers finish for the drain time, end what is left, close every session of this process."""
+        if not self.started:
+            return
+        self.started = False
+        self._starting = None
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        await self.drain()
+        for session in list(self.runtime.sessions.values()):
+            await self.sessions.close(session, Input.SHUTDOWN)
+            await session.told()
+        for task in list(self.runtime.tasks):
+            task.cancel()
+        await self.runtime.back.stop()
+        await self.runtime.store.aclose()
+
+    async def drain(self) -> None:
+        """Wait for running handlers, then end those that are left."""
+        live = [e for s in self.runtime.sessions.values() for e in s.exchanges.values()]
+        tasks = [exchange.task for exchange in live if exchange.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=self.settings.times.drain)
+        for exchange in live:
+            await self.exchanges.end(exchange, Cancelled("the server is stopping"))
+
+    def _ring(self, what: Ring, key: str, name: str) -> None:
+        """Take a bell of the store's."""
+        session = self.runtime.sessions.get(key)
+        if session is None:
+            return
+        match what:
+            case Ring.STREAM:
+                session.ring(name)
+            case Ring.ANSWER:
+                arrived = session.pending.get(name)
+                if arrived is not None and not arrived.done():
+                    arrived.set_result(None)
+            case Ring.CANCEL:
+                exchange = session.exchanges.get(name)
+                if exchange is not None:
+                    self.runtime.spawn(self.exchanges.end(exchange, Cancelled("by the client")))
+            case Ring.CLOSED:
+                for stream in list(session.readers):
+                    session.ring(stream)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.times.sweep)
+            with contextlib.suppress(Exception):
+                await self.sessions.sweep()

@@ -1,0 +1,188 @@
+"""Exchanges from claim to terminal message.
+
+Claim before work (law 2), run in the engine's task, settle exactly once (law 3): whoever
+settles first — the handler, a cancellation, the end of the session — is the only one.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from holdfast.core.admission import Verdict
+from holdfast.engine.exchange import NO_HEADERS, Exchange
+from holdfast.engine.outlet import ChannelOutlet, Outlet, StreamOutlet
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.session import Session
+from holdfast.errors import INTERNAL_ERROR, Busy, Cancelled, McpError, SessionGone, StoreError
+from holdfast.protocol.methods import CONTROL
+from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal
+from holdfast.wire.jsonrpc import Request, error_message, refusal, result_message
+
+
+class DuplicateId(McpError):
+    """The id is in flight: refused before any byte and any side effect."""
+
+    def __init__(self) -> None:
+        super().__init__(-32600, "Invalid request: this id is already in flight in this session")
+
+
+class Repeat(Struct, frozen=True):
+    """A word-for-word repeat of a POST that was cut: attach to the exchange it repeats."""
+
+    session: Session
+    stream: str
+
+
+class Exchanges:
+    """Starts, runs and settles exchanges."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def submit(  # noqa: PLR0913 - what a front knows of a request
+        self,
+        key: str,
+        principal: str,
+        request: Request,
+        digest: bytes = b"",
+        headers: Mapping[str, str] = NO_HEADERS,
+        *,
+        streams: bool = True,
+        isolate: bool = False,
+    ) -> Exchange | Repeat:
+        """Claim the exchange and start it, or queue it.
+
+        Raises:
+            SessionGone: no such session for this principal.
+            DuplicateId: the id is in flight.
+            Busy: the session is at its limits.
+        """
+        runtime = self._runtime
+        control = request.method in CONTROL
+        claim = Claim(request.id, runtime.random.token(12), digest, isolate, control)
+        claimed = await runtime.store.claim(key, principal, claim)
+        if not isinstance(claimed, Claimed):
+            return self._refused(key, claimed)
+        session = runtime.sessions.get(key) or runtime.adopt(claimed.record)
+        if claimed.returned:
+            self._runtime.observer.note("session.reattached", session=session.name)
+            session.tell(lambda: runtime.back.reattached(session))
+        outlet: Outlet
+        if session.channel is None:
+            outlet = StreamOutlet(
+                runtime.store, runtime.random, session, claim, claimed.fence, streams=streams
+            )
+        else:
+            outlet = ChannelOutlet(runtime.store, session, session.channel, claim, claimed.fence)
+        exchange = Exchange(runtime.store, session, request, claim, claimed.fence, outlet, headers)
+        session.exchanges[claim.stream] = exchange
+        verdict = Verdict.START if control else session.gate.enter(exchange)
+        if verdict is Verdict.START:
+            exchange.task = asyncio.get_running_loop().create_task(self._run(exchange))
+        else:
+            await self._queue(exchange, verdict)
+        return exchange
+
+    def _refused(self, key: str, refused: Duplicate | Refusal) -> Repeat:
+        if refused is Refusal.NO_SESSION:
+            raise SessionGone
+        if not isinstance(refused, Duplicate):
+            raise Busy("Busy: the session has too many calls in flight; try again shortly")
+        session = self._runtime.sessions.get(key)
+        if session is not None and refused.same and (refused.finished or self._lost(session, refused)):
+            self._runtime.observer.note("exchange.repeated", session=session.name)
+            return Repeat(session, refused.stream)
+        self._runtime.observer.note("exchange.duplicate", session=key[:8])
+        raise DuplicateId
+
+    def _lost(self, session: Session, duplicate: Duplicate) -> bool:
+        """Tell whether the first POST's connection is gone, or has been silent past one keep-alive."""
+        if not duplicate.has_reader:
+            return True
+        readers = session.readers.get(duplicate.stream)
+        if not readers:
+            return False
+        return self._runtime.clock.now() - readers[-1].delivered_at > self._runtime.settings.times.keep_alive
+
+    # Running
+
+    async def _queue(self, exchange: Exchange, verdict: Verdict) -> None:
+        """Leave it waiting for a slot, with a deadline; or refuse it before it has begun."""
+        if verdict is Verdict.REFUSE:
+            exchange.settled = True
+            session, claim = exchange.session, exchange.claim
+            del session.exchanges[claim.stream]
+            await self._runtime.store.settle(session.record.key, claim.stream, exchange.fence, None)
+            raise Busy("Busy: too many calls are waiting in this session; try again shortly")
+        seconds = self._runtime.settings.limits.queue_seconds
+        exchange.deadline = asyncio.get_running_loop().call_later(seconds, self._give_up, exchange)
+
+    def _give_up(self, exchange: Exchange) -> None:
+        if exchange.session.gate.abandon(exchange):
+            exchange.busy = True
+            busy = Busy(f"Busy: no slot became free within {self._runtime.settings.limits.queue_seconds:g} s")
+            self._runtime.spawn(self.settle(exchange, refusal(exchange.request.id, busy)))
+
+    async def _run(self, exchange: Exchange) -> None:
+        request = exchange.request
+        try:
+            terminal = result_message(request.id, await self._runtime.back.handle(exchange))
+        except McpError as error:
+            terminal = refusal(request.id, error)
+        except asyncio.CancelledError:
+            if exchange.settled:
+                raise
+            terminal = refusal(request.id, Cancelled())
+        except Exception as error:
+            terminal = self._masked(exchange, error)
+        await self.settle(exchange, terminal)
+
+    def _masked(self, exchange: Exchange, error: Exception) -> bytes:
+        """Hide what happened from the client, tell the log, join the two by a correlation id."""
+        correlation = uuid.uuid4().hex[:12]
+        self._runtime.observer.note(
+            "handler.failed",
+            session=exchange.session.name,
+            method=exchange.request.method,
+            correlation=correlation,
+            error=error,
+        )
+        return error_message(
+            exchange.request.id, INTERNAL_ERROR, f"Internal error (correlation id {correlation})"
+        )
+
+    # Ending
+
+    async def settle(self, exchange: Exchange, terminal: bytes) -> None:
+        """End the exchange with this message, unless it has ended."""
+        if exchange.settled:
+            return
+        exchange.settled = True
+        session = exchange.session
+        del session.exchanges[exchange.claim.stream]
+        if exchange.task is not None and not exchange.claim.control:
+            self._next(session)
+        if exchange.deadline is not None:
+            exchange.deadline.cancel()
+        try:
+            await exchange.outlet.settle(terminal)
+        except (StoreError, SessionGone) as error:
+            # The session was closed, or somebody else ended this exchange: there is no stream left to write.
+            self._runtime.observer.note("exchange.fenced", session=session.name, error=error)
+
+    def _next(self, session: Session) -> None:
+        following = session.gate.leave()
+        if following is not None:
+            if following.deadline is not None:
+                following.deadline.cancel()
+            following.task = asyncio.get_running_loop().create_task(self._run(following))
+
+    async def end(self, exchange: Exchange, error: McpError) -> None:
+        """Stop the handler and settle with an error; what the handler still returns is dropped."""
+        exchange.session.gate.abandon(exchange)
+        task = exchange.task
+        await self.settle(exchange, refusal(exchange.request.id, error))
+        if task is not None:
+            task.cancel()

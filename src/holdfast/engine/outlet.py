@@ -1,0 +1,178 @@
+"""Where an exchange's messages go: into its stream's log, or straight onto a connection.
+
+Both end an exchange in the same way: the terminal message last, the claim released with it.
+"""
+
+import asyncio
+from typing import Protocol
+
+from holdfast.core.stream import Position
+from holdfast.engine.reader import End, Reader
+from holdfast.engine.session import Channel, Session
+from holdfast.engine.wake import Wake
+from holdfast.errors import NoBackChannel
+from holdfast.ports import Random
+from holdfast.stores.base import Claim, Store
+
+
+class Outlet(Protocol):
+    """The way out of one exchange."""
+
+    def refuse_asks(self) -> str | None:
+        """Return why no request can reach the client this way; None if one can."""
+        ...
+
+    async def send(self, message: bytes) -> None:
+        """Send a message that is not the last."""
+        ...
+
+    async def settle(self, terminal: bytes) -> None:
+        """Send the last message and free the exchange's id."""
+        ...
+
+
+class StreamOutlet:
+    """The writer's side of a resumable stream. The stream begins to exist when it is first needed."""
+
+    __slots__ = ("_random", "_room", "_store", "claim", "fence", "has_reader", "position", "reader",
+                 "releasing", "session", "start", "streams", "terminal", "wake", "written_bytes")  # fmt: skip
+
+    def __init__(
+        self, store: Store, random: Random, session: Session, claim: Claim, fence: int, *, streams: bool
+    ) -> None:
+        self._store = store
+        self._random = random
+        self.session = session
+        self.claim = claim
+        self.fence = fence
+        self.streams = streams
+        """False in always-JSON mode: nothing but the terminal message can be sent."""
+        self.start = Position(0, 0)
+        """Where the stream began, once it exists."""
+        self.position: Position | None = None
+        """The newest position; None while no stream exists."""
+        self.terminal: bytes | None = None
+        self.wake = Wake()
+        """Rung when the stream begins to exist and when the exchange is settled."""
+        self.reader: Reader | None = None
+        self.releasing = False
+        """The next reader is to end as soon as it has its position."""
+        self.has_reader = True
+        """False once the connection that waits for the answer is known to be gone."""
+        self.written_bytes = 0
+        self._room: asyncio.Event | None = None
+
+    def refuse_asks(self) -> str | None:
+        """An always-JSON answer can carry no ask."""
+        return None if self.streams else "this endpoint answers with plain JSON only"
+
+    async def open(self) -> Position:
+        """Begin the stream, if it has not begun, and return its newest position."""
+        if self.position is None:
+            tag = self._random.tag()
+            opened = await self._store.open_stream(
+                self.session.record.key, self.claim.stream, self.fence, tag
+            )
+            if self.position is None:
+                # Nobody else of this handler has opened it, or even written, meanwhile.
+                self.start = self.position = opened
+            self.wake.ring()
+        return self.position
+
+    async def send(self, message: bytes) -> None:
+        """Append to the log (law 4), then wait while this exchange's own reader is far behind (law 7)."""
+        if not self.streams:
+            raise NoBackChannel(f"nothing but the result can be sent: {self.refuse_asks()}")
+        await self.open()
+        position = await self._store.append(
+            self.session.record.key, self.claim.stream, self.fence, self._random.tag(), message
+        )
+        self.position = max(self.position or position, position)
+        self.written_bytes += len(message)
+        while self._is_behind():
+            self._room = self._room or asyncio.Event()
+            self._room.clear()
+            await self._room.wait()
+
+    async def settle(self, terminal: bytes) -> None:
+        """Append the terminal message to the stream if there is one; keep it if nobody is there to take it."""
+        self.terminal = terminal
+        keep = not self.has_reader and not self.claim.isolate
+        logged = terminal if keep or self.position is not None else None
+        try:
+            await self._store.settle(
+                self.session.record.key,
+                self.claim.stream,
+                self.fence,
+                logged,
+                tag=self._random.tag(),
+                keep=keep,
+            )
+        finally:
+            self.wake.ring()
+            self.freed()
+
+    def release_reader(self) -> None:
+        """End the reader's connection by design: not a break."""
+        if self.reader is not None:
+            self.reader.stop(End.AGED)
+        else:
+            self.releasing = True
+
+    def attached(self, reader: Reader) -> None:
+        """Take note of the reader that writes wait for."""
+        self.reader = reader
+        self.has_reader = True
+        if self.releasing:
+            self.releasing = False
+            reader.stop(End.AGED)
+
+    def lost(self, reader: Reader) -> None:
+        """Forget a reader that has ended, unless another has taken its place."""
+        if self.reader is reader:
+            self.reader = None
+            self.has_reader = False
+            self.freed()
+
+    def freed(self) -> None:
+        """Let a waiting writer look again: the reader has moved or gone."""
+        if self._room is not None:
+            self._room.set()
+
+    def _is_behind(self) -> bool:
+        reader = self.reader
+        if reader is None or reader.end is not None or self.position is None or self.terminal is not None:
+            return False
+        limits = self.session.limits
+        return (
+            self.position.seq - reader.cursor.seq > limits.stream_events // 2
+            or self.written_bytes - reader.read_bytes > limits.stream_bytes // 2
+        )
+
+
+class ChannelOutlet:
+    """Straight onto the connection that carries the whole session."""
+
+    __slots__ = ("_channel", "_claim", "_fence", "_session", "_store")
+
+    def __init__(self, store: Store, session: Session, channel: Channel, claim: Claim, fence: int) -> None:
+        self._store = store
+        self._session = session
+        self._channel = channel
+        self._claim = claim
+        self._fence = fence
+
+    def refuse_asks(self) -> str | None:
+        """A connection carries everything."""
+        return None
+
+    async def send(self, message: bytes) -> None:
+        """Write it; waits while the peer is behind."""
+        await self._channel.send(message)
+
+    async def settle(self, terminal: bytes) -> None:
+        """Free the id, then write: the peer may reuse the id as soon as it sees the answer."""
+        try:
+            await self._store.settle(self._session.record.key, self._claim.stream, self._fence, None)
+        finally:
+            await self._channel.send(terminal)

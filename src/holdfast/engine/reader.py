@@ -1,0 +1,127 @@
+"""One reader of one stream: clear the bell, read from the cursor, hand over, wait.
+
+Replay and live delivery are this one loop (law 5). A reader that ends only gives its place
+back; it never ends the session (law 6).
+"""
+
+from collections.abc import AsyncIterator
+from enum import Enum
+from typing import Final
+
+from holdfast.core.stream import Page, Position, Verdict
+from holdfast.engine.session import Session
+from holdfast.engine.wake import Wake
+from holdfast.ports import Clock
+from holdfast.stores.base import Store
+
+PAGE_EVENTS: Final = 100
+PAGE_BYTES: Final = 256 * 1024
+
+
+class End(Enum):
+    """Why a reader ended."""
+
+    FINISHED = "finished"
+    """The terminal message was handed over."""
+    BROKE = "broke"
+    """The connection is gone."""
+    STALLED = "stalled"
+    """The connection took no byte for the write stall limit."""
+    AGED = "aged"
+    """We end the connection by design; the client resumes."""
+    TAKEN_OVER = "taken over"
+    """Another reader has this stream now."""
+    CLOSED = "closed"
+    """The session is gone."""
+    FORKED = "forked"
+    """The log is no longer the one this reader was reading."""
+
+
+class Reader:
+    """A cursor on a stream and the bell that says there is more."""
+
+    __slots__ = ("_clock", "_expires", "_keep_alive", "_store", "active", "cursor", "delivered_at", "end",
+                 "ended", "generation", "read_bytes", "session", "stream", "wake")  # fmt: skip
+
+    def __init__(  # noqa: PLR0913 - what a reader is made of; built in one place
+        self,
+        store: Store,
+        clock: Clock,
+        session: Session,
+        stream: str,
+        generation: int,
+        cursor: Position,
+        *,
+        keep_alive: float,
+        age: float | None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._keep_alive = keep_alive
+        self._expires = None if age is None else clock.now() + age
+        self.session = session
+        self.stream = stream
+        self.generation = generation
+        self.cursor = cursor
+        self.wake = Wake()
+        self.active = True
+        """Superseded readers of the standalone stream stay open and idle."""
+        self.end: End | None = None
+        self.ended = Wake()
+        """Rung when its connection has let go of it."""
+        self.delivered_at = clock.now()
+        self.read_bytes = 0
+
+    def __repr__(self) -> str:
+        state = self.end.value if self.end else "active" if self.active else "idle"
+        return f"<Reader {self.session.name} {self.stream} at {self.cursor.seq}, {state}>"
+
+    def stop(self, end: End) -> None:
+        """End the loop; the first reason counts."""
+        if self.end is None:
+            self.end = end
+        self.wake.ring()
+
+    def resume(self) -> None:
+        """Become the active reader again."""
+        self.active = True
+        self.wake.ring()
+
+    async def pages(self) -> AsyncIterator[Page | None]:
+        """Yield what to write, and None when a keep-alive is due. A page counts as read when the next is asked for."""
+        while self.end is None:
+            self.wake.clear()
+            page = await self._read() if self.active else None
+            if page is not None and (page.events or page.missed):
+                yield page
+                self._advance(page)
+            elif self.end is None and not await self.wake.wait(self._patience()):
+                if self._expires is not None and self._clock.now() >= self._expires:
+                    self.end = End.AGED
+                else:
+                    yield None
+
+    async def _read(self) -> Page | None:
+        page = await self._store.read(
+            self.session.record.key, self.stream, self.cursor, PAGE_EVENTS, PAGE_BYTES
+        )
+        if page is None:
+            self.end = self.end or End.CLOSED
+        elif page.verdict is Verdict.FORK:
+            self.end = End.FORKED
+        elif page.finished and not page.events:
+            self.end = End.FINISHED
+        return page
+
+    def _advance(self, page: Page) -> None:
+        if page.events:
+            self.cursor = page.events[-1].position
+            self.read_bytes += sum(len(event.data) for event in page.events)
+        self.delivered_at = self._clock.now()
+        if page.finished:
+            self.end = self.end or End.FINISHED
+
+    def _patience(self) -> float:
+        if self._expires is None:
+            return self._keep_alive
+        return max(0.0, min(self._keep_alive, self._expires - self._clock.now()))

@@ -1,0 +1,131 @@
+"""Readers: who reads a stream now, who waits behind them, and what their end means for the session."""
+
+from holdfast.core.stream import Position
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.outlet import StreamOutlet
+from holdfast.engine.reader import End, Reader
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.session import Session
+from holdfast.engine.sessions import Sessions
+from holdfast.errors import HoldfastError, SessionGone
+from holdfast.stores.base import Refusal
+
+_BREAKS = frozenset({End.BROKE, End.STALLED})
+"""Ends that are not our design: without another reader they detach the session."""
+
+
+class Unresumable(HoldfastError):
+    """The position is unknown, forged, or another session's."""
+
+
+class Readers:
+    """Attaches and detaches readers."""
+
+    def __init__(self, runtime: Runtime, sessions: Sessions) -> None:
+        self._runtime = runtime
+        self._sessions = sessions
+
+    async def first(self, exchange: Exchange, outlet: StreamOutlet) -> Reader:
+        """Make the POST that claimed the exchange the reader of its stream, which now begins to exist."""
+        start = await outlet.open() if outlet.position is None else outlet.start
+        reader = self._reader(exchange.session, exchange.claim.stream, 0, start)
+        self._install(reader, standalone=False)
+        return reader
+
+    async def attach(
+        self, key: str, principal: str, stream: str | None = None, cursor: Position | None = None
+    ) -> Reader:
+        """Attach a new reader; whoever read the stream before no longer does.
+
+        Raises:
+            SessionGone: no such session for this principal.
+            Unresumable: no such stream or position in it.
+        """
+        attached = await self._runtime.store.attach(key, principal, stream, cursor)
+        if isinstance(attached, Refusal):
+            raise SessionGone if attached is Refusal.NO_SESSION else Unresumable
+        session = self._runtime.adopt(attached.record)
+        if attached.returned:
+            self._runtime.observer.note("session.reattached", session=session.name)
+            session.tell(lambda: self._runtime.back.reattached(session))
+        standalone = stream is None or stream == attached.record.standalone
+        name = stream or attached.record.standalone
+        reader = self._reader(session, name, attached.generation, attached.cursor, standalone=standalone)
+        self._install(reader, standalone=standalone)
+        return reader
+
+    async def repeat(self, session: Session, stream: str) -> Reader:
+        """Attach a repeated POST to the exchange it repeats, from the start of its log."""
+        exchange = session.exchanges.get(stream)
+        if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
+            await exchange.outlet.open()
+        return await self.attach(session.record.key, session.record.principal, stream)
+
+    def _reader(
+        self, session: Session, stream: str, generation: int, cursor: Position, *, standalone: bool = False
+    ) -> Reader:
+        runtime = self._runtime
+        times = runtime.settings.times
+        age = (
+            runtime.random.uniform(*times.stream_age) if standalone or session.revision.early_close else None
+        )
+        return Reader(
+            runtime.store,
+            runtime.clock,
+            session,
+            stream,
+            generation,
+            cursor,
+            keep_alive=times.keep_alive,
+            age=age,
+        )
+
+    def _install(self, reader: Reader, *, standalone: bool) -> None:
+        session = reader.session
+        before = session.add_reader(reader)
+        exchange = session.exchanges.get(reader.stream)
+        if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
+            exchange.outlet.attached(reader)
+        for old in before:
+            old.active = False
+            if not standalone:
+                old.stop(End.TAKEN_OVER)
+        # Closing a superseded GET makes its client open another one, for ever: leave it idle, but not many of them.
+        if standalone and len(before) > self._runtime.settings.limits.idle_readers:
+            before[0].stop(End.TAKEN_OVER)
+
+    async def detach(self, reader: Reader) -> None:
+        """Give the reader's place back. Safe to call twice."""
+        session = reader.session
+        reader.ended.ring()
+        successor = session.remove_reader(reader)
+        exchange = session.exchanges.get(reader.stream)
+        if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
+            exchange.outlet.lost(reader)
+        if successor is not None and successor.end is None:
+            successor.cursor, successor.generation = reader.cursor, reader.generation
+            successor.resume()
+            return
+        broke = reader.end in _BREAKS
+        if await self._runtime.store.detach(
+            session.record.key, reader.stream, reader.generation, reader.cursor, broke=broke
+        ):
+            self._sessions.detached(session)
+
+    async def broke_before_stream(self, exchange: Exchange) -> None:
+        """Record that the connection waiting for a plain answer is gone."""
+        outlet = exchange.outlet
+        if isinstance(outlet, StreamOutlet):
+            outlet.has_reader = False
+        if await self._runtime.store.detach(
+            exchange.session.record.key, exchange.claim.stream, 0, None, broke=True
+        ):
+            self._sessions.detached(exchange.session)
+
+    async def keep_answer(self, exchange: Exchange, terminal: bytes) -> None:
+        """After a failed write of a plain answer: keep it for a repeat of the request."""
+        if not exchange.claim.isolate:
+            await self._runtime.store.keep(
+                exchange.session.record.key, exchange.claim.stream, exchange.claim, terminal,
+                tag=self._runtime.random.tag(),
+            )  # fmt: skip

@@ -1,0 +1,49 @@
+"""What the parts of the engine share: the things passed in, the live sessions, the tasks."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from holdfast.config import Settings
+from holdfast.engine.back import Back
+from holdfast.engine.session import Channel, Session
+from holdfast.ports import Clock, Observer, Random
+from holdfast.stores.base import SessionRecord, Store
+
+
+class Runtime:
+    """One engine's world."""
+
+    __slots__ = ("back", "clock", "observer", "random", "sessions", "settings", "store", "tasks")
+
+    def __init__(  # noqa: PLR0913 - the ports, each named
+        self,
+        back: Back,
+        settings: Settings,
+        *,
+        store: Store,
+        clock: Clock,
+        random: Random,
+        observer: Observer,
+    ) -> None:
+        self.back = back
+        self.settings = settings
+        self.store = store
+        self.clock = clock
+        self.random = random
+        self.observer = observer
+        self.sessions: dict[str, Session] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def adopt(self, record: SessionRecord, channel: Channel | None = None) -> Session:
+        """Return what lives here of a session, beginning it if nothing did."""
+        session = self.sessions.get(record.key)
+        if session is None:
+            session = self.sessions[record.key] = Session(record, self.settings, channel)
+        return session
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something on its own; the engine keeps hold of it and ends it with itself."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)

@@ -1,0 +1,137 @@
+"""A session as this process sees it: its record, and what is alive here on its behalf."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.config import Settings
+from holdfast.core.admission import Gate
+from holdfast.core.stream import Position
+from holdfast.protocol.versions import REVISIONS
+from holdfast.stores.base import SessionRecord
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
+    from holdfast.engine.reader import Reader
+
+Listener = Callable[[], Awaitable[None]]
+
+
+class Channel(Protocol):
+    """A connection that carries a whole session both ways: stdio, or a pair in memory."""
+
+    async def send(self, message: bytes) -> None:
+        """Write a message; wait while the other side is behind."""
+        ...
+
+
+class Session:
+    """What lives here of one session. The truth about it is in the store."""
+
+    __slots__ = (
+        "_listeners",
+        "_telling",
+        "asking",
+        "channel",
+        "exchanges",
+        "gate",
+        "limits",
+        "minted",
+        "pending",
+        "readers",
+        "record",
+        "revision",
+    )
+
+    def __init__(self, record: SessionRecord, settings: Settings, channel: Channel | None = None) -> None:
+        limits = self.limits = settings.limits
+        self.record = record
+        self.revision = REVISIONS[record.version]
+        self.channel = channel
+        self.exchanges: dict[str, Exchange] = {}
+        self.gate: Gate[Exchange] = Gate(1 if settings.in_order else limits.running, limits.queued)
+        self.asking: Gate[asyncio.Future[None]] = Gate(limits.asks, limits.asks_queued)
+        self.pending: dict[str, asyncio.Future[None]] = {}
+        """Asks made here and not yet answered."""
+        self.readers: dict[str, list[Reader]] = {}
+        self.minted = 0
+        self._listeners: deque[Listener] = deque()
+        self._telling: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        readers = sum(map(len, self.readers.values()))
+        return f"<Session {self.name} {len(self.exchanges)} exchanges, {readers} readers, {len(self.pending)} asks>"
+
+    @property
+    def name(self) -> str:
+        """A short name for logs; it is not the session id and does not lead to it."""
+        return self.record.key[:8]
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """What the client declared."""
+        return self.record.capabilities
+
+    def mint(self) -> int:
+        """Return a number this session has not used in this process."""
+        self.minted += 1
+        return self.minted
+
+    def ring(self, stream: str) -> None:
+        """Wake the readers of a stream."""
+        for reader in self.readers.get(stream, ()):
+            reader.wake.ring()
+
+    def add_reader(self, reader: "Reader") -> list["Reader"]:
+        """Make the reader the active one of its stream; return those that were there before, oldest first."""
+        readers = self.readers.setdefault(reader.stream, [])
+        before = list(readers)
+        readers.append(reader)
+        return before
+
+    def remove_reader(self, reader: "Reader") -> "Reader | None":
+        """Forget a reader; return the one that takes over, if it was the active one of several."""
+        readers = self.readers.get(reader.stream, [])
+        if reader not in readers:
+            return None
+        was_active = readers[-1] is reader
+        readers.remove(reader)
+        if not readers:
+            del self.readers[reader.stream]
+        return readers[-1] if was_active and readers else None
+
+    def tell(self, listener: Listener) -> None:
+        """Run a lifecycle listener after those told before it; nobody waits for it."""
+        self._listeners.append(listener)
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().create_task(self._tell_all())
+
+    async def _tell_all(self) -> None:
+        while self._listeners:
+            await self._listeners.popleft()()
+        self._telling = None
+
+    async def told(self) -> None:
+        """Wait until every listener told so far has returned."""
+        if self._telling is not None:
+            await self._telling
+
+
+def event_id(stream: str, position: Position) -> str:
+    """Return a position as it travels: the SSE event id."""
+    return f"{stream}.{position.seq}.{position.tag:x}"
+
+
+def parse_event_id(text: str) -> tuple[str, Position] | None:
+    """Return stream and position of an event id; None if it cannot be one of ours."""
+    parts = text.split(".")
+    if len(parts) != 3 or len(text) > 64 or not text.isascii():  # noqa: PLR2004
+        return None
+    stream, seq, tag = parts
+    if not (stream and seq.isdecimal() and len(tag) <= 16):  # noqa: PLR2004
+        return None
+    try:
+        return stream, Position(int(seq), int(tag, 16))
+    except ValueError:
+        return None

@@ -1,0 +1,234 @@
+"""Sessions from initialize to their one closing transition, and what reaches them from outside any exchange."""
+
+import asyncio
+import hashlib
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.core.lifecycle import Input
+from holdfast.engine.asks import ask
+from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.reader import End
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.session import Channel, Session
+from holdfast.errors import Cancelled, InvalidParams, SessionGone, StoreError
+from holdfast.protocol.versions import negotiate
+from holdfast.stores.base import Answered, Closed, Refusal, SessionRecord
+from holdfast.stores.memory import STANDALONE_FENCE
+from holdfast.wire.jsonrpc import Response, encode, notification_message
+
+ANONYMOUS = ""
+"""The principal of clients that are not authenticated. They share it, so they never evict each other."""
+_FLUSH_SECONDS = 1.0
+"""How long a closing session waits for its readers to take their terminal messages."""
+
+
+class TooManySessions(Exception):  # noqa: N818 - a refusal for the front, not an error of ours
+    """The store has no room for another session."""
+
+
+class Opened(Struct, frozen=True):
+    """A new session, its id (told to the client, then forgotten) and the initialize result."""
+
+    session: Session
+    session_id: str
+    result: bytes
+
+
+def session_key(session_id: str) -> str:
+    """Return the key a session is stored under; the id does not follow from it."""
+    return hashlib.sha256(session_id.encode()).hexdigest()
+
+
+class Sessions:
+    """Opens, finds, addresses and closes sessions."""
+
+    def __init__(self, runtime: Runtime, exchanges: Exchanges) -> None:
+        self._runtime = runtime
+        self._exchanges = exchanges
+
+    async def open(
+        self, principal: str, params: dict[str, Any], *, channel: Channel | None = None, lasting: bool = True
+    ) -> Opened:
+        """Make a session for an initialize request; one that is not `lasting` is told to no listener.
+
+        Raises:
+            InvalidParams: the request is malformed; no session exists.
+            TooManySessions: there is no room.
+        """
+        runtime = self._runtime
+        client, capabilities = _checked(params)
+        revision = negotiate(params.get("protocolVersion"))
+        described = runtime.back.initialize(params, revision)
+        times = runtime.settings.times
+        session_id = runtime.random.token(32)
+        record = SessionRecord(
+            key=session_key(session_id),
+            principal=principal,
+            version=revision.name,
+            standalone=runtime.random.token(12),
+            client=client,
+            capabilities=capabilities,
+            grace=times.grace_seconds,
+            idle=times.idle,
+            lifetime=times.lifetime,
+        )
+        evicted = await runtime.store.open(record, evict=principal != ANONYMOUS)
+        if isinstance(evicted, Refusal):
+            raise TooManySessions
+        for closed in evicted:
+            self._announce(closed)
+        session = runtime.adopt(record, channel)
+        if lasting:
+            runtime.observer.note("session.opened", session=session.name, version=revision.name)
+            session.tell(lambda: runtime.back.opened(session))
+        return Opened(session, session_id, encode({"protocolVersion": revision.name, **described}))
+
+    async def find(self, key: str, principal: str) -> Session:
+        """Return a living session of this principal.
+
+        Raises:
+            SessionGone: there is none; unknown, closed and foreign are the same.
+        """
+        record = await self._runtime.store.find(key, principal)
+        if record is None:
+            raise SessionGone
+        return self._runtime.adopt(record)
+
+    # From the client, outside of exchanges
+
+    async def answer(self, key: str, principal: str, response: Response) -> Answered:
+        """Take the client's answer to an ask.
+
+        Raises:
+            SessionGone: no such session for this principal.
+        """
+        payload = encode(
+            {"error": response.error} if response.error is not None else {"result": response.result}
+        )
+        digest = hashlib.sha256(payload).digest()
+        verdict = await self._runtime.store.answer(key, principal, str(response.id), digest, payload)
+        if isinstance(verdict, Refusal):
+            raise SessionGone
+        return verdict
+
+    async def notify(self, key: str, principal: str, method: str, params: dict[str, Any]) -> None:
+        """Take a client's notification: act on the ones the engine owns, hand the rest to the back.
+
+        Raises:
+            SessionGone: no such session for this principal.
+        """
+        session = await self.find(key, principal)
+        if method == "notifications/cancelled":
+            request_id = params.get("requestId")
+            if isinstance(request_id, int | str):
+                await self._runtime.store.cancel(key, principal, request_id)
+            return
+        if method == "notifications/initialized":
+            await self._runtime.store.change(key, initialized=True)
+        self._runtime.spawn(self._notify_back(session, method, params))
+
+    async def _notify_back(self, session: Session, method: str, params: dict[str, Any]) -> None:
+        try:
+            await self._runtime.back.notify(session, method, params)
+        except Exception as error:  # a handler's fault must not reach the receive path
+            self._runtime.observer.note(
+                "notification.failed", session=session.name, method=method, error=error
+            )
+
+    # To the client, outside of exchanges
+
+    async def push(self, key: str, method: str, params: object = None) -> None:
+        """Send a notification that belongs to no request. A session that is gone is no error."""
+        await self._push(key, notification_message(method, params))
+
+    async def broadcast(self, method: str, params: object = None) -> None:
+        """Send a notification to every session."""
+        message = notification_message(method, params)
+        for key in await self._runtime.store.sessions():
+            await self._push(key, message)
+
+    async def resource_updated(self, uri: str) -> None:
+        """Tell the sessions that subscribed to a resource."""
+        message = notification_message("notifications/resources/updated", {"uri": uri})
+        for key in await self._runtime.store.subscribers(uri):
+            await self._push(key, message)
+
+    async def _push(self, key: str, message: bytes) -> None:
+        session = self._runtime.sessions.get(key)
+        if session is not None and session.channel is not None:
+            await session.channel.send(message)
+            return
+        try:
+            await self._runtime.store.append(key, "", STANDALONE_FENCE, self._runtime.random.tag(), message)
+        except (StoreError, SessionGone):
+            self._runtime.observer.note("push.dropped", session=key[:8])
+
+    async def ask(
+        self, session: Session, method: str, params: object, *, timeout: float | None = None
+    ) -> Any:
+        """Ask the client outside of any exchange, on the standalone stream."""
+
+        async def send(message: bytes) -> None:
+            await self._push(session.record.key, message)
+
+        return await ask(
+            self._runtime.store, session, session.record.standalone, send, method, params, timeout
+        )
+
+    # Ending
+
+    async def close(self, session: Session, reason: Input) -> bool:
+        """End a session: settle what is in flight, close it in the store. False if it was closed already."""
+        await self._end_exchanges(session, reason)
+        closed = await self._runtime.store.close(session.record.key, reason)
+        if closed is None:
+            return False
+        self._announce(closed)
+        await self._end_exchanges(session, reason)
+        return True
+
+    async def _end_exchanges(self, session: Session, reason: Input) -> None:
+        ended = list(session.exchanges.values())
+        for exchange in ended:
+            await self._exchanges.end(exchange, Cancelled(f"the session was closed ({reason.value})"))
+        readers = [reader for exchange in ended for reader in session.readers.get(exchange.claim.stream, ())]
+        deadline = asyncio.get_running_loop().time() + _FLUSH_SECONDS
+        for reader in readers:
+            await reader.ended.wait(max(0.0, deadline - asyncio.get_running_loop().time()))
+
+    async def sweep(self) -> None:
+        """Close what is due."""
+        for closed in await self._runtime.store.sweep():
+            self._announce(closed)
+
+    def detached(self, session: Session) -> None:
+        """Tell that a session lost its last reader."""
+        self._runtime.observer.note("session.detached", session=session.name)
+        session.tell(lambda: self._runtime.back.detached(session))
+        if session.record.grace == 0:
+            self._runtime.spawn(self.sweep())
+
+    def _announce(self, closed: Closed) -> None:
+        runtime = self._runtime
+        session = runtime.sessions.pop(closed.record.key, None) or Session(closed.record, runtime.settings)
+        for readers in list(session.readers.values()):
+            for reader in readers:
+                reader.stop(End.CLOSED)
+        for arrived in session.pending.values():
+            if not arrived.done():
+                arrived.set_result(None)
+        runtime.observer.note("session.closed", session=session.name, reason=closed.reason.value)
+        session.tell(lambda: runtime.back.closed(session, closed.reason))
+
+
+def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    client, capabilities = params.get("clientInfo"), params.get("capabilities")
+    if not isinstance(params.get("protocolVersion"), str):
+        raise InvalidParams("initialize needs protocolVersion, a string such as 2025-11-25")
+    if not isinstance(client, dict) or not isinstance(client.get("name"), str):
+        raise InvalidParams("initialize needs clientInfo with a name")
+    if not isinstance(capabilities, dict):
+        raise InvalidParams("initialize needs capabilities, an object")
+    return client, capabilities

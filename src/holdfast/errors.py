@@ -1,0 +1,181 @@
+"""Every exception of the package, and the JSON-RPC codes they travel under.
+
+HoldfastError
+├── ConfigError              a setting cannot work; says which and what would
+├── McpError                 becomes a JSON-RPC error answer: code, message, data
+│   ├── InvalidParams        −32602
+│   │   ├── InvalidArguments the arguments do not fit the tool's or prompt's signature
+│   │   └── InvalidCursor    no page of ours ended there
+│   ├── MethodNotFound       −32601
+│   ├── ResourceNotFound     −32002
+│   ├── Cancelled            −32800, the exchange was cancelled by its client
+│   ├── Busy                 −31001, a limit of calls is reached
+│   └── OutcomeUnknown       −31002, whoever ran the call is gone
+├── WireError                the peer's bytes are not a message
+├── ToolError                an author's way to say "the tool failed": an isError result
+├── AskError                 a request to the client got no answer
+│   ├── AskRefused           the client answered with an error
+│   ├── AskTimeout           no answer before the deadline
+│   ├── BackPressureError    too many asks outstanding and waiting
+│   ├── CapabilityMissing    the client did not declare what the ask needs
+│   └── NoBackChannel        this connection cannot carry an ask
+├── StateError               session state: conflict, or over its limit
+├── SessionGone              the session was closed meanwhile
+└── StoreError               the store refused or cannot be reached
+    ├── Fenced               somebody else has ended this exchange
+    └── StreamClosed         the stream already has its terminal message
+"""
+
+from typing import Final
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+RESOURCE_NOT_FOUND: Final = -32002
+URL_ELICITATION_REQUIRED: Final = -32042
+REQUEST_CANCELLED: Final = -32800
+BUSY: Final = -31001
+OUTCOME_UNKNOWN: Final = -31002
+
+
+class HoldfastError(Exception):
+    """Anything this package raises on purpose."""
+
+
+class ConfigError(HoldfastError):
+    """A setting cannot work. The message names it and what would be right."""
+
+
+class McpError(HoldfastError):
+    """An answer to the peer: raised in a handler, it becomes a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class InvalidParams(McpError):
+    """The request's parameters do not fit its method."""
+
+    def __init__(self, message: str, data: object = None) -> None:
+        super().__init__(INVALID_PARAMS, message, data)
+
+
+class InvalidArguments(InvalidParams):
+    """A tool's or prompt's arguments do not fit; the message lists each problem, one a line."""
+
+    def __init__(self, message: str, problems: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
+
+
+class InvalidCursor(InvalidParams):
+    """A cursor that this server did not make."""
+
+    def __init__(self) -> None:
+        super().__init__("Invalid cursor: leave it out to start from the first page")
+
+
+class MethodNotFound(McpError):
+    """Nobody here answers this method."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(METHOD_NOT_FOUND, f"Method not found: {method}")
+
+
+class ResourceNotFound(McpError):
+    """No resource has this URI."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+
+
+class Cancelled(McpError):
+    """The client cancelled the exchange; this ends its stream."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(REQUEST_CANCELLED, f"Request cancelled: {reason}" if reason else "Request cancelled")
+
+
+class Busy(McpError):
+    """A limit of calls is reached; the same call may work a little later."""
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(BUSY, message)
+        self.retry_after = retry_after
+
+
+class OutcomeUnknown(McpError):
+    """The process that ran the call is gone: it may or may not have had its effect."""
+
+    def __init__(self, message: str = "The server lost this call; its outcome is unknown") -> None:
+        super().__init__(OUTCOME_UNKNOWN, message)
+
+
+class WireError(HoldfastError):
+    """Bytes from the peer that are not a JSON-RPC message; carries the answer's code."""
+
+    def __init__(self, code: int, message: str, request_id: int | str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.request_id = request_id
+
+
+class ToolError(HoldfastError):
+    """Raised by a tool: its text reaches the model as an isError result."""
+
+
+class AskError(HoldfastError):
+    """A request to the client that got no result."""
+
+
+class AskRefused(AskError):
+    """The client answered the ask with an error."""
+
+    def __init__(self, method: str, code: int, message: str, data: object = None) -> None:
+        super().__init__(f"the client refused {method}: {message} ({code})")
+        self.method = method
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class AskTimeout(AskError):
+    """The client did not answer before the ask's deadline."""
+
+
+class BackPressureError(AskError):
+    """The session's asks, outstanding and waiting, are at their limit."""
+
+
+class CapabilityMissing(AskError):
+    """The client did not declare the capability this ask needs."""
+
+
+class NoBackChannel(AskError):
+    """Nothing here can carry a request to the client (always-JSON or stateless mode)."""
+
+
+class StateError(HoldfastError):
+    """A change of session state could not be made; nothing was changed."""
+
+
+class SessionGone(HoldfastError):
+    """The session was closed while something still wanted to use it."""
+
+
+class StoreError(HoldfastError):
+    """The store refused an operation or cannot be reached."""
+
+
+class Fenced(StoreError):
+    """Somebody else has ended this exchange; whoever reads this must stop writing."""
+
+
+class StreamClosed(StoreError):
+    """The stream already carries its terminal message."""

@@ -1,0 +1,1 @@
+"""Where clients come in: HTTP, stdio, and a pair in memory."""

@@ -1,0 +1,67 @@
+"""The small interfaces that are passed in: time, randomness, and who is told what happens.
+
+Nothing below or beside this module reads a clock or draws a number by itself, so a
+whole server runs in virtual time with a seed (law 14).
+"""
+
+import random
+import secrets
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds that only go forward."""
+
+    def now(self) -> float:
+        """Return the present moment in seconds; its zero means nothing."""
+        ...
+
+
+class Random(Protocol):
+    """Where ids, tags and jitter come from."""
+
+    def token(self, size: int) -> str:
+        """Return an unguessable URL-safe text of `size` random bytes."""
+        ...
+
+    def tag(self) -> int:
+        """Return 64 random bits that prove a position; not a secret."""
+        ...
+
+    def uniform(self, low: float, high: float) -> float:
+        """Return a number between the two, for jitter."""
+        ...
+
+
+class Observer(Protocol):
+    """Told of what operators want to see. Never given a session id, payload or token."""
+
+    def note(self, event: str, /, **facts: object) -> None:
+        """Record that `event` happened. Must not raise and must not wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's monotonic clock."""
+
+    now = staticmethod(time.monotonic)
+
+
+class SystemRandom:
+    """The operating system's generator for secrets, a fast one for tags and jitter."""
+
+    token = staticmethod(secrets.token_urlsafe)
+    uniform = staticmethod(random.uniform)
+
+    @staticmethod
+    def tag() -> int:
+        """Return 64 random bits."""
+        return random.getrandbits(64)
+
+
+class SilentObserver:
+    """Tells nobody."""
+
+    def note(self, event: str, /, **facts: object) -> None:
+        """Do nothing."""

@@ -1,0 +1,1 @@
+"""The MCP vocabulary: types, one table of methods, revisions. Pure."""

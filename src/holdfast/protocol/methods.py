@@ -1,0 +1,61 @@
+"""The methods of the session era: who sends them, what they need, how they are treated. One table."""
+
+from enum import Enum
+from typing import Final
+
+from msgspec import Struct
+
+
+class From(Enum):
+    """Who sends a method."""
+
+    CLIENT = "client"
+    SERVER = "server"
+    BOTH = "both"
+
+
+class Method(Struct, frozen=True):
+    """One row."""
+
+    name: str
+    sender: From = From.CLIENT
+    notification: bool = False
+    capability: str = ""
+    """What the receiver must have declared, as a path into its capabilities."""
+    control: bool = False
+    """Passes even when every slot is taken (law 10)."""
+
+
+METHODS: Final[dict[str, Method]] = {
+    method.name: method
+    for method in (
+        Method("initialize", control=True),
+        Method("ping", From.BOTH, control=True),
+        Method("tools/list", capability="tools"),
+        Method("tools/call", capability="tools"),
+        Method("resources/list", capability="resources"),
+        Method("resources/templates/list", capability="resources"),
+        Method("resources/read", capability="resources"),
+        Method("resources/subscribe", capability="resources.subscribe"),
+        Method("resources/unsubscribe", capability="resources.subscribe"),
+        Method("prompts/list", capability="prompts"),
+        Method("prompts/get", capability="prompts"),
+        Method("completion/complete", capability="completions"),
+        Method("logging/setLevel", capability="logging"),
+        Method("sampling/createMessage", From.SERVER, capability="sampling"),
+        Method("elicitation/create", From.SERVER, capability="elicitation"),
+        Method("roots/list", From.SERVER, capability="roots"),
+        Method("notifications/initialized", notification=True),
+        Method("notifications/cancelled", From.BOTH, notification=True),
+        Method("notifications/progress", From.BOTH, notification=True),
+        Method("notifications/roots/list_changed", notification=True),
+        Method("notifications/message", From.SERVER, notification=True, capability="logging"),
+        Method("notifications/tools/list_changed", From.SERVER, notification=True),
+        Method("notifications/resources/list_changed", From.SERVER, notification=True),
+        Method("notifications/resources/updated", From.SERVER, notification=True),
+        Method("notifications/prompts/list_changed", From.SERVER, notification=True),
+        Method("notifications/elicitation/complete", From.SERVER, notification=True),
+    )
+}
+
+CONTROL: Final = frozenset(name for name, method in METHODS.items() if method.control)

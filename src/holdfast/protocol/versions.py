@@ -1,0 +1,36 @@
+"""The revisions of the protocol that use sessions, and what differs between them."""
+
+from typing import Final
+
+from msgspec import Struct
+
+
+class Revision(Struct, frozen=True):
+    """One revision and its rules for transports."""
+
+    name: str
+    priming: bool
+    """An empty event with an id opens a stream. Older clients (Gemini CLI) fail on it."""
+    early_close: bool
+    """The server may end a request's stream before its answer; the client comes back for the rest."""
+    batches: bool
+    """Arrays of messages are accepted."""
+
+
+REVISIONS: Final[dict[str, Revision]] = {
+    revision.name: revision
+    for revision in (
+        Revision("2025-11-25", priming=True, early_close=True, batches=False),
+        Revision("2025-06-18", priming=False, early_close=False, batches=False),
+        Revision("2025-03-26", priming=False, early_close=False, batches=True),
+    )
+}
+
+LATEST: Final = REVISIONS["2025-11-25"]
+ASSUMED: Final = REVISIONS["2025-03-26"]
+"""What a request without a version header speaks, by the specification's word."""
+
+
+def negotiate(offered: object) -> Revision:
+    """Return the revision to use with a client that offers `offered`: its own, else our latest."""
+    return REVISIONS.get(offered, LATEST) if isinstance(offered, str) else LATEST

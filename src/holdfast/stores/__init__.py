@@ -1,0 +1,1 @@
+"""Where sessions, claims, logs, asks and state are kept."""

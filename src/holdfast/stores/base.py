@@ -1,0 +1,295 @@
+"""The contract between the engine and a store. Anyone may write a store; `holdfast.testing` has the test kit.
+
+The laws every store keeps:
+
+- One call is one atomic step. Two calls never see half of each other.
+- Every mutating call may be sent twice (a lost reply is sent again) and counts once.
+- The principal is part of every call made for a client. An unknown, a closed and somebody
+  else's session are the same answer: NO_SESSION.
+- Deadlines are the store's, by the store's clock: they outlive the process that set them.
+- A bell carries no data. It says where to look; a lost one costs time, never a message.
+- Nothing grows without bound: the limits are given when the store is made.
+
+Keys are hashes and tokens minted by the server, never a client's text. Values are bytes.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from holdfast.core.lifecycle import Input
+from holdfast.core.stream import Page, Position
+from holdfast.wire.jsonrpc import RequestId
+
+
+class SessionRecord(Struct, kw_only=True):
+    """What is known of a session. Everything here can be written as JSON."""
+
+    key: str
+    """Hash of the session id; the id itself is never stored."""
+    principal: str
+    version: str
+    standalone: str
+    """The stream of what belongs to no request."""
+    client: dict[str, Any]
+    capabilities: dict[str, Any]
+    grace: float
+    idle: float
+    lifetime: float
+    level: str = ""
+    """The log level the client asked for; empty: it asked for none."""
+    initialized: bool = False
+
+
+class Refusal(Enum):
+    """Why a store did nothing."""
+
+    NO_SESSION = "no session"
+    BUSY = "busy"
+    FULL = "full"
+    UNRESUMABLE = "unresumable"
+
+
+class Claim(Struct, frozen=True):
+    """One request about to be answered."""
+
+    id: RequestId
+    stream: str
+    """The exchange's key and the name of its stream, minted by the server."""
+    digest: bytes
+    """Of the request's bytes: tells a repeated POST from a reused id."""
+    isolate: bool = False
+    """Run beside another request with the same id instead of being refused."""
+    control: bool = False
+    """Control traffic: not counted against the limit of calls."""
+
+
+class Claimed(Struct, frozen=True):
+    """The exchange is registered: it may start, once."""
+
+    record: SessionRecord
+    fence: int
+    returned: bool
+    """The session was detached, and this request brought it back."""
+
+
+class Duplicate(Struct, frozen=True):
+    """The id is in flight, or its result is kept for exactly this request."""
+
+    stream: str
+    same: bool
+    """The bytes are the same: it may be a repeat of a POST that was cut."""
+    finished: bool
+    """The handler has ended and its result was kept because our write failed."""
+    has_reader: bool
+    version: str
+
+
+class Attached(Struct, frozen=True):
+    """A reader has its place."""
+
+    record: SessionRecord
+    generation: int
+    cursor: Position
+    returned: bool
+
+
+class Closed(Struct, frozen=True):
+    """The one closing transition of a session."""
+
+    record: SessionRecord
+    reason: Input
+
+
+class Answered(Enum):
+    """What became of a client's answer."""
+
+    FIRST = "first"
+    AGAIN = "again"
+    CONFLICT = "conflict"
+    UNKNOWN = "unknown"
+
+
+class Cell(NamedTuple):
+    """One field of state. Version 0 means absent."""
+
+    value: bytes
+    version: int
+
+
+class Ring(Enum):
+    """What a bell is about."""
+
+    STREAM = "stream"
+    ANSWER = "answer"
+    CANCEL = "cancel"
+    CLOSED = "closed"
+
+
+Bell = Callable[[Ring, str, str], None]
+"""Called with what, the session's key, and the stream or ask it concerns. Must not wait or raise."""
+
+
+class Store(Protocol):
+    """Sessions, exchanges, streams, asks and state. See the module's laws."""
+
+    def bind(self, bell: Bell) -> None:
+        """Tell the store whom to ring in this process."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of everything held."""
+        ...
+
+    # Sessions
+
+    async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+        """Keep a new session; return the sessions evicted for it, or FULL."""
+        ...
+
+    async def find(self, key: str, principal: str) -> SessionRecord | None:
+        """Return the session if it lives and is this principal's."""
+        ...
+
+    async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
+        """Set the named fields of a session's record."""
+        ...
+
+    async def close(self, key: str, reason: Input) -> Closed | None:
+        """Close a session with everything of it; None if somebody else has."""
+        ...
+
+    async def sweep(self) -> list[Closed]:
+        """Close what is due by the store's clock. Each session is returned to one caller only."""
+        ...
+
+    async def sessions(self) -> list[str]:
+        """Return the keys of all living sessions."""
+        ...
+
+    async def subscribe(self, key: str, uri: str) -> bool:
+        """Remember that the session wants updates of a resource. False: at its limit."""
+        ...
+
+    async def unsubscribe(self, key: str, uri: str) -> None:
+        """Forget it."""
+        ...
+
+    async def subscribers(self, uri: str) -> list[str]:
+        """Return the keys of the sessions that want updates of a resource."""
+        ...
+
+    # Exchanges
+
+    async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        """Check session, principal, id and quota and register the exchange, in one step (law 2)."""
+        ...
+
+    async def settle(
+        self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
+    ) -> None:
+        """End an exchange: append the terminal message if there is one, close its stream, free its id.
+
+        Without a terminal message there was never a stream. `keep` leaves the result for one
+        repeat of the same request, because nobody could be written to.
+
+        Raises:
+            Fenced: somebody else has ended it.
+        """
+        ...
+
+    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes, *, tag: int) -> None:
+        """After a failed write: keep the answer of a settled exchange for a repeat of its request."""
+        ...
+
+    async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
+        """Ring CANCEL for the exchange in flight under this id; nothing if there is none or more than one."""
+        ...
+
+    # Streams
+
+    async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
+        """Start an exchange's stream, so that it can be written and resumed. Returns its first position."""
+        ...
+
+    async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
+        """Add an event and ring STREAM. Fence −1 writes the standalone stream.
+
+        Raises:
+            Fenced, StreamClosed: as their names say; nothing was written.
+            SessionGone: the session is closed.
+        """
+        ...
+
+    async def read(
+        self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
+    ) -> Page | None:
+        """Return what follows the cursor; None if the stream is gone with its session."""
+        ...
+
+    async def attach(
+        self, key: str, principal: str, stream: str | None, cursor: Position | None
+    ) -> Attached | Refusal:
+        """Make the caller the stream's reader; None is the standalone stream, no cursor goes on where readers were.
+
+        UNRESUMABLE: there is no such stream or position in this session.
+        """
+        ...
+
+    async def detach(
+        self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
+    ) -> bool:
+        """Give the place back; a generation that is no longer the stream's changes nothing.
+
+        Returns True if this break left the session detached: its grace has begun.
+        """
+        ...
+
+    # Asks
+
+    async def ask(self, key: str, ask: str, stream: str) -> bool:
+        """Register a request to the client. False: the session has its limit outstanding."""
+        ...
+
+    async def answer(
+        self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
+    ) -> Answered | Refusal:
+        """Keep the first answer to an ask, free its place, ring ANSWER. Equal again is AGAIN, another CONFLICT."""
+        ...
+
+    async def take_answer(self, key: str, ask: str) -> bytes | None:
+        """Return the answer of an ask, if it has one."""
+        ...
+
+    async def withdraw(self, key: str, ask: str) -> None:
+        """Forget an ask that is no longer waited for; a late answer is UNKNOWN."""
+        ...
+
+    # State
+
+    async def get_state(self, scope: str, field: str) -> Cell | None:
+        """Return a field."""
+        ...
+
+    async def set_state(
+        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
+    ) -> int:
+        """Set or (None) delete a field and return its new version; with `version` only if it still has that one.
+
+        Returns −1 if the version differs. `op` names the operation: sent again it returns the first result.
+
+        Raises:
+            StateError: over the limit of state.
+            SessionGone: the session is closed.
+        """
+        ...
+
+    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
+        """Add to a counter (absent counts as 0) and return its new value.
+
+        Raises:
+            StateError: the field is no integer.
+        """
+        ...

@@ -1,0 +1,447 @@
+"""The memory store: dicts changed in single steps of one event loop. The reference for every other store.
+
+No method awaits, so each is atomic by construction; what other stores do with scripts and
+transactions is here the plain sequence of the steps.
+"""
+
+import heapq
+from collections import defaultdict
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import Input, State, step
+from holdfast.core.stream import Log, Page, Position
+from holdfast.errors import Fenced, SessionGone, StreamClosed
+from holdfast.ports import Clock, SystemClock
+from holdfast.stores.base import (
+    Answered,
+    Attached,
+    Bell,
+    Cell,
+    Claim,
+    Claimed,
+    Closed,
+    Duplicate,
+    Refusal,
+    Ring,
+    SessionRecord,
+)
+from holdfast.stores.memory_session import Ask, Channel, Session
+from holdfast.wire.jsonrpc import RequestId
+
+STANDALONE_FENCE = -1
+_RECHECK = 1.0
+"""A due session that still has work or a reader is looked at again after this."""
+
+
+def _silent(what: Ring, session: str, name: str) -> None:
+    """Ring nobody: the bell before `bind`."""
+
+
+class MemoryStore:
+    """Everything in this process, gone with it."""
+
+    def __init__(self, limits: Limits = Limits(), clock: Clock | None = None) -> None:
+        self._limits = limits
+        self._now = (clock or SystemClock()).now
+        self._bell: Bell = _silent
+        self._sessions: dict[str, Session] = {}
+        self._due: list[tuple[float, str]] = []
+        self._subscribers: defaultdict[str, set[str]] = defaultdict(set)
+        self._principals: defaultdict[str, dict[str, Session]] = defaultdict(dict)
+        self._bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<MemoryStore {len(self._sessions)} sessions, {self._bytes} log bytes>"
+
+    def bind(self, bell: Bell) -> None:
+        """Tell the store whom to ring."""
+        self._bell = bell
+
+    async def aclose(self) -> None:
+        """Forget everything."""
+        self._sessions.clear()
+        self._due.clear()
+        self._subscribers.clear()
+        self._principals.clear()
+
+    # Sessions
+
+    async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+        """Keep a new session; evict the principal's longest idle one where it is at its limit."""
+        if record.key in self._sessions:
+            return []
+        evicted: list[Closed] = []
+        own = self._principals[record.principal]
+        if evict and len(own) >= self._limits.sessions_per_principal:
+            idle = [s for s in own.values() if not s.running and not s.readers]
+            if not idle:
+                return Refusal.FULL
+            evicted.append(self._end(min(idle, key=lambda s: s.touched), Input.EVICTED))
+        if len(self._sessions) >= self._limits.sessions:
+            return Refusal.FULL
+        now = self._now()
+        self._sessions[record.key] = own[record.key] = Session(record, now)
+        heapq.heappush(self._due, (now + min(record.idle, record.lifetime), record.key))
+        return evicted
+
+    async def find(self, key: str, principal: str) -> SessionRecord | None:
+        """Return the session if it lives and is this principal's."""
+        session = self._live(key, principal)
+        return session.record if session else None
+
+    async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
+        """Set the named fields."""
+        session = self._sessions.get(key)
+        if session is None:
+            return
+        if level is not None:
+            session.record.level = level
+        if initialized is not None:
+            session.record.initialized = initialized
+
+    async def close(self, key: str, reason: Input) -> Closed | None:
+        """Close a session, once."""
+        session = self._sessions.get(key)
+        return self._end(session, reason) if session else None
+
+    async def sweep(self) -> list[Closed]:
+        """Close what is due; a hint that came too early is put back."""
+        now = self._now()
+        closed: list[Closed] = []
+        while self._due and self._due[0][0] <= now:
+            _, key = heapq.heappop(self._due)
+            session = self._sessions.get(key)
+            if session is None:
+                continue
+            due, reason = session.due()
+            if session.running or (session.readers and reason is not Input.EXPIRED):
+                due = max(due, now + _RECHECK)
+            if due <= now:
+                closed.append(self._end(session, reason))
+            else:
+                heapq.heappush(self._due, (due, key))
+        return closed
+
+    async def sessions(self) -> list[str]:
+        """Return the keys of all living sessions."""
+        return list(self._sessions)
+
+    async def subscribe(self, key: str, uri: str) -> bool:
+        """Remember a subscription."""
+        session = self._sessions.get(key)
+        if session is None:
+            return False
+        if uri not in session.subscriptions:
+            if len(session.subscriptions) >= self._limits.subscriptions:
+                return False
+            session.subscriptions.add(uri)
+            self._subscribers[uri].add(key)
+        return True
+
+    async def unsubscribe(self, key: str, uri: str) -> None:
+        """Forget a subscription."""
+        session = self._sessions.get(key)
+        if session is not None:
+            session.subscriptions.discard(uri)
+        self._forget_subscriber(uri, key)
+
+    async def subscribers(self, uri: str) -> list[str]:
+        """Return who subscribed."""
+        return list(self._subscribers.get(uri, ()))
+
+    # Exchanges
+
+    async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        """Register the exchange if its id is free and there is room."""
+        session = self._live(key, principal)
+        if session is None:
+            return Refusal.NO_SESSION
+        taken = None if claim.isolate else session.ids.get(claim.id)
+        if taken is not None:
+            other = session.channels[taken]
+            if taken == claim.stream:
+                return Claimed(session.record, other.fence, returned=False)
+            same = other.claim is not None and other.claim.digest == claim.digest
+            if other.running or same:
+                return Duplicate(taken, same, not other.running, other.has_reader, session.record.version)
+            session.release(other)
+        if not claim.control and session.calls >= self._limits.running + self._limits.queued:
+            return Refusal.BUSY
+        returned = self._return(session)
+        session.fence += 1
+        session.channels[claim.stream] = Channel(claim, session.fence)
+        session.ids[claim.id] = claim.stream
+        session.running += 1
+        session.calls += not claim.control
+        session.readers += 1
+        return Claimed(session.record, session.fence, returned)
+
+    async def settle(
+        self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
+    ) -> None:
+        """End an exchange, with or without a stream."""
+        session, channel = self._writable(key, stream, fence)
+        claim = channel.claim
+        assert claim is not None, "only exchanges are settled"
+        channel.running = False
+        session.running -= 1
+        session.calls -= not claim.control
+        session.settled = session.touched = self._now()
+        session.forget_asks(channel)
+        channel.kept = keep and terminal is not None
+        if not channel.kept:
+            session.release(channel)
+        if terminal is not None:
+            channel.start(Position(1, ~tag))
+            self._append(session, channel, tag, terminal, final=True)
+            self._finish(session, stream)
+        elif channel.log is None:
+            del session.channels[stream]
+            session.readers -= channel.has_reader
+        if session.state is State.DETACHED:
+            heapq.heappush(self._due, (session.due()[0], key))
+
+    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes, *, tag: int) -> None:
+        """Keep a settled exchange's answer for a repeat, unless its id is in use again."""
+        session = self._sessions.get(key)
+        if session is None or claim.id in session.ids:
+            return
+        channel = session.channels.get(stream)
+        if channel is None:
+            channel = session.channels[stream] = Channel(claim, session.fence)
+            channel.running = channel.has_reader = False
+            channel.start(Position(1, ~tag))
+            self._append(session, channel, tag, terminal, final=True)
+            self._finish(session, stream)
+        channel.kept = True
+        session.ids[claim.id] = stream
+
+    async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
+        """Ring CANCEL for the one exchange in flight under this id."""
+        session = self._live(key, principal)
+        if session is None:
+            return
+        matches = [
+            name
+            for name, channel in session.channels.items()
+            if channel.running and channel.claim is not None and channel.claim.id == request_id
+        ]
+        if len(matches) == 1:
+            self._bell(Ring.CANCEL, key, matches[0])
+
+    # Streams
+
+    async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
+        """Start an exchange's stream; started twice it is the same one."""
+        _, channel = self._writable(key, stream, fence)
+        return channel.start(Position(1, tag)).low
+
+    async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
+        """Add an event and ring."""
+        if fence == STANDALONE_FENCE:
+            session = self._sessions.get(key)
+            if session is None:
+                raise SessionGone
+            channel = session.standalone()
+        else:
+            session, channel = self._writable(key, stream, fence)
+        return self._append(session, channel, tag, data)
+
+    async def read(
+        self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
+    ) -> Page | None:
+        """Return what follows the cursor."""
+        session = self._sessions.get(key)
+        channel = session.channels.get(stream) if session else None
+        if channel is None or channel.log is None:
+            return None
+        return channel.log.read(cursor, max_events, max_bytes)
+
+    async def attach(
+        self, key: str, principal: str, stream: str | None, cursor: Position | None
+    ) -> Attached | Refusal:
+        """Make the caller the stream's reader, and whoever read it before no longer."""
+        session = self._live(key, principal)
+        if session is None:
+            return Refusal.NO_SESSION
+        standalone = stream is None or stream == session.record.standalone
+        channel = session.standalone() if standalone else session.channels.get(stream or "")
+        if channel is None or channel.log is None or (cursor is not None and not channel.log.proves(cursor)):
+            return Refusal.UNRESUMABLE
+        if cursor is None:
+            cursor = channel.log.delivered if standalone else channel.log.low
+        returned = self._return(session)
+        session.readers += not channel.has_reader
+        channel.has_reader = True
+        channel.generation += 1
+        return Attached(session.record, channel.generation, cursor, returned)
+
+    async def detach(
+        self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
+    ) -> bool:
+        """Give the reader's place back; start the grace if this break left nobody."""
+        session = self._sessions.get(key)
+        channel = session.channels.get(stream) if session else None
+        if session is None or channel is None or channel.generation != generation or not channel.has_reader:
+            return False
+        channel.has_reader = False
+        session.readers -= 1
+        session.touched = self._now()
+        if cursor is not None and channel.log is not None:
+            channel.log.delivered = max(channel.log.delivered, cursor)
+            if channel.kept and channel.log.delivered == channel.log.top:
+                session.release(channel)
+        if not broke or session.readers:
+            return False
+        session.broke = session.touched
+        state, session.state = session.state, step(session.state, Input.BROKE)
+        heapq.heappush(self._due, (session.due()[0], key))
+        return state is not session.state
+
+    # Asks
+
+    async def ask(self, key: str, ask: str, stream: str) -> bool:
+        """Register an ask if the session has a place for it."""
+        session = self._sessions.get(key)
+        if session is None:
+            raise SessionGone
+        if ask in session.asks:
+            return True
+        if session.outstanding >= self._limits.asks:
+            return False
+        session.add_ask(ask, stream)
+        return True
+
+    async def answer(
+        self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
+    ) -> Answered | Refusal:
+        """Keep the first answer."""
+        session = self._live(key, principal)
+        if session is None:
+            return Refusal.NO_SESSION
+        self._return(session)
+        known = session.asks.get(ask)
+        if known is None:
+            return Answered.UNKNOWN
+        if known.answer is not None:
+            return Answered.AGAIN if known.digest == digest else Answered.CONFLICT
+        known.answer, known.digest = payload, digest
+        session.outstanding -= 1
+        self._bell(Ring.ANSWER, key, ask)
+        return Answered.FIRST
+
+    async def take_answer(self, key: str, ask: str) -> bytes | None:
+        """Return an ask's answer."""
+        session = self._sessions.get(key)
+        known = session.asks.get(ask) if session else None
+        return known.answer if known else None
+
+    async def withdraw(self, key: str, ask: str) -> None:
+        """Forget an ask."""
+        session = self._sessions.get(key)
+        if session is not None:
+            session.drop_ask(ask)
+
+    # State
+
+    async def get_state(self, scope: str, field: str) -> Cell | None:
+        """Return a field."""
+        return self._owner(scope).cells.get(field)
+
+    async def set_state(
+        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
+    ) -> int:
+        """Set or delete a field."""
+        return self._owner(scope).set_cell(field, value, op, version, self._limits.state_bytes)
+
+    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
+        """Add to a counter."""
+        return self._owner(scope).add_cell(field, by, op, self._limits.state_bytes)
+
+    # Steps that several operations share
+
+    def _live(self, key: str, principal: str) -> Session | None:
+        session = self._sessions.get(key)
+        return session if session is not None and session.record.principal == principal else None
+
+    def _owner(self, scope: str) -> Session:
+        session = self._sessions.get(scope)
+        if session is None:
+            raise SessionGone
+        return session
+
+    def _writable(self, key: str, stream: str, fence: int) -> tuple[Session, Channel]:
+        session = self._owner(key)
+        channel = session.channels.get(stream)
+        if channel is None or channel.fence != fence:
+            raise Fenced
+        if not channel.running:
+            raise StreamClosed
+        return session, channel
+
+    def _return(self, session: Session) -> bool:
+        session.touched = self._now()
+        if session.state is not State.DETACHED:
+            return False
+        session.state = step(session.state, Input.RETURNED)
+        return True
+
+    def _append(
+        self, session: Session, channel: Channel, tag: int, data: bytes, *, final: bool = False
+    ) -> Position:
+        log = channel.log
+        if log is None:
+            raise StreamClosed
+        if log.top.tag == tag and log.events:
+            return log.top
+        log.append(tag, data, final=final)
+        self._account(session, len(data) - log.trim(self._limits.stream_events, self._limits.stream_bytes))
+        while session.bytes > self._limits.session_bytes and self._drop_finished(session):
+            pass
+        over = max(session.bytes - self._limits.session_bytes, self._bytes - self._limits.store_bytes)
+        if over > 0:
+            self._account(session, -log.trim(self._limits.stream_events, log.bytes - over))
+        self._bell(Ring.STREAM, session.record.key, channel.name(session))
+        return log.top
+
+    def _account(self, session: Session, change: int) -> None:
+        session.bytes += change
+        self._bytes += change
+
+    def _finish(self, session: Session, stream: str) -> None:
+        session.finished[stream] = None
+        while len(session.finished) > self._limits.finished_streams and self._drop_finished(session):
+            pass
+
+    def _drop_finished(self, session: Session) -> bool:
+        """Forget the finished stream that matters least: delivered ones first, then the oldest."""
+        name = session.least_needed()
+        if name is None:
+            return False
+        del session.finished[name]
+        channel = session.channels.pop(name)
+        session.release(channel)
+        if channel.log is not None:
+            self._account(session, -channel.log.bytes)
+        return True
+
+    def _end(self, session: Session, reason: Input) -> Closed:
+        record = session.record
+        session.state = step(session.state, reason)
+        del self._sessions[record.key]
+        own = self._principals[record.principal]
+        del own[record.key]
+        if not own:
+            del self._principals[record.principal]
+        for uri in session.subscriptions:
+            self._forget_subscriber(uri, record.key)
+        self._account(session, -session.bytes)
+        self._bell(Ring.CLOSED, record.key, "")
+        return Closed(record, reason)
+
+    def _forget_subscriber(self, uri: str, key: str) -> None:
+        keys = self._subscribers.get(uri)
+        if keys is not None:
+            keys.discard(key)
+            if not keys:
+                del self._subscribers[uri]

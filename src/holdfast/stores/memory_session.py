@@ -1,0 +1,181 @@
+"""One session inside the memory store: its exchanges, asks and state, and when it is due."""
+
+from collections import OrderedDict
+
+import msgspec
+
+from holdfast.core.lifecycle import Input, State
+from holdfast.core.stream import Log, Position
+from holdfast.errors import StateError
+from holdfast.stores.base import Cell, Claim, SessionRecord
+from holdfast.wire.jsonrpc import RequestId
+
+REMEMBERED_OPS = 256
+"""State operations whose result is kept for a command that is sent again."""
+REMEMBERED_ANSWERS = 256
+"""Answered asks kept so that an equal answer is accepted again and another refused."""
+
+
+class Channel:
+    """An exchange, or the standalone channel: who claimed it, its log once it has one, its reader."""
+
+    __slots__ = ("asks", "claim", "fence", "generation", "has_reader", "kept", "log", "running")
+
+    def __init__(self, claim: Claim | None, fence: int) -> None:
+        self.claim = claim
+        self.fence = fence
+        self.log: Log | None = None
+        self.generation = 0
+        # The POST that claims an exchange is its first reader.
+        self.has_reader = self.running = claim is not None
+        self.kept = False
+        self.asks: list[str] = []
+
+    def start(self, position: Position) -> Log:
+        """Return the log, begun at `position` if there was none."""
+        if self.log is None:
+            self.log = Log(position)
+        return self.log
+
+    def name(self, session: "Session") -> str:
+        """Return the stream's name."""
+        return self.claim.stream if self.claim is not None else session.record.standalone
+
+
+class Ask:
+    """A request to the client and, once it came, its answer."""
+
+    __slots__ = ("answer", "digest")
+
+    def __init__(self) -> None:
+        self.answer: bytes | None = None
+        self.digest = b""
+
+
+class Session:
+    """Everything of one session."""
+
+    def __init__(self, record: SessionRecord, now: float) -> None:
+        self.record = record
+        self.state = State.ATTACHED
+        self.opened = self.touched = now
+        self.settled = self.broke = 0.0
+        self.fence = self.running = self.calls = self.readers = self.bytes = 0
+        self.channels: dict[str, Channel] = {}
+        self.ids: dict[RequestId, str] = {}
+        self.finished: OrderedDict[str, None] = OrderedDict()
+        self.asks: dict[str, Ask] = {}
+        self.outstanding = 0
+        self.subscriptions: set[str] = set()
+        self.cells: dict[str, Cell] = {}
+        self.cell_bytes = 0
+        self.versions = 0
+        self.ops: OrderedDict[str, int] = OrderedDict()
+
+    def standalone(self) -> Channel:
+        """Return the channel of what belongs to no request."""
+        channel = self.channels.get(self.record.standalone)
+        if channel is None:
+            channel = self.channels[self.record.standalone] = Channel(None, -1)
+            channel.start(Position(0, 0))
+        return channel
+
+    def release(self, channel: Channel) -> None:
+        """Free the request id of an exchange, unless a later one has it."""
+        channel.kept = False
+        claim = channel.claim
+        if claim is not None and self.ids.get(claim.id) == claim.stream:
+            del self.ids[claim.id]
+
+    def due(self) -> tuple[float, Input]:
+        """Return when the session ends if nothing happens before, and why."""
+        if self.state is State.DETACHED:
+            ends = max(self.broke, self.settled) + self.record.grace, Input.GRACE_OVER
+        else:
+            ends = self.touched + self.record.idle, Input.IDLE
+        expires = self.opened + self.record.lifetime
+        return ends if ends[0] <= expires else (expires, Input.EXPIRED)
+
+    def least_needed(self) -> str | None:
+        """Return the finished stream to forget first: one that was delivered, else the oldest without a reader."""
+        fallback = None
+        for name in self.finished:
+            channel = self.channels[name]
+            if channel.has_reader or channel.log is None:
+                continue
+            if channel.log.delivered == channel.log.top:
+                return name
+            fallback = fallback or name
+        return fallback
+
+    # Asks
+
+    def add_ask(self, ask: str, stream: str) -> None:
+        """Register an ask of an exchange (or of none)."""
+        self.asks[ask] = Ask()
+        self.outstanding += 1
+        channel = self.channels.get(stream)
+        if channel is not None:
+            channel.asks.append(ask)
+            if len(channel.asks) > REMEMBERED_ANSWERS:
+                self._drop_answered(channel)
+
+    def _drop_answered(self, channel: Channel) -> None:
+        for name in channel.asks:
+            known = self.asks.get(name)
+            if known is None or known.answer is not None:
+                channel.asks.remove(name)
+                self.asks.pop(name, None)
+                return
+
+    def drop_ask(self, ask: str) -> None:
+        """Forget an ask, answered or not."""
+        known = self.asks.pop(ask, None)
+        if known is not None and known.answer is None:
+            self.outstanding -= 1
+
+    def forget_asks(self, channel: Channel) -> None:
+        """Forget all asks of an exchange that has ended."""
+        for ask in channel.asks:
+            self.drop_ask(ask)
+        channel.asks.clear()
+
+    # State
+
+    def set_cell(self, field: str, value: bytes | None, op: str, version: int | None, limit: int) -> int:
+        """Set or delete a field if it has the expected version; return the new version or −1."""
+        if op in self.ops:
+            return self.ops[op]
+        cell = self.cells.get(field)
+        if version is not None and version != (cell.version if cell else 0):
+            return -1
+        before = len(field) + len(cell.value) if cell else 0
+        after = len(field) + len(value) if value is not None else 0
+        if after > before and self.cell_bytes + after - before > limit:
+            raise StateError(f"session state is limited to {limit} bytes; {field!r} would exceed it")
+        self.cell_bytes += after - before
+        self.versions += 1
+        if value is None:
+            self.cells.pop(field, None)
+            return self._remember(op, 0)
+        self.cells[field] = Cell(value, self.versions)
+        return self._remember(op, self.versions)
+
+    def add_cell(self, field: str, by: int, op: str, limit: int) -> int:
+        """Add to an integer field; return its new value."""
+        if op in self.ops:
+            return self.ops[op]
+        cell = self.cells.get(field)
+        try:
+            total = (msgspec.json.decode(cell.value, type=int) if cell else 0) + by
+        except msgspec.DecodeError:
+            raise StateError(f"state field {field!r} does not hold an integer") from None
+        self.set_cell(field, msgspec.json.encode(total), "", None, limit)
+        return self._remember(op, total)
+
+    def _remember(self, op: str, result: int) -> int:
+        if op:
+            self.ops[op] = result
+            if len(self.ops) > REMEMBERED_OPS:
+                self.ops.popitem(last=False)
+        return result

@@ -1,0 +1,197 @@
+"""JSON-RPC 2.0: one strict decode of what comes in, and the texts of what goes out.
+
+What two parsers could read differently is refused here, once: duplicate keys, NaN, lone
+surrogates, bad UTF-8, deep nesting, fractional or huge ids. Everything behind this module
+works on plain decoded values and never parses again.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.errors import INVALID_REQUEST, PARSE_ERROR, McpError, WireError
+
+RequestId = int | str
+
+MAX_ID: Final = 2**53
+"""The largest integer every JSON implementation keeps exact."""
+MAX_ID_LENGTH: Final = 256
+
+encode: Callable[[object], bytes] = msgspec.json.Encoder().encode
+_decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
+
+
+class Request(Struct, frozen=True, gc=False):
+    """A call that wants an answer. `params` is empty where the sender gave none."""
+
+    id: RequestId
+    method: str
+    params: dict[str, Any]
+
+
+class Notification(Struct, frozen=True, gc=False):
+    """A message that wants none."""
+
+    method: str
+    params: dict[str, Any]
+
+
+class Response(Struct, frozen=True, gc=False):
+    """An answer: `error` is None, or the error object and `result` is empty."""
+
+    id: RequestId
+    result: Any
+    error: dict[str, Any] | None
+
+
+Message = Request | Notification | Response
+
+
+def decode(data: bytes, *, max_depth: int = 64) -> Message | list[Message]:
+    """Decode one message, or the messages of a batch array.
+
+    Raises:
+        WireError: with the JSON-RPC code and, where it could be read, the request's id.
+    """
+    value = _parse(data, max_depth)
+    if isinstance(value, list):
+        if not value:
+            raise WireError(INVALID_REQUEST, "Invalid request: an empty batch")
+        return [_classify(item) for item in value]
+    return _classify(value)
+
+
+def _parse(data: bytes, max_depth: int) -> Any:
+    # Counting brackets bounds the depth from above without looking at strings; only a
+    # message with many of them pays for the exact count.
+    if data.count(b"{") + data.count(b"[") > max_depth and _depth(data) > max_depth:
+        raise WireError(INVALID_REQUEST, f"Invalid request: nested deeper than {max_depth} levels")
+    try:
+        value = _decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise WireError(PARSE_ERROR, f"Parse error: {error}") from None
+    # A text that encodes back to its own length can hide no second member of a name. Others
+    # (white space, escapes, or really a duplicate) are read again by a parser that counts.
+    if len(encode(value)) != len(data):
+        _refuse_duplicates(data)
+    return value
+
+
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+
+
+def _depth(data: bytes) -> int:
+    depth = deepest = 0
+    for byte in _STRINGS.sub(b"", data):
+        if byte in b"{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"}]":
+            depth -= 1
+    return deepest
+
+
+def _count_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise WireError(INVALID_REQUEST, f"Invalid request: duplicate member {twice[:40]!r}")
+    return members
+
+
+_counting_decoder = json.JSONDecoder(object_pairs_hook=_count_members)
+
+
+def _refuse_duplicates(data: bytes) -> None:
+    _counting_decoder.decode(data.decode())
+
+
+def _classify(value: Any) -> Message:
+    if type(value) is not dict:
+        raise WireError(INVALID_REQUEST, "Invalid request: a message is a JSON object")
+    request_id = value.get("id")
+    if type(request_id) is not int and type(request_id) is not str:
+        request_id = None
+    if value.get("jsonrpc") != "2.0":
+        raise WireError(INVALID_REQUEST, 'Invalid request: "jsonrpc" must be "2.0"', request_id)
+    if "method" in value:
+        return _call(value, request_id)
+    if "result" in value or "error" in value:
+        return _response(value, request_id)
+    raise WireError(INVALID_REQUEST, "Invalid request: neither a method nor an answer", request_id)
+
+
+def _call(value: dict[str, Any], request_id: RequestId | None) -> Request | Notification:
+    method = value["method"]
+    # A null is read as no params: several clients send it, and it can mean nothing else.
+    params = value.get("params")
+    if params is None:
+        params = {}
+    if type(method) is not str:
+        raise WireError(INVALID_REQUEST, 'Invalid request: "method" must be a string', request_id)
+    if type(params) is not dict:
+        raise WireError(INVALID_REQUEST, 'Invalid request: "params" must be an object', request_id)
+    if "result" in value or "error" in value:
+        raise WireError(INVALID_REQUEST, "Invalid request: both a method and an answer", request_id)
+    if "id" not in value:
+        return Notification(method, params)
+    return Request(_checked_id(request_id), method, params)
+
+
+def _response(value: dict[str, Any], request_id: RequestId | None) -> Response:
+    error = value.get("error")
+    if "error" not in value:
+        return Response(_checked_id(request_id), value["result"], None)
+    if "result" in value:
+        raise WireError(INVALID_REQUEST, "Invalid request: both a result and an error", request_id)
+    if type(error) is not dict or type(error.get("code")) is not int or type(error.get("message")) is not str:
+        raise WireError(
+            INVALID_REQUEST, "Invalid request: an error needs an integer code and a message", request_id
+        )
+    return Response(_checked_id(request_id), None, error)
+
+
+def _checked_id(request_id: RequestId | None) -> RequestId:
+    if type(request_id) is int and -MAX_ID <= request_id <= MAX_ID:
+        return request_id
+    if type(request_id) is str and len(request_id.encode()) <= MAX_ID_LENGTH:
+        return request_id
+    raise WireError(
+        INVALID_REQUEST,
+        f"Invalid request: an id is a string of at most {MAX_ID_LENGTH} bytes or an integer within ±2^53",
+    )
+
+
+def result_message(request_id: RequestId, result: bytes) -> bytes:
+    """Return the answer that carries an already encoded result."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(request_id), result)
+
+
+def error_message(request_id: RequestId | None, code: int, message: str, data: object = None) -> bytes:
+    """Return the answer that says what went wrong."""
+    error: dict[str, object] = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return encode({"jsonrpc": "2.0", "id": request_id, "error": error})
+
+
+def refusal(request_id: RequestId | None, error: McpError) -> bytes:
+    """Return an exception as the answer to a request."""
+    return error_message(request_id, error.code, error.message, error.data)
+
+
+def request_message(request_id: RequestId, method: str, params: object) -> bytes:
+    """Return a request; `params` is anything the encoder takes."""
+    return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+
+
+def notification_message(method: str, params: object = None) -> bytes:
+    """Return a notification, without `params` where there are none."""
+    if params is None:
+        return encode({"jsonrpc": "2.0", "method": method})
+    return encode({"jsonrpc": "2.0", "method": method, "params": params})
