@@ -1,0 +1,60 @@
+"""What each side declared it can do. Members nobody here knows are kept and sent on unchanged."""
+
+from typing import Any, Self, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import fields
+
+Members = dict[str, Any]
+C = TypeVar("C", bound="Capabilities")
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """Named members, and `extra` with all others, as they came."""
+
+    experimental: Members | None = None
+    tasks: Members | None = None
+    extra: Members = field(default_factory=dict)
+
+    @classmethod
+    def from_wire(cls, members: Members) -> Self:
+        """Read a capabilities object. A member that is not an object counts as absent."""
+        names = {item.name for item in fields(cls)} - {"extra"}
+        known = {name: value for name, value in members.items() if name in names and isinstance(value, dict)}
+        return cls(**known, extra={name: value for name, value in members.items() if name not in names})
+
+    def to_wire(self) -> Members:
+        names = (item.name for item in fields(self) if item.name != "extra")
+        known = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {**known, **self.extra}
+
+
+class ClientCapabilities(Capabilities, frozen=True, kw_only=True):
+    roots: Members | None = None
+    sampling: Members | None = None
+    elicitation: Members | None = None
+
+    @property
+    def samples_with_tools(self) -> bool:
+        return self.sampling is not None and "tools" in self.sampling
+
+    @property
+    def samples_with_context(self) -> bool:
+        return self.sampling is not None and "context" in self.sampling
+
+    @property
+    def elicits_form(self) -> bool:
+        # An empty object is how clients before 2025-11-25 declared forms, and still means them.
+        return self.elicitation is not None and ("form" in self.elicitation or "url" not in self.elicitation)
+
+    @property
+    def elicits_url(self) -> bool:
+        return self.elicitation is not None and "url" in self.elicitation
+
+
+class ServerCapabilities(Capabilities, frozen=True, kw_only=True):
+    tools: Members | None = None
+    resources: Members | None = None
+    prompts: Members | None = None
+    completions: Members | None = None
+    logging: Members | None = None

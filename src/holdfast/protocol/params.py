@@ -1,0 +1,149 @@
+"""The parameters of every request and notification between a server and a client of the session eras."""
+
+from typing import Any, Literal
+
+from msgspec import field
+
+from holdfast.protocol.content import Leaf, Meta, SamplingMessage
+from holdfast.protocol.listing import Implementation, ModelPreferences, Tool, ToolChoice
+from holdfast.wire.jsonrpc import RequestId
+
+ProgressToken = int | str
+LoggingLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+LOGGING_LEVELS: dict[LoggingLevel, int] = {
+    "debug": 0,
+    "info": 1,
+    "notice": 2,
+    "warning": 3,
+    "error": 4,
+    "critical": 5,
+    "alert": 6,
+    "emergency": 7,
+}
+"""Each level's rank: a client that set `warning` gets ranks of 3 and more."""
+
+
+class Params(Leaf, frozen=True, kw_only=True):
+    meta: Meta | None = field(default=None, name="_meta")
+
+    @property
+    def progress_token(self) -> ProgressToken | None:
+        """The token progress must carry, or None where the sender wants no progress."""
+        token = self.meta.get("progressToken") if self.meta else None
+        return token if type(token) in (int, str) else None
+
+
+# What a client sends
+
+
+class InitializeParams(Params, frozen=True, kw_only=True):
+    protocol_version: str
+    capabilities: dict[str, Any]
+    client_info: Implementation
+
+
+class ListParams(Params, frozen=True, kw_only=True):
+    cursor: str | None = None
+
+
+class CallToolParams(Params, frozen=True, kw_only=True):
+    name: str
+    arguments: dict[str, Any] | None = None
+
+
+class ReadResourceParams(Params, frozen=True, kw_only=True):
+    """Also those of resources/subscribe and resources/unsubscribe."""
+
+    uri: str
+
+
+class GetPromptParams(Params, frozen=True, kw_only=True):
+    name: str
+    arguments: dict[str, str] | None = None
+
+
+class PromptReference(Leaf, frozen=True, kw_only=True, tag_field="type", tag="ref/prompt"):
+    name: str
+    title: str | None = None
+
+
+class ResourceReference(Leaf, frozen=True, kw_only=True, tag_field="type", tag="ref/resource"):
+    uri: str
+
+
+class CompletionArgument(Leaf, frozen=True, kw_only=True):
+    name: str
+    value: str
+
+
+class CompletionContext(Leaf, frozen=True, kw_only=True):
+    arguments: dict[str, str] | None = None
+
+
+class CompleteParams(Params, frozen=True, kw_only=True):
+    ref: PromptReference | ResourceReference
+    argument: CompletionArgument
+    context: CompletionContext | None = None
+
+
+class SetLevelParams(Params, frozen=True, kw_only=True):
+    level: LoggingLevel
+
+
+# What either side sends
+
+
+class CancelledParams(Params, frozen=True, kw_only=True):
+    request_id: RequestId | None = None
+    reason: str | None = None
+
+
+class ProgressParams(Leaf, frozen=True, kw_only=True):
+    progress_token: ProgressToken
+    progress: float
+    total: float | None = None
+    message: str | None = None
+    meta: Meta | None = field(default=None, name="_meta")
+
+
+# What a server sends
+
+
+class LoggingMessageParams(Params, frozen=True, kw_only=True):
+    level: LoggingLevel
+    data: Any
+    logger: str | None = None
+
+
+class ResourceUpdatedParams(Params, frozen=True, kw_only=True):
+    uri: str
+
+
+class CreateMessageParams(Params, frozen=True, kw_only=True):
+    messages: list[SamplingMessage]
+    max_tokens: int
+    system_prompt: str | None = None
+    temperature: float | None = None
+    stop_sequences: list[str] | None = None
+    model_preferences: ModelPreferences | None = None
+    include_context: Literal["none", "thisServer", "allServers"] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class ElicitFormParams(Params, frozen=True, kw_only=True):
+    message: str
+    requested_schema: dict[str, Any]
+    mode: Literal["form"] | None = None
+    """Left out by default: clients before 2025-11-25 know only forms and no mode."""
+
+
+class ElicitURLParams(Params, frozen=True, kw_only=True, tag_field="mode", tag="url"):
+    message: str
+    url: str
+    elicitation_id: str
+
+
+class ElicitationCompleteParams(Params, frozen=True, kw_only=True):
+    elicitation_id: str

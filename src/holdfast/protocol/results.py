@@ -1,0 +1,105 @@
+"""The results of every request between a server and a client of the session eras."""
+
+from typing import Any, Literal
+
+from msgspec import field
+
+from holdfast.protocol.content import (
+    ContentBlock,
+    Leaf,
+    Meta,
+    PromptMessage,
+    ResourceContents,
+    Role,
+    SamplingBlock,
+    TextContent,
+)
+from holdfast.protocol.listing import Implementation, Prompt, Resource, ResourceTemplate, Root, Tool
+
+
+class Result(Leaf, frozen=True, kw_only=True):
+    """What every result may carry; alone it is the empty result."""
+
+    meta: Meta | None = field(default=None, name="_meta")
+
+
+# What a server answers
+
+
+class InitializeResult(Result, frozen=True, kw_only=True):
+    protocol_version: str
+    capabilities: dict[str, Any]
+    server_info: Implementation
+    instructions: str | None = None
+
+
+class CallToolResult(Result, frozen=True, kw_only=True):
+    content: list[ContentBlock]
+    structured_content: dict[str, Any] | None = None
+    is_error: bool = False
+
+
+class ListToolsResult(Result, frozen=True, kw_only=True):
+    tools: list[Tool]
+    next_cursor: str | None = None
+
+
+class ListResourcesResult(Result, frozen=True, kw_only=True):
+    resources: list[Resource]
+    next_cursor: str | None = None
+
+
+class ListResourceTemplatesResult(Result, frozen=True, kw_only=True):
+    resource_templates: list[ResourceTemplate]
+    next_cursor: str | None = None
+
+
+class ListPromptsResult(Result, frozen=True, kw_only=True):
+    prompts: list[Prompt]
+    next_cursor: str | None = None
+
+
+class ReadResourceResult(Result, frozen=True, kw_only=True):
+    contents: list[ResourceContents]
+
+
+class GetPromptResult(Result, frozen=True, kw_only=True):
+    messages: list[PromptMessage]
+    description: str | None = None
+
+
+class Completion(Leaf, frozen=True, kw_only=True):
+    """Values a client may offer its user, at most 100 of `total`."""
+
+    values: list[str]
+    total: int | None = None
+    has_more: bool | None = None
+
+
+class CompleteResult(Result, frozen=True, kw_only=True):
+    completion: Completion
+
+
+# What a client answers
+
+
+class CreateMessageResult(Result, frozen=True, kw_only=True):
+    role: Role
+    content: SamplingBlock | list[SamplingBlock]
+    model: str
+    stop_reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of all text blocks, joined."""
+        blocks = self.content if isinstance(self.content, list) else [self.content]
+        return "".join(block.text for block in blocks if isinstance(block, TextContent))
+
+
+class ElicitResult(Result, frozen=True, kw_only=True):
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Any] | None = None
+
+
+class ListRootsResult(Result, frozen=True, kw_only=True):
+    roots: list[Root]
