@@ -1,0 +1,1 @@
+"""What server authors write against: functions, content, templates, pages, and the server itself."""

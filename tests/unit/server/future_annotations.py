@@ -1,0 +1,34 @@
+"""Functions whose annotations are strings, some of names that exist only for type checkers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from holdfast.server.functions import Function
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from holdfast.server.signature import ContextBase as Context
+
+
+class Place(BaseModel):
+    name: str
+
+
+async def forecast(place: Place, ctx: Context, days: int = 3) -> Place:
+    return place
+
+
+def unknown(amount: Decimal) -> None: ...
+
+
+def local() -> Function:
+    class Item(BaseModel):
+        name: str
+
+    def take(item: Item) -> None: ...
+
+    return Function(take)
