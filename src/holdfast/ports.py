@@ -17,6 +17,10 @@ class Clock(Protocol):
         """Return the present moment in seconds; its zero means nothing."""
         ...
 
+    def wall(self) -> float:
+        """Return the date as seconds since 1970; for expiry dates other people wrote, never for waiting."""
+        ...
+
 
 class Random(Protocol):
     """Where ids, tags and jitter come from."""
@@ -46,6 +50,7 @@ class SystemClock:
     """The machine's monotonic clock."""
 
     now = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
 
 
 class SystemRandom:

@@ -35,9 +35,9 @@ class Input(Enum):
     SHUTDOWN = "shutdown"
 
 
-_CLOSES: Final = {
-    what: State.CLOSED for what in (Input.DELETED, Input.IDLE, Input.EXPIRED, Input.EVICTED, Input.SHUTDOWN)
-}
+_CLOSES: Final = dict.fromkeys(
+    (Input.DELETED, Input.IDLE, Input.EXPIRED, Input.EVICTED, Input.SHUTDOWN), State.CLOSED
+)
 
 TRANSITIONS: Final[dict[State, dict[Input, State]]] = {
     State.ATTACHED: {Input.BROKE: State.DETACHED, **_CLOSES},

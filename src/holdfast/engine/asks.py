@@ -19,7 +19,7 @@ from holdfast.wire.jsonrpc import notification_message, request_message
 Send = Callable[[bytes], Awaitable[None]]
 
 
-async def ask(  # noqa: PLR0913 - one call site
+async def ask(
     store: Store,
     session: Session,
     stream: str,
@@ -70,7 +70,7 @@ def _leave(session: Session) -> None:
         following.set_result(None)
 
 
-async def _asked(  # noqa: PLR0913 - one call site
+async def _asked(
     store: Store, session: Session, name: str, stream: str, send: Send, method: str, params: object
 ) -> Any:
     if not await store.ask(session.record.key, name, stream):

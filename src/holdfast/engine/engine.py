@@ -27,7 +27,7 @@ class Engine:
     the event loop it was started on.
     """
 
-    def __init__(  # noqa: PLR0913 - the ports, each with its default
+    def __init__(
         self,
         back: Back,
         settings: Settings = Settings(),

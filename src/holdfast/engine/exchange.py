@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
+from holdfast.auth import Principal
 from holdfast.engine.asks import ask
 from holdfast.engine.outlet import Outlet, StreamOutlet
 from holdfast.engine.session import Session
@@ -11,16 +14,22 @@ from holdfast.errors import NoBackChannel
 from holdfast.stores.base import Claim, Store
 from holdfast.wire.jsonrpc import Request, notification_message
 
-NO_HEADERS: Mapping[str, str] = {}
+
+class Caller(Struct, frozen=True):
+    """Who sends a request: the key its sessions are bound to, who that is, and the request's headers."""
+
+    key: str
+    principal: Principal | None = None
+    headers: Mapping[str, str] = {}
 
 
 class Exchange:
     """Starts at most once, ends with exactly one terminal message, on its own stream."""
 
-    __slots__ = ("busy", "claim", "deadline", "fence", "headers", "outlet", "principal", "request", "session",
+    __slots__ = ("busy", "caller", "claim", "deadline", "fence", "outlet", "request", "session",
                  "settled", "store", "task")  # fmt: skip
 
-    def __init__(  # noqa: PLR0913 - what an exchange is made of; built in one place
+    def __init__(
         self,
         store: Store,
         session: Session,
@@ -28,7 +37,7 @@ class Exchange:
         claim: Claim,
         fence: int,
         outlet: Outlet,
-        headers: Mapping[str, str] = NO_HEADERS,
+        caller: Caller,
     ) -> None:
         self.store = store
         self.session = session
@@ -36,8 +45,7 @@ class Exchange:
         self.claim = claim
         self.fence = fence
         self.outlet = outlet
-        self.headers = headers
-        self.principal = session.record.principal
+        self.caller = caller
         self.settled = False
         self.task: asyncio.Task[None] | None = None
         self.deadline: asyncio.TimerHandle | None = None
@@ -48,6 +56,23 @@ class Exchange:
     def __repr__(self) -> str:
         state = "settled" if self.settled else "running" if self.task else "queued"
         return f"<Exchange {self.request.method} {state} in {self.session.name}>"
+
+    @property
+    def principal(self) -> Principal | None:
+        """Who sent this request; None for an anonymous client."""
+        return self.caller.principal
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The request's headers, by lower-case name; empty where there are none."""
+        return self.caller.headers
+
+    @property
+    def stream(self) -> StreamOutlet:
+        """The exchange's stream; only exchanges of the HTTP front have one."""
+        if not isinstance(self.outlet, StreamOutlet):
+            raise TypeError("this exchange writes to a connection, not to a stream")
+        return self.outlet
 
     async def notify(self, method: str, params: object = None) -> None:
         """Send a notification that belongs to this exchange. Dropped once it is settled."""

@@ -6,12 +6,11 @@ settles first — the handler, a cancellation, the end of the session — is the
 
 import asyncio
 import uuid
-from collections.abc import Mapping
 
 from msgspec import Struct
 
 from holdfast.core.admission import Verdict
-from holdfast.engine.exchange import NO_HEADERS, Exchange
+from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.outlet import ChannelOutlet, Outlet, StreamOutlet
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
@@ -41,13 +40,12 @@ class Exchanges:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    async def submit(  # noqa: PLR0913 - what a front knows of a request
+    async def submit(
         self,
         key: str,
-        principal: str,
+        caller: Caller,
         request: Request,
         digest: bytes = b"",
-        headers: Mapping[str, str] = NO_HEADERS,
         *,
         streams: bool = True,
         isolate: bool = False,
@@ -62,7 +60,7 @@ class Exchanges:
         runtime = self._runtime
         control = request.method in CONTROL
         claim = Claim(request.id, runtime.random.token(12), digest, isolate, control)
-        claimed = await runtime.store.claim(key, principal, claim)
+        claimed = await runtime.store.claim(key, caller.key, claim)
         if not isinstance(claimed, Claimed):
             return self._refused(key, claimed)
         session = runtime.sessions.get(key) or runtime.adopt(claimed.record)
@@ -76,7 +74,7 @@ class Exchanges:
             )
         else:
             outlet = ChannelOutlet(runtime.store, session, session.channel, claim, claimed.fence)
-        exchange = Exchange(runtime.store, session, request, claim, claimed.fence, outlet, headers)
+        exchange = Exchange(runtime.store, session, request, claim, claimed.fence, outlet, caller)
         session.exchanges[claim.stream] = exchange
         verdict = Verdict.START if control else session.gate.enter(exchange)
         if verdict is Verdict.START:
@@ -135,7 +133,7 @@ class Exchanges:
             if exchange.settled:
                 raise
             terminal = refusal(request.id, Cancelled())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a handler's fault becomes its answer
             terminal = self._masked(exchange, error)
         await self.settle(exchange, terminal)
 

@@ -123,6 +123,7 @@ class StreamOutlet:
         """Take note of the reader that writes wait for."""
         self.reader = reader
         self.has_reader = True
+        reader.on_progress = self.freed
         if self.releasing:
             self.releasing = False
             reader.stop(End.AGED)

@@ -4,7 +4,7 @@ Replay and live delivery are this one loop (law 5). A reader that ends only give
 back; it never ends the session (law 6).
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from enum import Enum
 from typing import Final
 
@@ -41,9 +41,9 @@ class Reader:
     """A cursor on a stream and the bell that says there is more."""
 
     __slots__ = ("_clock", "_expires", "_keep_alive", "_store", "active", "cursor", "delivered_at", "end",
-                 "ended", "generation", "read_bytes", "session", "stream", "wake")  # fmt: skip
+                 "ended", "generation", "on_progress", "read_bytes", "session", "stream", "wake")  # fmt: skip
 
-    def __init__(  # noqa: PLR0913 - what a reader is made of; built in one place
+    def __init__(
         self,
         store: Store,
         clock: Clock,
@@ -71,10 +71,17 @@ class Reader:
         """Rung when its connection has let go of it."""
         self.delivered_at = clock.now()
         self.read_bytes = 0
+        self.on_progress: Callable[[], None] | None = None
+        """Called when it has moved: a writer may be waiting for it."""
 
     def __repr__(self) -> str:
         state = self.end.value if self.end else "active" if self.active else "idle"
         return f"<Reader {self.session.name} {self.stream} at {self.cursor.seq}, {state}>"
+
+    def expire_within(self, seconds: float) -> None:
+        """End at the latest after this long: the caller's token is valid no longer."""
+        expires = self._clock.now() + max(0.0, seconds)
+        self._expires = expires if self._expires is None else min(self._expires, expires)
 
     def stop(self, end: End) -> None:
         """End the loop; the first reason counts."""
@@ -89,17 +96,20 @@ class Reader:
 
     async def pages(self) -> AsyncIterator[Page | None]:
         """Yield what to write, and None when a keep-alive is due. A page counts as read when the next is asked for."""
-        while self.end is None:
+        while not self._is_over():
             self.wake.clear()
             page = await self._read() if self.active else None
             if page is not None and (page.events or page.missed):
                 yield page
                 self._advance(page)
-            elif self.end is None and not await self.wake.wait(self._patience()):
+            elif not self._is_over() and not await self.wake.wait(self._patience()):
                 if self._expires is not None and self._clock.now() >= self._expires:
                     self.end = End.AGED
                 else:
                     yield None
+
+    def _is_over(self) -> bool:
+        return self.end is not None
 
     async def _read(self) -> Page | None:
         page = await self._store.read(
@@ -118,6 +128,8 @@ class Reader:
             self.cursor = page.events[-1].position
             self.read_bytes += sum(len(event.data) for event in page.events)
         self.delivered_at = self._clock.now()
+        if self.on_progress is not None:
+            self.on_progress()
         if page.finished:
             self.end = self.end or End.FINISHED
 

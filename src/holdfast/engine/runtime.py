@@ -16,7 +16,7 @@ class Runtime:
 
     __slots__ = ("back", "clock", "observer", "random", "sessions", "settings", "store", "tasks")
 
-    def __init__(  # noqa: PLR0913 - the ports, each named
+    def __init__(
         self,
         back: Back,
         settings: Settings,

@@ -12,7 +12,7 @@ from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Channel, Session
-from holdfast.errors import Cancelled, InvalidParams, SessionGone, StoreError
+from holdfast.errors import Cancelled, HoldfastError, InvalidParams, SessionGone, StoreError
 from holdfast.protocol.versions import negotiate
 from holdfast.stores.base import Answered, Closed, Refusal, SessionRecord
 from holdfast.stores.memory import STANDALONE_FENCE
@@ -24,7 +24,7 @@ _FLUSH_SECONDS = 1.0
 """How long a closing session waits for its readers to take their terminal messages."""
 
 
-class TooManySessions(Exception):  # noqa: N818 - a refusal for the front, not an error of ours
+class TooManySessions(HoldfastError):
     """The store has no room for another session."""
 
 
@@ -132,7 +132,7 @@ class Sessions:
     async def _notify_back(self, session: Session, method: str, params: dict[str, Any]) -> None:
         try:
             await self._runtime.back.notify(session, method, params)
-        except Exception as error:  # a handler's fault must not reach the receive path
+        except Exception as error:  # noqa: BLE001 - a handler's fault must not reach the receive path
             self._runtime.observer.note(
                 "notification.failed", session=session.name, method=method, error=error
             )
@@ -197,6 +197,12 @@ class Sessions:
         deadline = asyncio.get_running_loop().time() + _FLUSH_SECONDS
         for reader in readers:
             await reader.ended.wait(max(0.0, deadline - asyncio.get_running_loop().time()))
+
+    async def forget(self, session: Session) -> None:
+        """Drop a session that lived for one request only; no listener ever knew it."""
+        await self._end_exchanges(session, Input.SHUTDOWN)
+        await self._runtime.store.close(session.record.key, Input.SHUTDOWN)
+        self._runtime.sessions.pop(session.record.key, None)
 
     async def sweep(self) -> None:
         """Close what is due."""

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input, State, step
-from holdfast.core.stream import Log, Page, Position
+from holdfast.core.stream import Page, Position
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base import (
@@ -25,7 +25,7 @@ from holdfast.stores.base import (
     Ring,
     SessionRecord,
 )
-from holdfast.stores.memory_session import Ask, Channel, Session
+from holdfast.stores.memory_session import Channel, Session
 from holdfast.wire.jsonrpc import RequestId
 
 STANDALONE_FENCE = -1
@@ -182,7 +182,8 @@ class MemoryStore:
         """End an exchange, with or without a stream."""
         session, channel = self._writable(key, stream, fence)
         claim = channel.claim
-        assert claim is not None, "only exchanges are settled"
+        if claim is None:
+            raise StreamClosed
         channel.running = False
         session.running -= 1
         session.calls -= not claim.control

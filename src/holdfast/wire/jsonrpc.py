@@ -173,10 +173,12 @@ def result_message(request_id: RequestId, result: bytes) -> bytes:
 
 
 def error_message(request_id: RequestId | None, code: int, message: str, data: object = None) -> bytes:
-    """Return the answer that says what went wrong."""
+    """Return the answer that says what went wrong; without an id where none could be read."""
     error: dict[str, object] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
+    if request_id is None:
+        return encode({"jsonrpc": "2.0", "error": error})
     return encode({"jsonrpc": "2.0", "id": request_id, "error": error})
 
 

@@ -1,0 +1,45 @@
+"""What operators read: every event as one line of the standard library's logging.
+
+Logger `holdfast`. No session id, payload or token is ever among the facts; what a client may
+have worded itself is escaped, so that no line can look like another.
+"""
+
+import logging
+from typing import Final
+
+LOGGER: Final = logging.getLogger("holdfast")
+
+LEVELS: Final = {
+    "handler.failed": logging.ERROR,
+    "listener.failed": logging.ERROR,
+    "notification.failed": logging.ERROR,
+    "exchange.duplicate": logging.WARNING,
+    "exchange.fenced": logging.WARNING,
+    "push.dropped": logging.WARNING,
+    "session.opened": logging.INFO,
+    "session.closed": logging.INFO,
+}
+"""Events that are not on this list are for debugging."""
+TRACED: Final = frozenset({"handler.failed", "listener.failed", "notification.failed"})
+"""Events whose cause is an author's code: their traceback is worth having."""
+
+
+class LogObserver:
+    """Writes each event with its facts: `handler.failed session=1f0c… method=tools/call …`."""
+
+    def note(self, event: str, /, **facts: object) -> None:
+        """Log one line, and the traceback where an author's code failed."""
+        level = LEVELS.get(event, logging.DEBUG)
+        if not LOGGER.isEnabledFor(level):
+            return
+        error = facts.get("error")
+        traced = error if event in TRACED and isinstance(error, BaseException) else None
+        words = [event, *(f"{name}={_plain(value)}" for name, value in facts.items())]
+        LOGGER.log(level, "%s", " ".join(words), exc_info=traced)
+
+
+def _plain(value: object) -> str:
+    """Return a fact as one word on one line."""
+    text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)
+    escaped = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return f'"{escaped}"' if " " in escaped else escaped

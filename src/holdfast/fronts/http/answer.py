@@ -1,0 +1,81 @@
+"""Whole HTTP answers, decided before they are sent; and one table of refusals."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.engine.exchanges import DuplicateId
+from holdfast.engine.readers import Unresumable
+from holdfast.engine.sessions import TooManySessions
+from holdfast.errors import INVALID_REQUEST, Busy, HoldfastError, InvalidParams, SessionGone, WireError
+from holdfast.wire.jsonrpc import RequestId, error_message
+
+JSON: Final = (b"content-type", b"application/json")
+SESSION_NOT_FOUND: Final = -32001
+"""The code the official SDKs send with this 404."""
+RETRY_SECONDS: Final = 1
+
+
+class Answer(Struct, frozen=True):
+    """Status, headers, body."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes = b""
+
+
+def json_answer(body: bytes, status: int = 200) -> Answer:
+    """Return an answer with a JSON body."""
+    return Answer(status, [JSON, (b"content-length", b"%d" % len(body))], body)
+
+
+ACCEPTED: Final = Answer(202, [(b"content-length", b"0")])
+NO_CONTENT: Final = Answer(204, [])
+
+
+def refuse(
+    status: int,
+    message: str,
+    *,
+    code: int = INVALID_REQUEST,
+    request_id: RequestId | None = None,
+    data: object = None,
+    extra: tuple[tuple[bytes, bytes], ...] = (),
+) -> Answer:
+    """Return a refusal: a status for machines, a JSON-RPC error for clients, a sentence for people."""
+    answer = json_answer(error_message(request_id, code, message, data), status)
+    answer.headers.extend(extra)
+    return answer
+
+
+def not_allowed(allowed: str) -> Answer:
+    """Return the answer to a method this endpoint does not have."""
+    return refuse(405, f"Method not allowed: use {allowed}", extra=((b"allow", allowed.encode()),))
+
+
+def retry_after(seconds: int = RETRY_SECONDS) -> tuple[bytes, bytes]:
+    """Return the header that says when to come back."""
+    return (b"retry-after", b"%d" % seconds)
+
+
+def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> Answer:
+    """Return the answer to a request the engine refused. One exception, one row."""
+    match error:
+        case WireError():
+            return refuse(400, error.message, code=error.code, request_id=error.request_id)
+        case SessionGone():
+            return refuse(404, "Session not found", code=SESSION_NOT_FOUND, request_id=request_id)
+        case Unresumable():
+            reason = {"reason": "event_id_unresumable"}
+            return refuse(400, "Bad request: Last-Event-ID is not a position of this session", data=reason)
+        case Busy():
+            later = (retry_after(error.retry_after),)
+            return refuse(429, error.message, code=error.code, request_id=request_id, extra=later)
+        case DuplicateId() | InvalidParams():
+            return refuse(400, error.message, code=error.code, request_id=request_id)
+        case TooManySessions():
+            return refuse(
+                503, "Service unavailable: too many sessions", request_id=request_id, extra=(retry_after(5),)
+            )
+        case _:
+            raise error

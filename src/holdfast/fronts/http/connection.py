@@ -1,0 +1,158 @@
+"""One HTTP request and its response, over ASGI: the thin shell around the front's decisions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, Protocol
+
+from holdfast.fronts.http.answer import Answer, refuse
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+EXTENSION: Final = "holdfast.transport"
+"""Where `holdfast serve` puts the connection's transport: ASGI cannot say whether a write failed, nor abort."""
+
+_SSE_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Gone(Exception):
+    """The client's connection is gone or takes nothing; there is nobody left to write to."""
+
+
+class BadBody(Exception):
+    """The body cannot be read; carries the refusal."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class Transport(Protocol):
+    """What `holdfast serve` knows of the connection underneath."""
+
+    def is_closing(self) -> bool:
+        """Tell whether the connection is gone."""
+        ...
+
+    def abort(self) -> None:
+        """Drop the connection with whatever is still buffered for it."""
+        ...
+
+
+class Connection:
+    """Reads the body once, answers once or streams, and knows when the client has gone."""
+
+    __slots__ = ("_cors", "_receive", "_send", "_transport", "_watcher", "gone", "on_gone", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self._receive = receive
+        self._send = send
+        extensions = scope.get("extensions")
+        self._transport: Transport | None = extensions.get(EXTENSION) if extensions else None
+        self._cors: list[tuple[bytes, bytes]] = []
+        self._watcher: asyncio.Task[None] | None = None
+        self.gone = False
+        self.on_gone: Callable[[], None] | None = None
+
+    def allow_origin(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Add these headers to whatever is answered: the browser's page may read it."""
+        self._cors = headers
+
+    async def body(self, limit: int, seconds: float) -> bytes:
+        """Return the request's body.
+
+        Raises:
+            BadBody: it is too large, too slow, or its sender has gone.
+        """
+        message = await self._receive()
+        body: bytes = message.get("body", b"")
+        if len(body) > limit:
+            raise BadBody(_too_large(limit))
+        if not message.get("more_body"):
+            return body
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._rest(body, limit)
+        except TimeoutError:
+            raise BadBody(refuse(408, f"Request timeout: the body took longer than {seconds:g} s")) from None
+
+    async def _rest(self, first: bytes, limit: int) -> bytes:
+        parts, size, more = [first], len(first), True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            part: bytes = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise BadBody(_too_large(limit))
+            parts.append(part)
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    async def answer(self, answer: Answer) -> bool:
+        """Send a whole answer; False if it is known that nobody could take it."""
+        headers = [*answer.headers, *self._cors] if self._cors else answer.headers
+        await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": answer.body})
+        return not (self.gone or (self._transport is not None and self._transport.is_closing()))
+
+    async def start_stream(self, first: bytes, stall: float) -> None:
+        """Begin an event stream. Proxies hold headers until a byte of body: there is always a first one."""
+        headers = [*_SSE_HEADERS, *self._cors]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self.write(first, stall)
+
+    async def write(self, chunk: bytes, stall: float) -> None:
+        """Write a part of the stream.
+
+        Raises:
+            Gone: the connection is gone, or has taken nothing for `stall` seconds.
+        """
+        if self.gone:
+            raise Gone
+        try:
+            async with asyncio.timeout(stall):
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except OSError:
+            # TimeoutError is one too; either way the reader is lost, and its buffered bytes with it.
+            if self._transport is not None:
+                self._transport.abort()
+            raise Gone from None
+
+    async def end_stream(self) -> None:
+        """Complete the stream; nothing where nobody is left."""
+        if not self.gone:
+            await self._send({"type": "http.response.body", "body": b""})
+
+    # Watching
+
+    def watch(self, on_gone: Callable[[], None]) -> None:
+        """Call `on_gone` when the client goes. Begun only for answers that take time (it costs a task)."""
+        self.on_gone = on_gone
+        if self.gone:
+            on_gone()
+        elif self._watcher is None:
+            self._watcher = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        if self.on_gone is not None:
+            self.on_gone()
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+
+def _too_large(limit: int) -> Answer:
+    return refuse(413, f"Content too large: a message is at most {limit} bytes")

@@ -1,0 +1,33 @@
+"""What a browser's page needs to call this endpoint, for origins that may."""
+
+from typing import Final
+
+from holdfast.fronts.http.answer import Answer
+
+_REQUEST_HEADERS: Final = b"authorization, content-type, accept, mcp-session-id, mcp-protocol-version, last-event-id, mcp-method, mcp-name"
+_DAY: Final = b"86400"
+
+
+def cors_headers(origin: str) -> list[tuple[bytes, bytes]]:
+    """Return the headers that let a page of this origin read the answer. The origin was checked before."""
+    return [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (
+            b"access-control-expose-headers",
+            b"mcp-session-id, mcp-protocol-version, retry-after, www-authenticate",
+        ),
+        (b"vary", b"origin"),
+    ]
+
+
+def preflight(origin: str) -> Answer:
+    """Return the answer to a browser that asks first."""
+    return Answer(
+        204,
+        [
+            *cors_headers(origin),
+            (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            (b"access-control-allow-headers", _REQUEST_HEADERS),
+            (b"access-control-max-age", _DAY),
+        ],
+    )

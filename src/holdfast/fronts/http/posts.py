@@ -1,0 +1,159 @@
+"""What a POST can be, and how each is answered.
+
+A request's answer is adaptive: ready at once, it is one JSON body and no stream ever existed;
+slow or talkative, it becomes a stream that can be resumed.
+"""
+
+from holdfast.config import HttpSettings
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchanges import Repeat
+from holdfast.engine.outlet import StreamOutlet
+from holdfast.engine.wake import turn
+from holdfast.errors import INVALID_REQUEST, HoldfastError
+from holdfast.fronts.http.answer import ACCEPTED, Answer, json_answer, refusal_for, refuse, retry_after
+from holdfast.fronts.http.batch import answer_batch
+from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.head import Head
+from holdfast.fronts.http.streams import Streamer
+from holdfast.stores.base import Answered
+from holdfast.wire import sse
+from holdfast.wire.jsonrpc import Message, Notification, Request, Response, result_message
+
+_SSE = (b"content-type", b"text/event-stream")
+
+
+class Posts:
+    """Answers POSTs of sessions that exist, of one that begins, and of none."""
+
+    def __init__(self, engine: Engine, settings: HttpSettings, streamer: Streamer) -> None:
+        self._engine = engine
+        self._mode = settings.response
+        self._streamer = streamer
+        self._isolate = engine.settings.duplicates == "isolate"
+        self._patience = None if settings.response == "json" else engine.settings.times.stream_after
+
+    async def initialize(self, request: Request, head: Head, caller: Caller) -> Answer:
+        """Open a session; refuse a second initialize inside one, whose first parameters stay."""
+        try:
+            if head.session_id and not self._engine.settings.stateless:
+                return refuse(
+                    400,
+                    "Bad request: initialize begins a new session; send it without Mcp-Session-Id",
+                    request_id=request.id,
+                )
+            opened = await self._engine.sessions.open(
+                caller.key, request.params, lasting=not self._engine.settings.stateless
+            )
+        except HoldfastError as error:
+            return refusal_for(error, request.id)
+        answer = self._ready(result_message(request.id, opened.result))
+        if self._engine.settings.stateless:
+            await self._engine.sessions.forget(opened.session)
+        else:
+            answer.headers.append((b"mcp-session-id", opened.session_id.encode()))
+        return answer
+
+    async def control(self, key: str, owner: str, message: Notification | Response) -> Answer:
+        """Take a notification or the answer to an ask: 202, and nothing waits for a handler."""
+        if isinstance(message, Notification):
+            await self._engine.sessions.notify(key, owner, message.method, message.params)
+            return ACCEPTED
+        verdict = await self._engine.sessions.answer(key, owner, message)
+        if verdict in {Answered.FIRST, Answered.AGAIN}:
+            return ACCEPTED
+        if verdict is Answered.CONFLICT:
+            return refuse(400, "Bad request: this request was already answered, differently")
+        return refuse(400, "Bad request: no request with this id is waiting for an answer")
+
+    async def request(
+        self, key: str, caller: Caller, request: Request, digest: bytes, connection: Connection
+    ) -> Answer | None:
+        """Run a request and answer it here."""
+        try:
+            exchange = await self._engine.exchanges.submit(
+                key, caller, request, digest, streams=self._mode != "json", isolate=self._isolate
+            )
+        except HoldfastError as error:
+            return refusal_for(error, request.id)
+        if isinstance(exchange, Repeat):
+            return await self._repeat(exchange, connection, caller)
+        # A handler that never suspends has answered after one turn of the loop.
+        await turn()
+        outlet = exchange.stream
+        if outlet.terminal is None or outlet.position is not None:
+            return await self._wait(exchange, outlet, connection)
+        if not await connection.answer(self._ready(outlet.terminal)):
+            await self._engine.readers.keep_answer(exchange, outlet.terminal)
+        return None
+
+    def _ready(self, message: bytes) -> Answer:
+        """Return an answer that is complete: JSON, or where streams are wanted one event in one write."""
+        if self._mode != "sse":
+            return json_answer(message)
+        return Answer(200, [_SSE], sse.event(message))
+
+    async def _wait(self, exchange: Exchange, outlet: StreamOutlet, connection: Connection) -> Answer | None:
+        """Wait for the result or for the moment to become a stream."""
+        connection.watch(outlet.wake.ring)
+        while outlet.terminal is None and outlet.position is None:
+            outlet.wake.clear()
+            if connection.gone:
+                await self._engine.readers.broke_before_stream(exchange)
+                return None
+            # A call that still waits for its slot may yet be refused with a status of its own.
+            if not await outlet.wake.wait(self._patience) and exchange.task is not None:
+                break
+        if outlet.terminal is not None and outlet.position is None:
+            await self._late(exchange, outlet.terminal, connection)
+            return None
+        reader = await self._engine.readers.first(exchange, outlet)
+        await self._streamer.pump(reader, connection, exchange.principal)
+        return None
+
+    async def _late(self, exchange: Exchange, terminal: bytes, connection: Connection) -> None:
+        answer = self._ready(terminal)
+        if exchange.busy:
+            answer = Answer(429, [*json_answer(terminal).headers, retry_after()], terminal)
+        if not await connection.answer(answer):
+            await self._engine.readers.keep_answer(exchange, terminal)
+
+    async def _repeat(self, repeat: Repeat, connection: Connection, caller: Caller) -> Answer | None:
+        """Answer the word-for-word repeat of a POST that was cut, from the one execution."""
+        reader = await self._engine.readers.repeat(repeat.session, repeat.stream)
+        if self._mode != "json":
+            await self._streamer.pump(reader, connection, caller.principal)
+            return None
+        return await self._streamer.last(reader, connection)
+
+    async def batch(
+        self, key: str, caller: Caller, messages: list[Message], connection: Connection
+    ) -> Answer | None:
+        """Answer an array of messages, in sessions of the one revision that has them."""
+        session = await self._engine.sessions.find(key, caller.key)
+        if not session.revision.batches:
+            return refuse(400, "Bad request: batches exist in protocol 2025-03-26 only", code=INVALID_REQUEST)
+        for message in messages:
+            if not isinstance(message, Request):
+                await self.control(key, caller.key, message)
+        requests = [message for message in messages if isinstance(message, Request)]
+        if not requests:
+            return ACCEPTED
+        return await answer_batch(self._engine, self._streamer, key, caller, requests, connection)
+
+    async def stateless(
+        self, message: Message | list[Message], head: Head, caller: Caller, connection: Connection
+    ) -> Answer | None:
+        """Answer a request without a session: one that lives for this request only, and cannot be asked anything."""
+        if not isinstance(message, Request):
+            return ACCEPTED
+        params = {
+            "protocolVersion": head.version or "2025-03-26",
+            "clientInfo": {"name": ""},
+            "capabilities": {},
+        }
+        opened = await self._engine.sessions.open(caller.key, params, lasting=False)
+        try:
+            return await self.request(opened.session.record.key, caller, message, b"", connection)
+        finally:
+            await self._engine.sessions.forget(opened.session)

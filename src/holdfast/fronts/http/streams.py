@@ -1,0 +1,67 @@
+"""A reader's pages as server-sent events on a connection."""
+
+from holdfast.auth import Principal
+from holdfast.core.stream import Page
+from holdfast.engine.engine import Engine
+from holdfast.engine.reader import End, Reader
+from holdfast.engine.session import event_id
+from holdfast.fronts.http.answer import Answer, json_answer
+from holdfast.fronts.http.connection import Connection, Gone
+from holdfast.wire import sse
+
+
+class Streamer:
+    """Pumps readers onto connections."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._times = engine.settings.times
+
+    async def pump(self, reader: Reader, connection: Connection, principal: Principal | None = None) -> None:
+        """Write a reader's stream as the whole response, until either ends; then give the place back."""
+        if principal is not None and principal.expires is not None:
+            reader.expire_within(principal.expires - self._engine.runtime.clock.wall())
+        connection.watch(lambda: reader.stop(End.BROKE))
+        try:
+            await connection.start_stream(self.opening(reader), self._times.write_stall)
+            await self.write_pages(reader, connection)
+            await connection.end_stream()
+        except Gone:
+            reader.stop(End.BROKE if connection.gone else End.STALLED)
+        finally:
+            # Reached without a verdict only when the server cancels the request: the connection is gone.
+            reader.stop(End.BROKE)
+            await self._engine.readers.detach(reader)
+
+    async def write_pages(self, reader: Reader, connection: Connection) -> None:
+        """Write what the reader finds, and comments while it finds nothing."""
+        async for page in reader.pages():
+            chunk = sse.KEEP_ALIVE if page is None else self._events(reader.stream, page)
+            await connection.write(chunk, self._times.write_stall)
+
+    def opening(self, reader: Reader) -> bytes:
+        """Return the first bytes: a position to resume from where the revision knows that, else a comment."""
+        retry = round(self._engine.runtime.random.uniform(*self._times.retry) * 1_000)
+        if reader.session.revision.priming:
+            return sse.priming(event_id(reader.stream, reader.cursor), retry)
+        return sse.comment("open") + sse.retry(retry)
+
+    @staticmethod
+    def _events(stream: str, page: Page) -> bytes:
+        parts = [sse.event(event.data, event_id(stream, event.position)) for event in page.events]
+        if page.missed is not None:
+            parts.insert(0, sse.comment(f"gap {page.missed[0]}-{page.missed[1]}"))
+        return b"".join(parts)
+
+    async def last(self, reader: Reader, connection: Connection) -> Answer:
+        """Wait for the stream's terminal message and return it as a plain answer."""
+        connection.watch(lambda: reader.stop(End.BROKE))
+        message = b""
+        try:
+            async for page in reader.pages():
+                if page is not None and page.events:
+                    message = page.events[-1].data
+        finally:
+            reader.stop(End.BROKE)
+            await self._engine.readers.detach(reader)
+        return json_answer(message)
