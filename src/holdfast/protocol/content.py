@@ -4,7 +4,6 @@ Blocks are told apart by `type`; resource contents by having `text` or `blob`. A
 sent a block that its revision's schema forbids: `content_for` says the same thing in older words.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from msgspec import Struct, field
@@ -126,14 +125,14 @@ NO_LINKS: Final = frozenset({"2024-11-05", "2025-03-26"})
 """Revisions whose schemas know no `resource_link` block. Members they do not know are allowed everywhere."""
 
 
-def content_for(version: str, blocks: Sequence[ContentBlock]) -> Sequence[ContentBlock]:
+def content_for(version: str, blocks: list[ContentBlock]) -> list[ContentBlock]:
     """Return the blocks as a client of this revision may be sent them; the same object where nothing changes."""
     if version not in NO_LINKS or not any(isinstance(block, ResourceLink) for block in blocks):
         return blocks
     return [_without_link(block) for block in blocks]
 
 
-def messages_for(version: str, messages: Sequence[PromptMessage]) -> Sequence[PromptMessage]:
+def messages_for(version: str, messages: list[PromptMessage]) -> list[PromptMessage]:
     """Do for a prompt's messages what `content_for` does for blocks."""
     if version not in NO_LINKS:
         return messages

@@ -100,8 +100,8 @@ class CancelledParams(Params, frozen=True, kw_only=True):
 
 class ProgressParams(Leaf, frozen=True, kw_only=True):
     progress_token: ProgressToken
-    progress: float
-    total: float | None = None
+    progress: int | float
+    total: int | float | None = None
     message: str | None = None
     meta: Meta | None = field(default=None, name="_meta")
 

@@ -309,7 +309,8 @@ def to_messages(value: object) -> list[PromptMessage]:
     if isinstance(value, PromptMessage):
         return [value]
     if isinstance(value, Message):
-        return [PromptMessage(role=value.role, content=block) for block in to_content(value.content)]
+        items = value.content if isinstance(value.content, (list, tuple)) else [value.content]
+        return [PromptMessage(role=value.role, content=block) for item in items for block in to_content(item)]
     if isinstance(value, dict) and value.keys() == {"role", "content"}:
         return to_messages(Message(value["content"], value["role"]))
     if isinstance(value, (list, tuple)):

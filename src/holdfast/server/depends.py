@@ -6,13 +6,13 @@ it, the last made first, and see the call's error but cannot swallow it.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from typing_extensions import override
 
-from holdfast.server.signature import Callee, Parameter, read
+from holdfast.server.signature import Callee, Parameter, body, read
 
 
 class Depends:
@@ -45,13 +45,14 @@ def marker(parameter: Parameter) -> Depends | None:
 class Node:
     """A dependency ready to be made: what it takes, and how it is run."""
 
-    __slots__ = ("_context", "_make", "_needs", "dependency")
+    __slots__ = ("_context", "_key", "_make", "_needs")
 
     def __init__(self, dependency: Callable[..., Any], path: tuple[Callable[..., Any], ...] = ()) -> None:
         if dependency in path:
             names = " → ".join(_name(item) for item in (*path, dependency))
             raise TypeError(f"dependencies form a circle: {names}")
-        self.dependency = dependency
+        target: object = dependency
+        self._key = target if isinstance(target, Hashable) else id(target)
         self._make = _maker(dependency)
         self._context: list[str] = []
         self._needs: list[tuple[str, Node]] = []
@@ -68,11 +69,11 @@ class Node:
 
     async def make(self, ctx: object, made: dict[Any, object], stack: AsyncExitStack) -> object:
         """Return this call's value, made now unless it is among those `made`."""
-        if self.dependency in made:
-            return made[self.dependency]
+        if self._key in made:
+            return made[self._key]
         kwargs = {name: await need.make(ctx, made, stack) for name, need in self._needs}
         kwargs.update((name, ctx) for name in self._context)
-        value = made[self.dependency] = await self._make(stack, kwargs)
+        value = made[self._key] = await self._make(stack, kwargs)
         return value
 
 
@@ -80,17 +81,25 @@ Maker = Callable[[AsyncExitStack, dict[str, object]], Awaitable[object]]
 
 
 def _maker(dependency: Callable[..., Any]) -> Maker:
-    target = dependency if inspect.isroutine(dependency) else getattr(dependency, "__call__", dependency)  # noqa: B004
-    if inspect.isclass(dependency):
-        target = dependency
-    if inspect.isasyncgenfunction(target):
+    entered = body(dependency)
+    if inspect.isasyncgenfunction(entered):
         manager = asynccontextmanager(dependency)
         return lambda stack, kwargs: stack.enter_async_context(manager(**kwargs))
-    if inspect.isgeneratorfunction(target):
+    if inspect.isgeneratorfunction(entered):
         return lambda stack, kwargs: stack.enter_async_context(_threaded(dependency, kwargs))
-    if inspect.iscoroutinefunction(target):
+    if inspect.iscoroutinefunction(entered):
         return lambda _, kwargs: dependency(**kwargs)
-    return lambda _, kwargs: asyncio.to_thread(dependency, **kwargs)
+    return lambda _, kwargs: in_thread(dependency, kwargs)
+
+
+async def in_thread(fn: Callable[..., Any], kwargs: dict[str, object]) -> object:
+    """Run a plain function in a worker thread with the caller's context variables.
+
+    Cancelling abandons the thread: the function runs on to its end and its result is dropped.
+    """
+    value = await asyncio.to_thread(fn, **kwargs)
+    # A decorator that is a plain function may still have returned its async function's coroutine.
+    return await value if inspect.isawaitable(value) else value
 
 
 @asynccontextmanager

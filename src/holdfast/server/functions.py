@@ -4,7 +4,6 @@ Nothing is looked up per call: `call` is the shortest way into the function that
 allows, and for an async function that wants nothing from us it is the function itself.
 """
 
-import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,17 +13,17 @@ from typing import Any, Final, Literal
 from typing_extensions import override
 
 from holdfast.errors import InvalidArguments
-from holdfast.protocol.types import PromptArgument
-from holdfast.server.content import is_content_type, jsonable
-from holdfast.server.depends import Injector, Node, marker
+from holdfast.protocol.types import CallToolResult, PromptArgument
+from holdfast.server.content import is_content_type, jsonable, to_result
+from holdfast.server.depends import Injector, Node, in_thread, marker
 from holdfast.server.docstrings import parse
 from holdfast.server.signature import (
     MISSING,
     Callee,
     Parameter,
+    body,
     describe,
     is_async,
-    is_generator,
     read,
     underlying,
 )
@@ -124,6 +123,10 @@ class Function:
         except ValueError as error:
             raise self._refusal(error) from None
 
+    def result(self, value: object) -> CallToolResult:
+        """Turn what the function returned into a tool's result."""
+        return to_result(value, self.structure, wraps_result=self.wraps_result)
+
     def prompt_arguments(self) -> list[PromptArgument]:
         """Describe the parameters as a prompt's arguments."""
         required = self.required
@@ -154,7 +157,7 @@ class Function:
             return None, _nothing, False
         if override is not None:
             return dict(override), _object, False
-        if annotation in SCALARS:
+        if isinstance(annotation, type) and annotation in SCALARS:
             inner = {"type": SCALARS[annotation]}
             return {"type": "object", "properties": {"result": inner}, "required": ["result"]}, _scalar, True
         if annotation in UNSTRUCTURED:
@@ -224,7 +227,7 @@ def _callee(fn: Callable[..., Any], positional: list[str]) -> Callee:
     target = partial(_call_positionally, fn, positional) if positional else fn
     if is_async(fn):
         return lambda kwargs, _ctx: target(**kwargs)
-    return partial(_in_thread, target)
+    return lambda kwargs, _ctx: in_thread(target, kwargs)
 
 
 def _call_positionally(fn: Callable[..., Any], names: list[str], /, **kwargs: object) -> Any:
@@ -244,23 +247,14 @@ def _with_context(callee: Callee, names: list[str]) -> Callee:
     return lambda kwargs, ctx: callee({**kwargs, **dict.fromkeys(names, ctx)}, ctx)
 
 
-async def _in_thread(fn: Callable[..., Any], kwargs: dict[str, object], _ctx: object) -> object:
-    """Run a plain function in a worker thread with the caller's context variables.
-
-    Cancelling abandons the thread: the function runs on to its end and its result is dropped.
-    """
-    value = await asyncio.to_thread(fn, **kwargs)
-    # A decorator that is a plain function may still have returned its async function's coroutine.
-    return await value if inspect.isawaitable(value) else value
-
-
 # Reading the callable
 
 
 def _check_callable(fn: Any) -> None:
     if isinstance(fn, classmethod) or not callable(fn):
         raise TypeError(f"{fn!r} cannot be called; register a function, or a method of an object or class")
-    if is_generator(fn):
+    entered = body(fn)
+    if inspect.isgeneratorfunction(entered) or inspect.isasyncgenfunction(entered):
         raise TypeError(
             f"{describe(fn)} is a generator; return a list, and tell progress through the context"
         )

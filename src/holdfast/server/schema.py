@@ -160,7 +160,7 @@ def to_plain(value: object) -> Any:
     """Return the value as plain JSON data. Raises TypeError where it has no such form."""
     try:
         return to_jsonable_python(value, by_alias=True, fallback=_foreign)
-    except PydanticSerializationError as error:
+    except (PydanticSerializationError, TypeError) as error:
         raise TypeError(f"{type(value).__name__} has no JSON form: {error}") from error
 
 
@@ -242,3 +242,20 @@ def _typed_dict(name: str, fields: dict[str, Any], *, config: Any = None, doc: s
     if config is not None:
         shape.__pydantic_config__ = config
     return shape
+
+
+# Forms
+
+
+def form_of(shape: Any) -> tuple[Schema, Callable[[Mapping[str, Any]], Any]]:
+    """Return the schema of a model, dataclass or TypedDict with its top resolved, and what reads an answer.
+
+    Raises:
+        TypeError: if the type has no JSON schema.
+    """
+    try:
+        adapter = TypeAdapter[Any](with_typing_extensions(shape))
+        schema = adapter.json_schema(by_alias=True)
+    except (PydanticUserError, PydanticSchemaGenerationError) as error:
+        raise TypeError(f"{shape!r} has no JSON schema: {str(error).splitlines()[0]}") from error
+    return _direct(schema), adapter.validate_python

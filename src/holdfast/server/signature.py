@@ -101,14 +101,16 @@ def underlying(call: Any) -> Any:
 
 def is_async(call: Any) -> bool:
     """Tell whether calling gives a coroutine at once, so that no thread is needed."""
-    if isinstance(call, functools.partial):
-        return is_async(call.func)
-    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
+    return inspect.iscoroutinefunction(body(call))
 
 
-def is_generator(call: Any) -> bool:
-    base = underlying(call)
-    return inspect.isgeneratorfunction(base) or inspect.isasyncgenfunction(base)
+def body(call: Any) -> Any:
+    """Return the function whose body a call enters first: behind partials, methods and callable objects only."""
+    while isinstance(call, functools.partial):
+        call = call.func
+    if inspect.isroutine(call) or inspect.isclass(call):
+        return call
+    return body(type(call).__call__)
 
 
 def _bound_keywords(call: Any) -> set[str]:

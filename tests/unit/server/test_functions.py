@@ -493,6 +493,17 @@ def test_descriptions_come_from_methods_partials_and_objects() -> None:
     assert [Function(fn).description for fn in described] == ["Say it."] * 3 + ["Greets."]
 
 
+def test_a_wrapper_that_collects_a_generator_is_a_function() -> None:
+    def each(n: int) -> Any:
+        yield from range(n)
+
+    @functools.wraps(each)
+    def collected(*args: Any, **kwargs: Any) -> list[int]:
+        return list(each(*args, **kwargs))
+
+    assert run(Function(collected), {"n": 2}) == [0, 1]
+
+
 async def _generate() -> Any:
     yield 1
 
@@ -571,6 +582,7 @@ class Point(msgspec.Struct):
         (Point, Point(1), {"x": 1}),
         (str, "x", {"result": "x"}),
         (int, 1, {"result": 1}),
+        (Annotated[str, Field(description="said")], "x", {"result": "x"}),
         (bool, True, {"result": True}),
         (float, 0.5, {"result": 0.5}),
         (list[int], [1], {"result": [1]}),

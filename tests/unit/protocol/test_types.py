@@ -1,0 +1,336 @@
+"""The wire types against the official schemas: what we send fits every revision we speak."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from jsonschema import Draft7Validator, Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.protocols import Validator
+
+from holdfast.protocol import types
+from holdfast.protocol.types import (
+    Annotations,
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ClientCapabilities,
+    CompleteResult,
+    Completion,
+    ContentBlock,
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitFormParams,
+    ElicitResult,
+    ElicitURLParams,
+    EmbeddedResource,
+    GetPromptResult,
+    Icon,
+    ImageContent,
+    Implementation,
+    InitializeParams,
+    InitializeResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListRootsResult,
+    ListToolsResult,
+    LoggingMessageParams,
+    ModelHint,
+    ModelPreferences,
+    ProgressParams,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
+    ReadResourceResult,
+    Resource,
+    ResourceLink,
+    ResourceTemplate,
+    Root,
+    SamplingMessage,
+    ServerCapabilities,
+    TextContent,
+    TextResourceContents,
+    Tool,
+    ToolAnnotations,
+    ToolChoice,
+    ToolExecution,
+    ToolResultContent,
+    ToolUseContent,
+    content_for,
+    messages_for,
+)
+
+SPEC: Final = Path(__file__).parents[4] / "shared" / "spec"
+ALL: Final = ("2025-03-26", "2025-06-18", "2025-11-25")
+SINCE_LINKS: Final = ALL[1:]
+LATEST: Final = ALL[2:]
+
+needs_spec = pytest.mark.skipif(not SPEC.exists(), reason="the official schemas are not beside this checkout")
+
+
+@cache
+def document(version: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((SPEC / version / "schema.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def validator(version: str, name: str) -> Validator:
+    schema = document(version)
+    key = "$defs" if "$defs" in schema else "definitions"
+    kind = Draft202012Validator if key == "$defs" else Draft7Validator
+    return kind({"$ref": f"#/{key}/{name}", key: schema[key]})
+
+
+ICON = Icon(src="https://x/y.png", mime_type="image/png", sizes=["48x48"], theme="dark")
+NOTES = Annotations(audience=["user"], priority=0.5, last_modified="2026-01-02T00:00:00Z")
+META = {"k": 1}
+TEXT = TextContent(text="", annotations=NOTES, meta=META)
+IMAGE = ImageContent(data="AA==", mime_type="image/png")
+AUDIO = AudioContent(data="AA==", mime_type="audio/wav", annotations=NOTES)
+LINK = ResourceLink(
+    uri="x://y", name="y", title="Y", description="why", mime_type="a/b", size=3, icons=[ICON], meta=META
+)
+TEXTS = TextResourceContents(uri="x://y", mime_type="text/plain", text="", meta=META)
+BLOB = BlobResourceContents(uri="x://y", blob="")
+BLOCKS: list[ContentBlock] = [
+    TEXT,
+    IMAGE,
+    AUDIO,
+    EmbeddedResource(resource=TEXTS, annotations=NOTES),
+    EmbeddedResource(resource=BLOB),
+]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+TOOL = Tool(
+    name="t",
+    title="T",
+    description="d",
+    input_schema=SCHEMA,
+    output_schema=SCHEMA,
+    annotations=ToolAnnotations(title="T", read_only_hint=True, destructive_hint=False),
+    execution=ToolExecution(task_support="forbidden"),
+    icons=[ICON],
+    meta=META,
+)
+US = Implementation(name="n", version="1", title="N", website_url="https://x", description="d", icons=[ICON])
+SAYS = SamplingMessage(role="user", content=TEXT)
+
+SAMPLES: Final = [
+    ("CallToolResult", CallToolResult(content=BLOCKS, structured_content={}, is_error=True, meta=META), ALL),
+    ("CallToolResult", CallToolResult(content=[]), ALL),
+    ("CallToolResult", CallToolResult(content=[LINK]), SINCE_LINKS),
+    ("ListToolsResult", ListToolsResult(tools=[TOOL], next_cursor="c"), ALL),
+    (
+        "ListResourcesResult",
+        ListResourcesResult(
+            resources=[Resource(uri="x://y", name="y", size=1, annotations=NOTES, icons=[ICON], meta=META)]
+        ),
+        ALL,
+    ),
+    (
+        "ListResourceTemplatesResult",
+        ListResourceTemplatesResult(
+            resource_templates=[ResourceTemplate(uri_template="x://{y}", name="y", mime_type="a/b")]
+        ),
+        ALL,
+    ),
+    (
+        "ListPromptsResult",
+        ListPromptsResult(
+            prompts=[
+                Prompt(name="p", title="P", arguments=[PromptArgument(name="a", title="A", required=True)])
+            ]
+        ),
+        ALL,
+    ),
+    ("ReadResourceResult", ReadResourceResult(contents=[TEXTS, BLOB]), ALL),
+    (
+        "GetPromptResult",
+        GetPromptResult(
+            description="d", messages=[PromptMessage(role="user", content=item) for item in BLOCKS]
+        ),
+        ALL,
+    ),
+    ("CompleteResult", CompleteResult(completion=Completion(values=["a"], total=1, has_more=False)), ALL),
+    (
+        "InitializeResult",
+        InitializeResult(
+            protocol_version="2025-11-25",
+            capabilities=ServerCapabilities(tools={"listChanged": True}, extra={"new": {}}).to_wire(),
+            server_info=US,
+            instructions="i",
+        ),
+        ALL,
+    ),
+    ("SamplingMessage", SAYS, ALL),
+    (
+        "SamplingMessage",
+        SamplingMessage(
+            role="assistant",
+            content=[
+                ToolUseContent(id="1", name="t", input={}),
+                ToolResultContent(tool_use_id="1", content=BLOCKS, structured_content={}),
+            ],
+        ),
+        LATEST,
+    ),
+    (
+        "CreateMessageRequestParams",
+        CreateMessageParams(
+            messages=[SAYS],
+            max_tokens=10,
+            system_prompt="s",
+            temperature=0.5,
+            stop_sequences=["x"],
+            model_preferences=ModelPreferences(hints=[ModelHint(name="m")], cost_priority=0.0),
+            include_context="none",
+            tools=[TOOL],
+            tool_choice=ToolChoice(mode="auto"),
+            metadata={},
+        ),
+        LATEST,
+    ),
+    ("ElicitRequestFormParams", ElicitFormParams(message="m", requested_schema=SCHEMA, mode="form"), LATEST),
+    ("ElicitRequestFormParams", ElicitFormParams(message="m", requested_schema=SCHEMA), LATEST),
+    ("ElicitRequestURLParams", ElicitURLParams(message="m", url="https://x", elicitation_id="1"), LATEST),
+    ("LoggingMessageNotificationParams", LoggingMessageParams(level="info", data=None, logger="l"), LATEST),
+    (
+        "ProgressNotificationParams",
+        ProgressParams(progress_token=1, progress=1, total=2, message="m"),
+        LATEST,
+    ),
+    ("ListRootsResult", ListRootsResult(roots=[Root(uri="file:///x", name="x")]), ALL),
+    ("ElicitResult", ElicitResult(action="accept", content={"a": "b"}), SINCE_LINKS),
+    (
+        "CreateMessageResult",
+        CreateMessageResult(role="assistant", content=TEXT, model="m", stop_reason="endTurn"),
+        ALL,
+    ),
+    (
+        "InitializeRequestParams",
+        InitializeParams(protocol_version="2025-11-25", capabilities={"roots": {}}, client_info=US),
+        LATEST,
+    ),
+]
+CASES: Final = [(version, name, value) for name, value, versions in SAMPLES for version in versions]
+
+
+@needs_spec
+@pytest.mark.parametrize(("version", "name", "value"), CASES, ids=[f"{case[1]}-{case[0]}" for case in CASES])
+def test_what_we_send_fits_the_official_schema_and_reads_back(version: str, name: str, value: Any) -> None:
+    encoded = msgspec.json.encode(value)
+    validator(version, name).validate(json.loads(encoded))
+    assert msgspec.json.encode(msgspec.json.decode(encoded, type=type(value))) == encoded
+
+
+@needs_spec
+@pytest.mark.parametrize("version", ["2024-11-05", *ALL])
+def test_no_revision_forbids_members_it_does_not_know(version: str) -> None:
+    def closed(node: Any) -> bool:
+        if isinstance(node, dict):
+            return node.get("additionalProperties") is False or any(closed(item) for item in node.values())
+        return isinstance(node, list) and any(closed(item) for item in node)
+
+    assert not closed(document(version))
+
+
+# Older revisions
+
+
+@needs_spec
+def test_a_link_is_forbidden_before_2025_06_18_and_said_in_text_instead() -> None:
+    old = validator("2025-03-26", "CallToolResult")
+    with pytest.raises(ValidationError):
+        old.validate(json.loads(msgspec.json.encode(CallToolResult(content=[LINK]))))
+    blocks = content_for("2025-03-26", [TEXT, LINK])
+    old.validate(json.loads(msgspec.json.encode(CallToolResult(content=blocks))))
+    assert blocks == [TEXT, TextContent(text="Y: x://y\nwhy", meta=META)]
+    messages = messages_for("2025-03-26", [PromptMessage(role="user", content=LINK)])
+    assert messages == [PromptMessage(role="user", content=blocks[1])]
+
+
+@pytest.mark.parametrize("version", SINCE_LINKS)
+def test_newer_revisions_get_the_very_same_blocks(version: str) -> None:
+    blocks: list[ContentBlock] = [TEXT, LINK]
+    messages = [PromptMessage(role="user", content=LINK)]
+    assert content_for(version, blocks) is blocks
+    assert messages_for(version, messages) is messages
+    assert content_for("2025-03-26", blocks[:1]) == blocks[:1]
+
+
+# Reading
+
+
+def test_resource_contents_are_told_apart_by_what_they_have() -> None:
+    read = msgspec.json.decode(
+        b'{"contents":[{"uri":"a:b","text":""},{"uri":"a:c","blob":"AA=="}]}', type=ReadResourceResult
+    )
+    assert [(item.text, item.blob) for item in read.contents] == [("", None), (None, "AA==")]
+
+
+def test_a_sampling_answer_joins_its_texts() -> None:
+    one = CreateMessageResult(role="assistant", model="m", content=TextContent(text="a"))
+    many = CreateMessageResult(
+        role="assistant", model="m", content=[TextContent(text="a"), IMAGE, TextContent(text="b")]
+    )
+    assert (one.text, many.text) == ("a", "ab")
+
+
+@pytest.mark.parametrize(
+    ("meta", "token"),
+    [
+        (None, None),
+        ({}, None),
+        ({"progressToken": 0}, 0),
+        ({"progressToken": "x"}, "x"),
+        ({"progressToken": True}, None),
+    ],
+)
+def test_the_progress_token_is_read_from_meta(meta: dict[str, Any] | None, token: object) -> None:
+    assert types.CallToolParams(name="t", meta=meta).progress_token == token
+
+
+def test_completion_references_are_told_apart_by_type() -> None:
+    params: dict[str, Any] = {"argument": {"name": "a", "value": ""}}
+    prompt = msgspec.convert({**params, "ref": {"type": "ref/prompt", "name": "p"}}, types.CompleteParams)
+    resource = msgspec.convert({**params, "ref": {"type": "ref/resource", "uri": "u"}}, types.CompleteParams)
+    assert prompt.ref == types.PromptReference(name="p")
+    assert resource.ref == types.ResourceReference(uri="u")
+
+
+def test_capabilities_keep_what_nobody_here_knows() -> None:
+    wire = {"sampling": {"tools": {}}, "experimental": {"x": {}}, "new": {"y": 1}}
+    read = ClientCapabilities.from_wire(wire)
+    assert read.to_wire() == wire
+    assert read.extra == {"new": {"y": 1}}
+    assert ClientCapabilities.from_wire({"sampling": 3, "roots": {}}) == ClientCapabilities(roots={})
+
+
+@pytest.mark.parametrize(
+    ("wire", "form", "url"),
+    [
+        ({}, False, False),
+        ({"elicitation": {}}, True, False),
+        ({"elicitation": {"form": {}}}, True, False),
+        ({"elicitation": {"url": {}}}, False, True),
+        ({"elicitation": {"form": {}, "url": {}}}, True, True),
+    ],
+)
+def test_an_empty_elicitation_capability_means_forms(wire: dict[str, Any], form: bool, url: bool) -> None:
+    read = ClientCapabilities.from_wire(wire)
+    assert (read.elicits_form, read.elicits_url) == (form, url)
+
+
+def test_sampling_extras_are_declared_one_by_one() -> None:
+    plain = ClientCapabilities.from_wire({"sampling": {}})
+    rich = ClientCapabilities.from_wire({"sampling": {"tools": {}, "context": {}}})
+    assert (plain.samples_with_tools, plain.samples_with_context) == (False, False)
+    assert (rich.samples_with_tools, rich.samples_with_context) == (True, True)
+
+
+def test_logging_levels_are_ranked_by_severity() -> None:
+    assert min(types.LOGGING_LEVELS, key=types.LOGGING_LEVELS.__getitem__) == "debug"
+    assert types.LOGGING_LEVELS["warning"] < types.LOGGING_LEVELS["error"] < types.LOGGING_LEVELS["emergency"]
