@@ -6,6 +6,7 @@ task in between.
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
@@ -16,6 +17,7 @@ from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessions import Sessions
 from holdfast.errors import Cancelled
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom
+from holdfast.protocol.quirks import KNOWN, Quirks
 from holdfast.stores.base import Ring, Store
 from holdfast.stores.memory import MemoryStore
 
@@ -36,6 +38,7 @@ class Engine:
         clock: Clock | None = None,
         random: Random | None = None,
         observer: Observer | None = None,
+        quirks: Mapping[str, Quirks] = KNOWN,
     ) -> None:
         clock = clock or SystemClock()
         self.settings = settings
@@ -46,6 +49,7 @@ class Engine:
             clock=clock,
             random=random or SystemRandom(),
             observer=observer or SilentObserver(),
+            quirks=quirks,
         )
         self.exchanges = Exchanges(self.runtime)
         self.sessions = Sessions(self.runtime, self.exchanges)

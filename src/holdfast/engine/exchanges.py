@@ -48,7 +48,6 @@ class Exchanges:
         digest: bytes = b"",
         *,
         streams: bool = True,
-        isolate: bool = False,
     ) -> Exchange | Repeat:
         """Claim the exchange and start it, or queue it.
 
@@ -59,7 +58,7 @@ class Exchanges:
         """
         runtime = self._runtime
         control = request.method in CONTROL
-        claim = Claim(request.id, runtime.random.token(12), digest, isolate, control)
+        claim = Claim(request.id, runtime.random.token(12), digest, control)
         claimed = await runtime.store.claim(key, caller.key, claim)
         if not isinstance(claimed, Claimed):
             return self._refused(key, claimed)
@@ -179,6 +178,8 @@ class Exchanges:
 
     async def end(self, exchange: Exchange, error: McpError) -> None:
         """Stop the handler and settle with an error; what the handler still returns is dropped."""
+        if exchange.settled:
+            return
         exchange.session.gate.abandon(exchange)
         task = exchange.task
         await self.settle(exchange, refusal(exchange.request.id, error))

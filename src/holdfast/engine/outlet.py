@@ -97,7 +97,7 @@ class StreamOutlet:
     async def settle(self, terminal: bytes) -> None:
         """Append the terminal message to the stream if there is one; keep it if nobody is there to take it."""
         self.terminal = terminal
-        keep = not self.has_reader and not self.claim.isolate
+        keep = not self.has_reader and not self.session.record.isolate
         logged = terminal if keep or self.position is not None else None
         try:
             await self._store.settle(

@@ -124,7 +124,7 @@ class Readers:
 
     async def keep_answer(self, exchange: Exchange, terminal: bytes) -> None:
         """After a failed write of a plain answer: keep it for a repeat of the request."""
-        if not exchange.claim.isolate:
+        if not exchange.session.record.isolate:
             await self._runtime.store.keep(
                 exchange.session.record.key, exchange.claim.stream, exchange.claim, terminal,
                 tag=self._runtime.random.tag(),

@@ -1,20 +1,21 @@
 """What the parts of the engine share: the things passed in, the live sessions, the tasks."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from holdfast.config import Settings
 from holdfast.engine.back import Back
 from holdfast.engine.session import Channel, Session
 from holdfast.ports import Clock, Observer, Random
+from holdfast.protocol.quirks import Quirks
 from holdfast.stores.base import SessionRecord, Store
 
 
 class Runtime:
     """One engine's world."""
 
-    __slots__ = ("back", "clock", "observer", "random", "sessions", "settings", "store", "tasks")
+    __slots__ = ("back", "clock", "observer", "quirks", "random", "sessions", "settings", "store", "tasks")
 
     def __init__(
         self,
@@ -25,6 +26,7 @@ class Runtime:
         clock: Clock,
         random: Random,
         observer: Observer,
+        quirks: Mapping[str, Quirks],
     ) -> None:
         self.back = back
         self.settings = settings
@@ -32,6 +34,7 @@ class Runtime:
         self.clock = clock
         self.random = random
         self.observer = observer
+        self.quirks = quirks
         self.sessions: dict[str, Session] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 

@@ -13,6 +13,7 @@ from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Channel, Session
 from holdfast.errors import Cancelled, HoldfastError, InvalidParams, SessionGone, StoreError
+from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.versions import negotiate
 from holdfast.stores.base import Answered, Closed, Refusal, SessionRecord
 from holdfast.stores.memory import STANDALONE_FENCE
@@ -73,6 +74,7 @@ class Sessions:
             grace=times.grace_seconds,
             idle=times.idle,
             lifetime=times.lifetime,
+            isolate=runtime.settings.duplicates == "isolate" or quirks_of(client, runtime.quirks).isolate,
         )
         evicted = await runtime.store.open(record, evict=principal != ANONYMOUS)
         if isinstance(evicted, Refusal):

@@ -41,6 +41,8 @@ class SessionRecord(Struct, kw_only=True):
     level: str = ""
     """The log level the client asked for; empty: it asked for none."""
     initialized: bool = False
+    isolate: bool = False
+    """Requests with an id already in flight run beside the first instead of being refused."""
 
 
 class Refusal(Enum):
@@ -60,8 +62,6 @@ class Claim(Struct, frozen=True):
     """The exchange's key and the name of its stream, minted by the server."""
     digest: bytes
     """Of the request's bytes: tells a repeated POST from a reused id."""
-    isolate: bool = False
-    """Run beside another request with the same id instead of being refused."""
     control: bool = False
     """Control traffic: not counted against the limit of calls."""
 

@@ -156,7 +156,7 @@ class MemoryStore:
         session = self._live(key, principal)
         if session is None:
             return Refusal.NO_SESSION
-        taken = None if claim.isolate else session.ids.get(claim.id)
+        taken = None if session.record.isolate else session.ids.get(claim.id)
         if taken is not None:
             other = session.channels[taken]
             if taken == claim.stream:

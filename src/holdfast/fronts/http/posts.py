@@ -9,6 +9,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.outlet import StreamOutlet
+from holdfast.engine.sessions import session_key
 from holdfast.engine.wake import turn
 from holdfast.errors import INVALID_REQUEST, HoldfastError
 from holdfast.fronts.http.answer import ACCEPTED, Answer, json_answer, refusal_for, refuse, retry_after
@@ -16,6 +17,7 @@ from holdfast.fronts.http.batch import answer_batch
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.streams import Streamer
+from holdfast.protocol.quirks import quirks_of
 from holdfast.stores.base import Answered
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import Message, Notification, Request, Response, result_message
@@ -30,16 +32,15 @@ class Posts:
         self._engine = engine
         self._mode = settings.response
         self._streamer = streamer
-        self._isolate = engine.settings.duplicates == "isolate"
         self._patience = None if settings.response == "json" else engine.settings.times.stream_after
 
     async def initialize(self, request: Request, head: Head, caller: Caller) -> Answer:
         """Open a session; refuse a second initialize inside one, whose first parameters stay."""
         try:
-            if head.session_id and not self._engine.settings.stateless:
+            if head.session_id and await self._is_live(head.session_id, caller, request):
                 return refuse(
                     400,
-                    "Bad request: initialize begins a new session; send it without Mcp-Session-Id",
+                    "Bad request: this session is already initialized; its first parameters stay",
                     request_id=request.id,
                 )
             opened = await self._engine.sessions.open(
@@ -53,6 +54,15 @@ class Posts:
         else:
             answer.headers.append((b"mcp-session-id", opened.session_id.encode()))
         return answer
+
+    async def _is_live(self, session_id: str, caller: Caller, request: Request) -> bool:
+        """Tell whether a client is inside a session that a second initialize would disturb.
+
+        An id that is not one of its sessions is no reason to refuse, nor ever adopted.
+        """
+        if quirks_of(request.params.get("clientInfo"), self._engine.runtime.quirks).reinitialize:
+            return False
+        return await self._engine.runtime.store.find(session_key(session_id), caller.key) is not None
 
     async def control(self, key: str, owner: str, message: Notification | Response) -> Answer:
         """Take a notification or the answer to an ask: 202, and nothing waits for a handler."""
@@ -72,7 +82,7 @@ class Posts:
         """Run a request and answer it here."""
         try:
             exchange = await self._engine.exchanges.submit(
-                key, caller, request, digest, streams=self._mode != "json", isolate=self._isolate
+                key, caller, request, digest, streams=self._mode != "json"
             )
         except HoldfastError as error:
             return refusal_for(error, request.id)
