@@ -6,7 +6,7 @@ it, the last made first, and see the call's error but cannot swallow it.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
@@ -51,8 +51,8 @@ class Node:
         if dependency in path:
             names = " → ".join(_name(item) for item in (*path, dependency))
             raise TypeError(f"dependencies form a circle: {names}")
-        target: object = dependency
-        self._key = target if isinstance(target, Hashable) else id(target)
+        is_hashable = getattr(type(dependency), "__hash__", None) is not None
+        self._key: object = dependency if is_hashable else id(dependency)
         self._make = _maker(dependency)
         self._context: list[str] = []
         self._needs: list[tuple[str, Node]] = []

@@ -62,19 +62,23 @@ def arguments(parameters: Sequence[Parameter], described: Mapping[str, str]) -> 
             annotation = Annotated[annotation, parameter.default]
         has_default = _field_has_default(annotation) or (parameter.has_default and not is_field)
         fields[parameter.name] = NotRequired[annotation] if has_default else annotation
-        _check_parameter(parameter.name, annotation)
-    shape = _typed_dict("Arguments", fields, config={"extra": "forbid"})
-    adapter = TypeAdapter[Any](shape)
-    schema = _adjusted(_json_schema(adapter, "validation"), parameters, described)
-    return Arguments(schema, adapter.validator.validate_python)
+    adapter, schema = _shape(fields)
+    return Arguments(_adjusted(schema, parameters, described), adapter.validator.validate_python)
 
 
-def _check_parameter(name: str, annotation: Any) -> None:
+def _shape(fields: dict[str, Any]) -> tuple[TypeAdapter[Any], Schema]:
     try:
-        _json_schema(TypeAdapter(annotation), "validation")
-    except (PydanticUserError, PydanticSchemaGenerationError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise TypeError(f"parameter {name!r} has a type that JSON cannot carry: {reason}") from error
+        adapter = TypeAdapter[Any](_typed_dict("Arguments", fields, config={"extra": "forbid"}))
+        return adapter, _json_schema(adapter, "validation")
+    except (PydanticUserError, PydanticSchemaGenerationError) as error:
+        if len(fields) == 1:
+            reason = str(error).splitlines()[0]
+            raise TypeError(
+                f"parameter {next(iter(fields))!r} has a type that JSON cannot carry: {reason}"
+            ) from error
+        for name, annotation in fields.items():  # alone, the one to blame can be named
+            _shape({name: annotation})
+        raise
 
 
 def _field_has_default(annotation: Any) -> bool:
@@ -242,20 +246,3 @@ def _typed_dict(name: str, fields: dict[str, Any], *, config: Any = None, doc: s
     if config is not None:
         shape.__pydantic_config__ = config
     return shape
-
-
-# Forms
-
-
-def form_of(shape: Any) -> tuple[Schema, Callable[[Mapping[str, Any]], Any]]:
-    """Return the schema of a model, dataclass or TypedDict with its top resolved, and what reads an answer.
-
-    Raises:
-        TypeError: if the type has no JSON schema.
-    """
-    try:
-        adapter = TypeAdapter[Any](with_typing_extensions(shape))
-        schema = adapter.json_schema(by_alias=True)
-    except (PydanticUserError, PydanticSchemaGenerationError) as error:
-        raise TypeError(f"{shape!r} has no JSON schema: {str(error).splitlines()[0]}") from error
-    return _direct(schema), adapter.validate_python

@@ -86,7 +86,9 @@ def test_values_become_text_and_objects_json(value: object, texts: list[str]) ->
 
 def test_blocks_stay_and_lists_with_blocks_are_mixed() -> None:
     image = ImageContent(data=PIXEL64, mime_type="image/png")
+    contents = TextResourceContents(uri="a:b", text="c")
     assert to_content(LINK) == [LINK]
+    assert to_content(contents) == [EmbeddedResource(resource=contents)]
     mixed = to_content(["look", LINK, Image(data=PIXEL), {"a": 1}, None, ["deep", LINK]])
     assert mixed == [
         TextContent(text="look"),
@@ -139,6 +141,10 @@ def test_annotations_and_meta_travel_with_media() -> None:
     annotations = Annotations(priority=1.0)
     block = Image(PIXEL, annotations=annotations, meta={"a": 1}).block()
     assert (block.annotations, block.meta) == (annotations, {"a": 1})
+
+
+def test_authors_objects_show_what_they_are() -> None:
+    assert repr([Image(PIXEL), UserMessage("hi")]) == "[Image(image/png), Message('hi', 'user')]"
 
 
 def test_media_take_either_data_or_a_path() -> None:
@@ -228,6 +234,9 @@ def test_a_prompt_result_keeps_its_description_unless_it_is_ready() -> None:
 def test_sampling_messages_carry_one_block_or_a_list() -> None:
     use = ToolUseContent(id="1", name="t", input={})
     text = TextContent(text="a")
+    assert to_sampling(SamplingMessage(role="assistant", content=use)) == [
+        SamplingMessage(role="assistant", content=use)
+    ]
     assert to_sampling("a") == [SamplingMessage(role="user", content=text)]
     assert to_sampling(["a", AssistantMessage([text, use])]) == [
         SamplingMessage(role="user", content=text),
@@ -253,6 +262,7 @@ def test_sampling_messages_carry_one_block_or_a_list() -> None:
         ({"a": 1}, None, TextResourceContents(uri="x:y", mime_type="application/json", text='{"a":1}')),
         ([1], None, TextResourceContents(uri="x:y", mime_type="application/json", text="[1]")),
         (Place(name="x"), "a/b", TextResourceContents(uri="x:y", mime_type="a/b", text='{"name":"x"}')),
+        (None, "text/plain", TextResourceContents(uri="x:y", mime_type="text/plain", text="")),
         (Image(PIXEL), None, BlobResourceContents(uri="x:y", mime_type="image/png", blob=PIXEL64)),
     ],
 )

@@ -25,8 +25,8 @@ def run(function: Function, ctx: object = None, **arguments: object) -> object:
     return asyncio.run(main())
 
 
-def setting() -> str:
-    return "setting"
+def setting(text: str = "setting") -> str:
+    return text
 
 
 async def connection(ctx: Context, name: Annotated[str, Depends(setting)]) -> tuple[object, str]:

@@ -179,7 +179,7 @@ def test_no_parameters_make_an_empty_object() -> None:
 def test_a_type_without_a_schema_is_refused_by_name() -> None:
     class Opaque: ...
 
-    def fn(x: Opaque) -> None: ...
+    def fn(a: int, x: Opaque) -> None: ...
 
     with pytest.raises(TypeError, match=r"fn: parameter 'x' has a type that JSON cannot carry"):
         Function(fn)
@@ -302,6 +302,24 @@ def test_refused_arguments_are_listed_with_what_was_given_and_what_would_be_righ
     assert problems[2].startswith("tags[1]: Input should be a valid integer")
     assert problems[3] == "citty: unknown argument; did you mean 'city'?"
     assert raised.value.message.startswith("Invalid arguments for forecast:\n- city: missing")
+
+
+def test_arguments_that_are_no_object_are_refused() -> None:
+    def fn(a: int) -> None: ...
+
+    with pytest.raises(InvalidArguments, match="the arguments are not an object"):
+        Function(fn).bind([1])  # type: ignore[arg-type]
+
+
+def test_an_alias_is_the_name_on_the_wire() -> None:
+    def fn(from_: Annotated[str, Field(alias="from")], to: str = "b") -> str:
+        return from_ + to
+
+    function = Function(fn)
+    assert function.required == ("from",)
+    assert run(function, {"from": "a"}) == "ab"
+    with pytest.raises(InvalidArguments, match="from_: unknown argument; did you mean 'from'"):
+        function.bind({"from_": "a"})
 
 
 def test_a_flood_of_problems_is_cut() -> None:
@@ -521,6 +539,20 @@ async def _generate() -> Any:
 def test_what_cannot_be_a_function_is_refused_with_advice(fn: Any, complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
         Function(fn)
+
+
+def test_a_callable_that_python_cannot_look_into_is_refused() -> None:
+    with pytest.raises(TypeError, match="has no signature that Python can tell"):
+        Function(dict)
+
+
+def test_a_closure_over_a_name_that_is_not_bound_yet_is_registered_all_the_same() -> None:
+    def fn(a: "Place") -> object:
+        return later
+
+    assert Function(fn).parameters == ("a",)
+    later = 1
+    assert repr(Function(fn)) == f"Function('fn', {'a' * later})"
 
 
 # Annotations as strings

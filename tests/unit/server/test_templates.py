@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 from holdfast.server.templates import MAX_URI, Template
 
 MATCHES = [
+    ("x://h{/a}/", "x://h/", {}),
+    ("x://h{/a}/z", "x://h/z", {}),
+    ("x://h{/a}/z", "x://h/z/z", {"a": "z"}),
+    ("x://h{/a}?z", "x://h?z", {}),
     ("test://template/{id}/data", "test://template/123/data", {"id": "123"}),
     ("weather://{city}", "weather://San%20Francisco", {"city": "San Francisco"}),
     ("weather://{city}", "weather://Z%C3%BCrich", {"city": "Zürich"}),
@@ -70,6 +74,8 @@ STRANGERS = [
     ("x://h{?q}", "x://h?other=1"),
     ("x://h{?q}", "x://h?q=1&q=2"),
     ("x://fixed", "x://fixed/more"),
+    ("x://{a}{#f}", "x://a#%zz"),
+    ("x://h{/a}{/b}/z", "x://h/1/2/3/z"),
     ("x://{a}", "x://" + "a" * MAX_URI),
 ]
 
@@ -103,6 +109,10 @@ BAD = [
 def test_a_bad_template_is_refused_with_its_reason(template: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Template(template)
+
+
+def test_a_template_shows_its_text() -> None:
+    assert repr(Template("x://{a}")) == "Template('x://{a}')"
 
 
 def test_names_are_in_the_order_of_the_template() -> None:
