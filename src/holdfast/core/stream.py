@@ -52,9 +52,10 @@ class Log:
     the trim edge is still provable.
     """
 
-    __slots__ = ("bytes", "closed", "delivered", "events", "low", "top")
+    __slots__ = ("_first", "bytes", "closed", "delivered", "events", "low", "top")
 
     def __init__(self, start: Position) -> None:
+        self._first = start.seq
         self.low = start
         self.top = start
         self.delivered = start
@@ -120,7 +121,7 @@ class Log:
         if cursor.seq == self.low.seq:
             return cursor.tag == self.low.tag
         if cursor.seq < self.low.seq:
-            return cursor.seq >= 0
+            return cursor.seq >= self._first
         if cursor.seq > self.top.seq:
             return False
         return self.events[cursor.seq - self.low.seq - 1].position.tag == cursor.tag

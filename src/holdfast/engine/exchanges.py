@@ -64,8 +64,7 @@ class Exchanges:
             return self._refused(key, claimed)
         session = runtime.sessions.get(key) or runtime.adopt(claimed.record)
         if claimed.returned:
-            self._runtime.observer.note("session.reattached", session=session.name)
-            session.tell(lambda: runtime.back.reattached(session))
+            runtime.returned(session)
         outlet: Outlet
         if session.channel is None:
             outlet = StreamOutlet(

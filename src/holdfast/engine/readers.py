@@ -46,8 +46,7 @@ class Readers:
             raise SessionGone if attached is Refusal.NO_SESSION else Unresumable
         session = self._runtime.adopt(attached.record)
         if attached.returned:
-            self._runtime.observer.note("session.reattached", session=session.name)
-            session.tell(lambda: self._runtime.back.reattached(session))
+            self._runtime.returned(session)
         standalone = stream is None or stream == attached.record.standalone
         name = stream or attached.record.standalone
         reader = self._reader(session, name, attached.generation, attached.cursor, standalone=standalone)

@@ -45,6 +45,11 @@ class Runtime:
             session = self.sessions[record.key] = Session(record, self.settings, channel)
         return session
 
+    def returned(self, session: Session) -> None:
+        """Tell that a detached session came back."""
+        self.observer.note("session.reattached", session=session.name)
+        session.tell(lambda: self.back.reattached(session))
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something on its own; the engine keeps hold of it and ends it with itself."""
         task = asyncio.get_running_loop().create_task(work)

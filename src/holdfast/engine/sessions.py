@@ -1,7 +1,7 @@
 """Sessions from initialize to their one closing transition, and what reaches them from outside any exchange."""
 
 import asyncio
-import hashlib
+from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
@@ -39,7 +39,7 @@ class Opened(Struct, frozen=True):
 
 def session_key(session_id: str) -> str:
     """Return the key a session is stored under; the id does not follow from it."""
-    return hashlib.sha256(session_id.encode()).hexdigest()
+    return sha256(session_id.encode()).hexdigest()
 
 
 class Sessions:
@@ -93,10 +93,13 @@ class Sessions:
         Raises:
             SessionGone: there is none; unknown, closed and foreign are the same.
         """
-        record = await self._runtime.store.find(key, principal)
-        if record is None:
+        found = await self._runtime.store.find(key, principal)
+        if found is None:
             raise SessionGone
-        return self._runtime.adopt(record)
+        session = self._runtime.adopt(found.record)
+        if found.returned:
+            self._runtime.returned(session)
+        return session
 
     # From the client, outside of exchanges
 
@@ -106,10 +109,11 @@ class Sessions:
         Raises:
             SessionGone: no such session for this principal.
         """
+        await self.find(key, principal)
         payload = encode(
             {"error": response.error} if response.error is not None else {"result": response.result}
         )
-        digest = hashlib.sha256(payload).digest()
+        digest = sha256(payload).digest()
         verdict = await self._runtime.store.answer(key, principal, str(response.id), digest, payload)
         if isinstance(verdict, Refusal):
             raise SessionGone
@@ -124,7 +128,7 @@ class Sessions:
         session = await self.find(key, principal)
         if method == "notifications/cancelled":
             request_id = params.get("requestId")
-            if isinstance(request_id, int | str):
+            if isinstance(request_id, int | str) and not isinstance(request_id, bool):
                 await self._runtime.store.cancel(key, principal, request_id)
             return
         if method == "notifications/initialized":

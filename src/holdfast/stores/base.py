@@ -45,6 +45,14 @@ class SessionRecord(Struct, kw_only=True):
     """Requests with an id already in flight run beside the first instead of being refused."""
 
 
+class Found(Struct, frozen=True):
+    """A session whose client is here."""
+
+    record: SessionRecord
+    returned: bool
+    """The session was detached, and this brought it back."""
+
+
 class Refusal(Enum):
     """Why a store did nothing."""
 
@@ -149,8 +157,8 @@ class Store(Protocol):
         """Keep a new session; return the sessions evicted for it, or FULL."""
         ...
 
-    async def find(self, key: str, principal: str) -> SessionRecord | None:
-        """Return the session if it lives and is this principal's."""
+    async def find(self, key: str, principal: str) -> Found | None:
+        """Return the session if it lives and is this principal's: its client is here, so its clocks start again."""
         ...
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:

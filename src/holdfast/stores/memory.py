@@ -6,6 +6,7 @@ transactions is here the plain sequence of the steps.
 
 import heapq
 from collections import defaultdict
+from math import inf
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input, State, step
@@ -21,6 +22,7 @@ from holdfast.stores.base import (
     Claimed,
     Closed,
     Duplicate,
+    Found,
     Refusal,
     Ring,
     SessionRecord,
@@ -30,7 +32,15 @@ from holdfast.wire.jsonrpc import RequestId
 
 STANDALONE_FENCE = -1
 _RECHECK = 1.0
-"""A due session that still has work or a reader is looked at again after this."""
+"""A due session that still has work is looked at again after this."""
+_SPARE_HINTS = 64
+"""Stale hints that are not worth clearing away."""
+_TAG_BITS = 2**64 - 1
+
+
+def _before(tag: int) -> Position:
+    """Return the start of a stream that begins with its terminal message: another tag, and the same if sent again."""
+    return Position(1, tag ^ _TAG_BITS)
 
 
 def _silent(what: Ring, session: str, name: str) -> None:
@@ -63,6 +73,7 @@ class MemoryStore:
         self._due.clear()
         self._subscribers.clear()
         self._principals.clear()
+        self._bytes = 0
 
     # Sessions
 
@@ -71,7 +82,7 @@ class MemoryStore:
         if record.key in self._sessions:
             return []
         evicted: list[Closed] = []
-        own = self._principals[record.principal]
+        own = self._principals.get(record.principal, {})
         if evict and len(own) >= self._limits.sessions_per_principal:
             idle = [s for s in own.values() if not s.running and not s.readers]
             if not idle:
@@ -79,15 +90,16 @@ class MemoryStore:
             evicted.append(self._end(min(idle, key=lambda s: s.touched), Input.EVICTED))
         if len(self._sessions) >= self._limits.sessions:
             return Refusal.FULL
-        now = self._now()
-        self._sessions[record.key] = own[record.key] = Session(record, now)
-        heapq.heappush(self._due, (now + min(record.idle, record.lifetime), record.key))
+        session = Session(record, self._now())
+        # Evicting may have dropped the principal's own entry: look it up again.
+        self._sessions[record.key] = self._principals[record.principal][record.key] = session
+        self._schedule(session)
         return evicted
 
-    async def find(self, key: str, principal: str) -> SessionRecord | None:
-        """Return the session if it lives and is this principal's."""
+    async def find(self, key: str, principal: str) -> Found | None:
+        """Return the session if it lives and is this principal's; its client is here."""
         session = self._live(key, principal)
-        return session.record if session else None
+        return Found(session.record, self._return(session)) if session else None
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the named fields."""
@@ -109,17 +121,18 @@ class MemoryStore:
         now = self._now()
         closed: list[Closed] = []
         while self._due and self._due[0][0] <= now:
-            _, key = heapq.heappop(self._due)
+            hint, key = heapq.heappop(self._due)
             session = self._sessions.get(key)
-            if session is None:
+            if session is None or session.hint != hint:
                 continue
+            session.hint = inf
             due, reason = session.due()
-            if session.running or (session.readers and reason is not Input.EXPIRED):
-                due = max(due, now + _RECHECK)
-            if due <= now:
-                closed.append(self._end(session, reason))
+            if due > now:
+                self._schedule(session)
+            elif session.running:
+                self._schedule(session, now + _RECHECK)
             else:
-                heapq.heappush(self._due, (due, key))
+                closed.append(self._end(session, reason))
         return closed
 
     async def sessions(self) -> list[str]:
@@ -156,11 +169,12 @@ class MemoryStore:
         session = self._live(key, principal)
         if session is None:
             return Refusal.NO_SESSION
+        mine = session.channels.get(claim.stream)
+        if mine is not None:
+            return Claimed(session.record, mine.fence, returned=False)
         taken = None if session.record.isolate else session.ids.get(claim.id)
         if taken is not None:
             other = session.channels[taken]
-            if taken == claim.stream:
-                return Claimed(session.record, other.fence, returned=False)
             same = other.claim is not None and other.claim.digest == claim.digest
             if other.running or same:
                 return Duplicate(taken, same, not other.running, other.has_reader, session.record.version)
@@ -180,6 +194,8 @@ class MemoryStore:
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
     ) -> None:
         """End an exchange, with or without a stream."""
+        if terminal is not None and self._owner(key).has_settled(stream, fence, tag):
+            return
         session, channel = self._writable(key, stream, fence)
         claim = channel.claim
         if claim is None:
@@ -193,14 +209,12 @@ class MemoryStore:
         if not channel.kept:
             session.release(channel)
         if terminal is not None:
-            channel.start(Position(1, ~tag))
+            channel.start(_before(tag))
             self._append(session, channel, tag, terminal, final=True)
             self._finish(session, stream)
-        elif channel.log is None:
-            del session.channels[stream]
-            session.readers -= channel.has_reader
-        if session.state is State.DETACHED:
-            heapq.heappush(self._due, (session.due()[0], key))
+        else:
+            self._forget(session, stream)
+        self._schedule(session)
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes, *, tag: int) -> None:
         """Keep a settled exchange's answer for a repeat, unless its id is in use again."""
@@ -211,7 +225,7 @@ class MemoryStore:
         if channel is None:
             channel = session.channels[stream] = Channel(claim, session.fence)
             channel.running = channel.has_reader = False
-            channel.start(Position(1, ~tag))
+            channel.start(_before(tag))
             self._append(session, channel, tag, terminal, final=True)
             self._finish(session, stream)
         channel.kept = True
@@ -292,11 +306,11 @@ class MemoryStore:
             channel.log.delivered = max(channel.log.delivered, cursor)
             if channel.kept and channel.log.delivered == channel.log.top:
                 session.release(channel)
-        if not broke or session.readers:
-            return False
-        session.broke = session.touched
-        state, session.state = session.state, step(session.state, Input.BROKE)
-        heapq.heappush(self._due, (session.due()[0], key))
+        state = session.state
+        if broke and not session.readers:
+            session.broke = session.touched
+            session.state = step(state, Input.BROKE)
+        self._schedule(session)
         return state is not session.state
 
     # Asks
@@ -320,7 +334,6 @@ class MemoryStore:
         session = self._live(key, principal)
         if session is None:
             return Refusal.NO_SESSION
-        self._return(session)
         known = session.asks.get(ask)
         if known is None:
             return Answered.UNKNOWN
@@ -397,13 +410,17 @@ class MemoryStore:
             return log.top
         log.append(tag, data, final=final)
         self._account(session, len(data) - log.trim(self._limits.stream_events, self._limits.stream_bytes))
-        while session.bytes > self._limits.session_bytes and self._drop_finished(session):
+        while self._over(session) > 0 and self._drop_finished(session):
             pass
-        over = max(session.bytes - self._limits.session_bytes, self._bytes - self._limits.store_bytes)
+        over = self._over(session)
         if over > 0:
             self._account(session, -log.trim(self._limits.stream_events, log.bytes - over))
         self._bell(Ring.STREAM, session.record.key, channel.name(session))
         return log.top
+
+    def _over(self, session: Session) -> int:
+        """Return by how many bytes the session or the whole store is over its budget."""
+        return max(session.bytes - self._limits.session_bytes, self._bytes - self._limits.store_bytes)
 
     def _account(self, session: Session, change: int) -> None:
         session.bytes += change
@@ -420,11 +437,26 @@ class MemoryStore:
         if name is None:
             return False
         del session.finished[name]
+        self._forget(session, name)
+        return True
+
+    def _forget(self, session: Session, name: str) -> None:
         channel = session.channels.pop(name)
         session.release(channel)
+        session.readers -= channel.has_reader
         if channel.log is not None:
             self._account(session, -channel.log.bytes)
-        return True
+
+    def _schedule(self, session: Session, at: float = -inf) -> None:
+        """Have the session looked at when it is due; one hint each, and few of sessions that are gone."""
+        due = max(at, session.due()[0])
+        if due >= session.hint:
+            return
+        session.hint = due
+        heapq.heappush(self._due, (due, session.record.key))
+        if len(self._due) > 2 * len(self._sessions) + _SPARE_HINTS:
+            self._due = [(s.hint, key) for key, s in self._sessions.items()]
+            heapq.heapify(self._due)
 
     def _end(self, session: Session, reason: Input) -> Closed:
         record = session.record

@@ -1,6 +1,7 @@
 """One session inside the memory store: its exchanges, asks and state, and when it is due."""
 
 from collections import OrderedDict
+from math import inf
 
 import msgspec
 
@@ -59,6 +60,8 @@ class Session:
         self.record = record
         self.state = State.ATTACHED
         self.opened = self.touched = now
+        self.hint = inf
+        """When the store looks at it next."""
         self.settled = self.broke = 0.0
         self.fence = self.running = self.calls = self.readers = self.bytes = 0
         self.channels: dict[str, Channel] = {}
@@ -87,10 +90,18 @@ class Session:
         if claim is not None and self.ids.get(claim.id) == claim.stream:
             del self.ids[claim.id]
 
+    def has_settled(self, stream: str, fence: int, tag: int) -> bool:
+        """Tell whether exactly this end of an exchange is written already."""
+        channel = self.channels.get(stream)
+        log = channel.log if channel is not None and channel.fence == fence else None
+        return log is not None and log.closed and log.top.tag == tag
+
     def due(self) -> tuple[float, Input]:
-        """Return when the session ends if nothing happens before, and why."""
+        """Return when the session ends if nothing happens before, and why. A reader keeps it from idling, not from ageing."""
         if self.state is State.DETACHED:
             ends = max(self.broke, self.settled) + self.record.grace, Input.GRACE_OVER
+        elif self.readers:
+            ends = inf, Input.IDLE
         else:
             ends = self.touched + self.record.idle, Input.IDLE
         expires = self.opened + self.record.lifetime
@@ -114,7 +125,7 @@ class Session:
         """Register an ask of an exchange (or of none)."""
         self.asks[ask] = Ask()
         self.outstanding += 1
-        channel = self.channels.get(stream)
+        channel = self.standalone() if stream == self.record.standalone else self.channels.get(stream)
         if channel is not None:
             channel.asks.append(ask)
             if len(channel.asks) > REMEMBERED_ANSWERS:
@@ -148,7 +159,7 @@ class Session:
             return self.ops[op]
         cell = self.cells.get(field)
         if version is not None and version != (cell.version if cell else 0):
-            return -1
+            return self._remember(op, -1)
         before = len(field) + len(cell.value) if cell else 0
         after = len(field) + len(value) if value is not None else 0
         if after > before and self.cell_bytes + after - before > limit:
