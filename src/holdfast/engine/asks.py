@@ -32,15 +32,19 @@ async def ask(
     limits = session.limits
     seconds = limits.ask_seconds if timeout is None else timeout
     name = f"{stream}.{session.mint()}"
+    entered = False
     try:
         async with asyncio.timeout(seconds):
             await _enter(session, method)
+            entered = True
             try:
                 return await _asked(store, session, name, stream, send, method, params)
             finally:
                 _leave(session)
     except TimeoutError:
-        await _withdraw(store, session, name, send)
+        # Only a request that was sent can be cancelled.
+        if entered:
+            await _withdraw(store, session, name, send)
         raise AskTimeout(f"the client did not answer {method} within {seconds:g} s") from None
 
 
@@ -64,9 +68,8 @@ async def _enter(session: Session, method: str) -> None:
 
 def _leave(session: Session) -> None:
     following = session.asking.leave()
-    while following is not None and following.cancelled():
-        following = session.asking.leave()
-    if following is not None:
+    # A ticket that was cancelled meanwhile has the place too, and gives it back when it notices.
+    if following is not None and not following.done():
         following.set_result(None)
 
 
@@ -81,7 +84,7 @@ async def _asked(
         await send(request_message(name, method, params))
         await arrived
         payload = await store.take_answer(session.record.key, name)
-    except asyncio.CancelledError:
+    except BaseException:
         await store.withdraw(session.record.key, name)
         raise
     finally:

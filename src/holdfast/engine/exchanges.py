@@ -122,18 +122,22 @@ class Exchanges:
             self._runtime.spawn(self.settle(exchange, refusal(exchange.request.id, busy)))
 
     async def _run(self, exchange: Exchange) -> None:
-        request = exchange.request
         try:
-            terminal = result_message(request.id, await self._runtime.back.handle(exchange))
-        except McpError as error:
-            terminal = refusal(request.id, error)
+            terminal = await self._answer(exchange)
         except asyncio.CancelledError:
             if exchange.settled:
                 raise
-            terminal = refusal(request.id, Cancelled())
+            terminal = refusal(exchange.request.id, Cancelled())
         except Exception as error:  # noqa: BLE001 - a handler's fault becomes its answer
             terminal = self._masked(exchange, error)
         await self.settle(exchange, terminal)
+
+    async def _answer(self, exchange: Exchange) -> bytes:
+        request = exchange.request
+        try:
+            return result_message(request.id, await self._runtime.back.handle(exchange))
+        except McpError as error:
+            return refusal(request.id, error)
 
     def _masked(self, exchange: Exchange, error: Exception) -> bytes:
         """Hide what happened from the client, tell the log, join the two by a correlation id."""
@@ -164,8 +168,8 @@ class Exchanges:
             exchange.deadline.cancel()
         try:
             await exchange.outlet.settle(terminal)
-        except (StoreError, SessionGone) as error:
-            # The session was closed, or somebody else ended this exchange: there is no stream left to write.
+        except (StoreError, SessionGone, OSError) as error:
+            # The session or its connection is gone, or somebody else ended this exchange: nothing is left to write to.
             self._runtime.observer.note("exchange.fenced", session=session.name, error=error)
 
     def _next(self, session: Session) -> None:
@@ -181,6 +185,9 @@ class Exchanges:
             return
         exchange.session.gate.abandon(exchange)
         task = exchange.task
-        await self.settle(exchange, refusal(exchange.request.id, error))
-        if task is not None:
-            task.cancel()
+        try:
+            await self.settle(exchange, refusal(exchange.request.id, error))
+        finally:
+            # A handler that closes its own session must live to finish closing it.
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()

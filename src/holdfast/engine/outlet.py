@@ -105,7 +105,7 @@ class StreamOutlet:
                 self.claim.stream,
                 self.fence,
                 logged,
-                tag=self._random.tag(),
+                tag=self._random.tag() if logged is not None else 0,
                 keep=keep,
             )
         finally:
@@ -124,6 +124,10 @@ class StreamOutlet:
         self.reader = reader
         self.has_reader = True
         reader.on_progress = self.freed
+        # Bytes are counted from where this reader begins; how many it is behind is not known, so assume the most.
+        is_behind = self.position is not None and reader.cursor.seq < self.position.seq
+        reader.read_bytes = max(0, self.written_bytes - is_behind * self.session.limits.stream_bytes)
+        self.freed()
         if self.releasing:
             self.releasing = False
             reader.stop(End.AGED)
@@ -131,9 +135,13 @@ class StreamOutlet:
     def lost(self, reader: Reader) -> None:
         """Forget a reader that has ended, unless another has taken its place."""
         if self.reader is reader:
-            self.reader = None
-            self.has_reader = False
-            self.freed()
+            self.abandoned()
+
+    def abandoned(self) -> None:
+        """Take note that nobody is there to read."""
+        self.reader = None
+        self.has_reader = False
+        self.freed()
 
     def freed(self) -> None:
         """Let a waiting writer look again: the reader has moved or gone."""
@@ -142,12 +150,24 @@ class StreamOutlet:
 
     def _is_behind(self) -> bool:
         reader = self.reader
-        if reader is None or reader.end is not None or self.position is None or self.terminal is not None:
+        if self.position is None or self.terminal is not None or not self.has_reader:
             return False
+        if reader is None:
+            # The POST is there and has not begun to read: a handler that never suspends must let it.
+            return self._is_far(self.start, 0)
+        if reader.end is not None:
+            return False
+        if reader.cursor.seq >= self.position.seq:
+            reader.read_bytes = self.written_bytes
+            return False
+        return self._is_far(reader.cursor, reader.read_bytes)
+
+    def _is_far(self, cursor: Position, read_bytes: int) -> bool:
         limits = self.session.limits
+        top = self.position or cursor
         return (
-            self.position.seq - reader.cursor.seq > limits.stream_events // 2
-            or self.written_bytes - reader.read_bytes > limits.stream_bytes // 2
+            top.seq - cursor.seq > limits.stream_events // 2
+            or self.written_bytes - read_bytes > limits.stream_bytes // 2
         )
 
 

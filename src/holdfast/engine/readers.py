@@ -45,11 +45,15 @@ class Readers:
         if isinstance(attached, Refusal):
             raise SessionGone if attached is Refusal.NO_SESSION else Unresumable
         session = self._runtime.adopt(attached.record)
+        start = attached.cursor
         if attached.returned:
             self._runtime.returned(session)
         standalone = stream is None or stream == attached.record.standalone
         name = stream or attached.record.standalone
-        reader = self._reader(session, name, attached.generation, attached.cursor, standalone=standalone)
+        if cursor is None and standalone:
+            # Where the reader is that this one supersedes; the store learns of it only at a reader's end.
+            start = max([start, *(reader.cursor for reader in session.readers.get(name, ()))])
+        reader = self._reader(session, name, attached.generation, start, standalone=standalone)
         self._install(reader, standalone=standalone)
         return reader
 
@@ -101,7 +105,7 @@ class Readers:
         exchange = session.exchanges.get(reader.stream)
         if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
             exchange.outlet.lost(reader)
-        if successor is not None and successor.end is None:
+        if successor is not None:
             successor.cursor, successor.generation = reader.cursor, reader.generation
             successor.resume()
             return
@@ -115,7 +119,7 @@ class Readers:
         """Record that the connection waiting for a plain answer is gone."""
         outlet = exchange.outlet
         if isinstance(outlet, StreamOutlet):
-            outlet.has_reader = False
+            outlet.abandoned()
         if await self._runtime.store.detach(
             exchange.session.record.key, exchange.claim.stream, 0, None, broke=True
         ):

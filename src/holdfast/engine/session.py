@@ -91,15 +91,18 @@ class Session:
         return before
 
     def remove_reader(self, reader: "Reader") -> "Reader | None":
-        """Forget a reader; return the one that takes over, if it was the active one of several."""
+        """Forget a reader; return the one that takes over, if it was the active one of several.
+
+        Those that have ended and not let go yet are passed over: connections often break together.
+        """
         readers = self.readers.get(reader.stream, [])
         if reader not in readers:
             return None
-        was_active = readers[-1] is reader
         readers.remove(reader)
         if not readers:
             del self.readers[reader.stream]
-        return readers[-1] if was_active and readers else None
+        alive = [other for other in readers if other.end is None]
+        return alive[-1] if reader.active and alive else None
 
     def tell(self, listener: Listener) -> None:
         """Run a lifecycle listener after those told before it; nobody waits for it."""
@@ -108,9 +111,19 @@ class Session:
             self._telling = asyncio.get_running_loop().create_task(self._tell_all())
 
     async def _tell_all(self) -> None:
-        while self._listeners:
-            await self._listeners.popleft()()
-        self._telling = None
+        try:
+            while self._listeners:
+                await self._told_one(self._listeners.popleft())
+        finally:
+            self._telling = None
+
+    async def _told_one(self, listener: Listener) -> None:
+        try:
+            await listener()
+        except Exception as error:  # noqa: BLE001 - one listener's fault must not silence the next
+            message = f"a lifecycle listener of session {self.name} failed"
+            context = {"message": message, "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     async def told(self) -> None:
         """Wait until every listener told so far has returned."""
