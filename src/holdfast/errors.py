@@ -8,6 +8,7 @@ HoldfastError
 │   │   └── InvalidCursor    no page of ours ended there
 │   ├── MethodNotFound       −32601
 │   ├── ResourceNotFound     −32002
+│   ├── UrlElicitationRequired  −32042, the user must open a page first
 │   ├── Cancelled            −32800, the exchange was cancelled by its client
 │   ├── Busy                 −31001, a limit of calls is reached
 │   └── OutcomeUnknown       −31002, whoever ran the call is gone
@@ -92,6 +93,15 @@ class ResourceNotFound(McpError):
 
     def __init__(self, uri: str) -> None:
         super().__init__(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+
+
+class UrlElicitationRequired(McpError):
+    """The request works only after the user has been to these pages (each a `UrlElicitation`)."""
+
+    def __init__(
+        self, *elicitations: object, message: str = "This request needs the user's attention"
+    ) -> None:
+        super().__init__(URL_ELICITATION_REQUIRED, message, {"elicitations": elicitations})
 
 
 class Cancelled(McpError):

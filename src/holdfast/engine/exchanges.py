@@ -5,7 +5,6 @@ settles first — the handler, a cancellation, the end of the session — is the
 """
 
 import asyncio
-import uuid
 
 from msgspec import Struct
 
@@ -141,7 +140,7 @@ class Exchanges:
 
     def _masked(self, exchange: Exchange, error: Exception) -> bytes:
         """Hide what happened from the client, tell the log, join the two by a correlation id."""
-        correlation = uuid.uuid4().hex[:12]
+        correlation = self._runtime.random.token(6)
         self._runtime.observer.note(
             "handler.failed",
             session=exchange.session.name,

@@ -1,0 +1,96 @@
+"""The native back: exchanges answered by functions of this process, one table from method to handler.
+
+A result is a Struct until the very end and is encoded once.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from holdfast.core.lifecycle import Input
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.session import Session
+from holdfast.errors import MethodNotFound
+from holdfast.protocol.results import Result
+from holdfast.protocol.versions import Revision
+from holdfast.wire.jsonrpc import encode
+
+Handler = Callable[[Exchange, dict[str, Any]], Awaitable[Result]]
+"""Answers a request of one method, given its exchange and its params."""
+
+
+class App(Protocol):
+    """Whose functions answer."""
+
+    handlers: Mapping[str, Handler]
+
+    def describe(self) -> dict[str, Any]:
+        """Return capabilities, server info and instructions as they travel."""
+        ...
+
+    async def start(self) -> None:
+        """Get ready to answer."""
+        ...
+
+    async def stop(self) -> None:
+        """Let go of what `start` took."""
+        ...
+
+    async def heard(self, session: Session, method: str, params: dict[str, Any]) -> None:
+        """Take a client's notification."""
+        ...
+
+    async def moved(self, event: str, session: Session, *reason: str) -> None:
+        """Take note of a session's transition: opened, detached, reattached or closed."""
+        ...
+
+
+class NativeBack:
+    """Answers from an app's table."""
+
+    __slots__ = ("_app",)
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def __repr__(self) -> str:
+        return f"<NativeBack of {self._app!r}>"
+
+    async def start(self) -> None:
+        """Start the app."""
+        await self._app.start()
+
+    async def stop(self) -> None:
+        """Stop the app."""
+        await self._app.stop()
+
+    def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:  # noqa: ARG002
+        """Return what the app says of itself; clients of older revisions pass over members they do not know."""
+        return self._app.describe()
+
+    async def handle(self, exchange: Exchange) -> bytes:
+        """Look up, call, encode."""
+        request = exchange.request
+        handler = self._app.handlers.get(request.method)
+        if handler is None:
+            raise MethodNotFound(request.method[:100])
+        return encode(await handler(exchange, request.params))
+
+    async def notify(self, session: Session, method: str, params: dict[str, Any]) -> None:
+        """Pass it on."""
+        await self._app.heard(session, method, params)
+
+    async def opened(self, session: Session) -> None:
+        """Pass it on."""
+        await self._app.moved("opened", session)
+
+    async def detached(self, session: Session) -> None:
+        """Pass it on."""
+        await self._app.moved("detached", session)
+
+    async def reattached(self, session: Session) -> None:
+        """Pass it on."""
+        await self._app.moved("reattached", session)
+
+    async def closed(self, session: Session, reason: Input) -> None:
+        """Pass it on, with the reason's word."""
+        await self._app.moved("closed", session, reason.value)

@@ -1,0 +1,249 @@
+"""`Server`: what authors register their functions with, and what is served.
+
+A server holds its catalogs and one engine, built when first needed; any number of mounts share
+that engine. Registering is cheap and may go on while the server runs.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+from holdfast.auth import Verifier
+from holdfast.backs.native import Handler, NativeBack
+from holdfast.config import HttpSettings, Settings
+from holdfast.engine.engine import Engine
+from holdfast.engine.observe import LogObserver
+from holdfast.engine.session import Session
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.front import Application, HttpFront
+from holdfast.ports import Observer
+from holdfast.protocol.types import Icon, Implementation, ServerCapabilities
+from holdfast.server.completions import Completer
+from holdfast.server.features import Features
+from holdfast.server.handlers import Handlers
+from holdfast.server.hooks import Hook, Hooks
+from holdfast.server.lifespan import Lifespan
+from holdfast.server.middleware import Middleware, surround
+from holdfast.server.prefixes import prefixed_name, prefixed_uri
+from holdfast.server.routes import Route, RouteHandler, applications
+from holdfast.server.session_view import SessionView
+from holdfast.stores.base import Store
+
+H = TypeVar("H", bound=Hook)
+M = TypeVar("M", bound=Middleware)
+R = TypeVar("R", bound=RouteHandler)
+Transport = Literal["stdio", "http"]
+
+
+class Server(Features):
+    """An MCP server made of functions."""
+
+    def __init__(  # noqa: PLR0913 - what describes a server, all optional
+        self,
+        name: str,
+        *,
+        version: str = "0.0.0",
+        title: str | None = None,
+        instructions: str | None = None,
+        icons: Iterable[Icon] | None = None,
+        website_url: str | None = None,
+        settings: Settings = Settings(),
+        lifespan: Callable[..., Any] | None = None,
+        store: Store | None = None,
+        verifier: Verifier | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """Describe the server.
+
+        `lifespan` makes an asynchronous context manager (or is an async generator function); it
+        is given the server if it takes a parameter, is entered once per process, and what it
+        yields is `ctx.lifespan`. Without a `store` sessions live in memory; without an
+        `observer` events are logged under `holdfast`.
+        """
+        super().__init__()
+        self.info = Implementation(
+            name=name,
+            version=version,
+            title=title,
+            website_url=website_url,
+            icons=list(icons) if icons is not None else None,
+        )
+        self.instructions = instructions
+        self.settings = settings
+        self.verifier = verifier
+        self.routes: list[Route] = []
+        self._store = store
+        self._observer = observer or LogObserver()
+        self._lifespan = Lifespan(lifespan, self)
+        self._hooks = Hooks()
+        self._middleware: list[Middleware] = []
+        self._included: list[Server] = []
+        self._completed: list[Callable[[], list[Completer]]] = []
+        self._hosts: list[tuple[Server, Callable[[str], str]]] = []
+        self._table = Handlers(self).table()
+        self.handlers: Mapping[str, Handler] = self._table
+        """What answers each method."""
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.tools)} tools, {len(self.resources)} resources, {len(self.prompts)} prompts"
+        return f"<Server {self.info.name}: {counts}>"
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.info.name
+
+    @cached_property
+    def back(self) -> NativeBack:
+        """This server as the engine sees it."""
+        return NativeBack(self)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The one engine that all mounts of this server share."""
+        return Engine(self.back, self.settings, store=self._store, observer=self._observer)
+
+    @property
+    def lifespan_value(self) -> Any:
+        """What the lifespan yielded; None while there is none."""
+        return self._lifespan.value
+
+    # Listeners
+
+    def on_opened(self, hook: H) -> H:
+        """Call with each session that was opened."""
+        self._hooks.add("opened", hook)
+        return hook
+
+    def on_detached(self, hook: H) -> H:
+        """Call with each session whose last connection broke."""
+        self._hooks.add("detached", hook)
+        return hook
+
+    def on_reattached(self, hook: H) -> H:
+        """Call with each session that came back."""
+        self._hooks.add("reattached", hook)
+        return hook
+
+    def on_closed(self, hook: H) -> H:
+        """Call with each session that ended, and with the reason if the function takes it."""
+        self._hooks.add("closed", hook)
+        return hook
+
+    def on_roots_changed(self, hook: H) -> H:
+        """Call with each session whose client says that its roots have changed."""
+        self._hooks.add("roots_changed", hook)
+        return hook
+
+    # Around requests, and beside them
+
+    def middleware(self, middleware: M) -> M:
+        """Put `async (request, call_next) -> result` around every request; the first added is outermost."""
+        self._middleware.append(middleware)
+        self.handlers = surround(self._table, self._middleware, self)
+        return middleware
+
+    def route(self, path: str, *, methods: Iterable[str] = ("GET",)) -> Callable[[R], R]:
+        """Serve `async (HttpRequest) -> HttpResponse` at a path beside the endpoint. It is open to everyone."""
+
+        def register(handler: R) -> R:
+            self.routes.append(Route(path, tuple(method.upper() for method in methods), handler))
+            return handler
+
+        return register
+
+    def include(self, other: "Server", prefix: str | None = None) -> None:
+        """Offer another server's tools, resources, prompts and completions as this one's, now and as they change.
+
+        With a prefix, names become `prefix_name` and URIs `scheme://prefix/rest`. Its lifespan is
+        entered with this one's and is what its functions see. Its middleware, listeners, routes
+        and per-session visibility stay its own.
+
+        Raises:
+            ConfigError: a name is taken, or the server would include itself.
+        """
+        if other is self or self in other._all_included():
+            raise ConfigError(f"{other.name!r} cannot be included: it would include itself")
+        name, uri = prefixed_name(prefix), prefixed_uri(prefix)
+        self.tools.follow(other.tools, name)
+        self.prompts.follow(other.prompts, name)
+        self.resources.follow(other.resources, uri)
+        self.templates.follow(other.templates, uri)
+        self._included.append(other)
+        self._completed.append(lambda: [item.renamed(name, uri) for item in other.completers()])
+        other._hosts.append((self, uri))
+
+    def completers(self) -> list[Completer]:
+        """Return all that complete arguments here, those of included servers last."""
+        return [*self.completions, *(item for completed in self._completed for item in completed())]
+
+    def _all_included(self) -> "list[Server]":
+        return [server for item in self._included for server in (item, *item._all_included())]
+
+    async def resource_updated(self, uri: str) -> None:
+        """Tell every session that subscribed to this resource, also through servers that include this one."""
+        if self.engine.started:
+            await self.engine.sessions.resource_updated(uri)
+        for host, rename in self._hosts:
+            await host.resource_updated(rename(uri))
+
+    # Serving
+
+    def asgi(self, path: str = "/mcp", **http: Any) -> Application:
+        """Return an ASGI application that serves this server at a path.
+
+        Further arguments are those of `HttpSettings`. It starts itself on first use and honours lifespan.
+        """
+        return HttpFront(
+            self.engine,
+            HttpSettings(path=path, **http),
+            verifier=self.verifier,
+            routes=applications(self.routes),
+        )
+
+    # What the back asks (holdfast.backs.native.App)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what an initialize result says of this server: what it has now, it has."""
+        listed: dict[str, Any] = {"listChanged": True}
+        has_resources = len(self.resources) or len(self.templates)
+        capabilities = ServerCapabilities(
+            tools=listed if len(self.tools) else None,
+            resources={"subscribe": True, **listed} if has_resources else None,
+            prompts=listed if len(self.prompts) else None,
+            completions={} if self.completers() else None,
+            logging={},
+        )
+        described: dict[str, Any] = {"capabilities": capabilities.to_wire(), "serverInfo": self.info}
+        return described if self.instructions is None else {**described, "instructions": self.instructions}
+
+    async def start(self) -> None:
+        """Enter the lifespans: this server's, then those it includes."""
+        entered: list[Lifespan] = []
+        try:
+            for server in (self, *self._all_included()):
+                await server._lifespan.enter()
+                entered.append(server._lifespan)
+        except BaseException:
+            for lifespan in reversed(entered):
+                await lifespan.leave()
+            raise
+        self._changes.start()
+
+    async def stop(self) -> None:
+        """Leave them, the last one first."""
+        self._changes.stop()
+        for server in reversed((self, *self._all_included())):
+            await server._lifespan.leave()
+
+    async def heard(self, session: Session, method: str, params: dict[str, Any]) -> None:  # noqa: ARG002
+        """Take a client's notification; those nobody here waits for are passed over."""
+        if method == "notifications/roots/list_changed":
+            await self.moved("roots_changed", session)
+
+    async def moved(self, event: str, session: Session, *reason: str) -> None:
+        """Tell the listeners of an event."""
+        await self._hooks.tell(event, SessionView(session, self), *reason, observer=self._observer)
+        if event == "closed":
+            for catalog in (self.tools, self.resources, self.templates, self.prompts):
+                catalog.forget(session.record.key)

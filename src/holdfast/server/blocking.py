@@ -1,0 +1,81 @@
+"""The context for plain functions, which run in worker threads: the same methods, which block.
+
+Each call runs on the engine's event loop while the thread waits. When the exchange has ended
+meanwhile, what is sent is dropped like that of any late handler.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from holdfast.server.context import Context
+    from holdfast.server.session_view import SessionView
+    from holdfast.server.state import State
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Bridge:
+    """From a thread to a loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def over(self, method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+        """Return the method as one that blocks until it is done."""
+
+        def blocking(*args: P.args, **kwargs: P.kwargs) -> T:
+            if asyncio._get_running_loop() is not None:
+                raise RuntimeError(
+                    "ctx.sync is for plain functions in threads; here, await the method of ctx"
+                )
+            return asyncio.run_coroutine_threadsafe(method(*args, **kwargs), self._loop).result()
+
+        return blocking
+
+
+class BlockingState:
+    """`ctx.state` for threads; `update` calls its function on the event loop, so that one must not block."""
+
+    def __init__(self, state: "State", bridge: _Bridge) -> None:
+        self.get = bridge.over(state.get)
+        self.set = bridge.over(state.set)
+        self.delete = bridge.over(state.delete)
+        self.set_if_absent = bridge.over(state.set_if_absent)
+        self.incr = bridge.over(state.incr)
+        self.update = bridge.over(state.update)
+
+
+class BlockingSession:
+    """What `ctx.session` sends, for threads."""
+
+    def __init__(self, session: "SessionView", bridge: _Bridge) -> None:
+        self.notify = bridge.over(session.notify)
+        self.log = bridge.over(session.log)
+        self.tools_changed = bridge.over(session.tools_changed)
+        self.resources_changed = bridge.over(session.resources_changed)
+        self.prompts_changed = bridge.over(session.prompts_changed)
+        self.elicitation_complete = bridge.over(session.elicitation_complete)
+
+
+class BlockingContext:
+    """`ctx.sync`."""
+
+    def __init__(self, ctx: "Context", loop: asyncio.AbstractEventLoop) -> None:
+        bridge = _Bridge(loop)
+        self.progress = bridge.over(ctx.progress)
+        self.log = bridge.over(ctx.log)
+        self.debug = bridge.over(ctx.debug)
+        self.info = bridge.over(ctx.info)
+        self.warning = bridge.over(ctx.warning)
+        self.error = bridge.over(ctx.error)
+        self.resource_updated = bridge.over(ctx.resource_updated)
+        self.close_stream = bridge.over(ctx.close_stream)
+        self.sample = bridge.over(ctx.sample)
+        self.elicit = bridge.over(ctx.elicit)
+        self.elicit_url = bridge.over(ctx.elicit_url)
+        self.roots = bridge.over(ctx.roots)
+        self.state = BlockingState(ctx.state, bridge)
+        self.session = BlockingSession(ctx.session, bridge)

@@ -1,0 +1,118 @@
+"""Completions: values a client offers while its user fills in a prompt's or template's argument.
+
+A function names the parameters it wants, of: `value` (what is typed so far), `arguments` (the
+values of other arguments), `argument` (name and value), `ref` (prompt or template), `context`
+(the specification's object); and the context by annotation.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engine.exchange import Exchange
+from holdfast.protocol.types import (
+    CompleteParams,
+    CompleteResult,
+    Completion,
+    PromptReference,
+)
+from holdfast.server.context import Context
+from holdfast.server.signature import describe, is_async, read
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+MAX_VALUES: Final = 100
+"""The specification's limit on one answer."""
+
+OFFERED: Final[dict[str, Callable[[CompleteParams], object]]] = {
+    "value": lambda params: params.argument.value,
+    "arguments": lambda params: (params.context and params.context.arguments) or {},
+    "argument": lambda params: params.argument,
+    "ref": lambda params: params.ref,
+    "context": lambda params: params.context,
+}
+NOTHING: Final = Completion(values=[])
+
+
+class Completer(Struct, frozen=True):
+    """A function that completes, and what for: empty means anything."""
+
+    fn: Callable[..., Any]
+    wanted: tuple[str, ...]
+    contexts: tuple[str, ...]
+    owner: Any
+    prompt: str = ""
+    resource: str = ""
+    argument: str = ""
+
+    def renamed(self, name: Callable[[str], str], uri: Callable[[str], str]) -> "Completer":
+        """Return this one as a server that includes its own has it."""
+        prompt = name(self.prompt) if self.prompt else ""
+        resource = uri(self.resource) if self.resource else ""
+        return replace(self, prompt=prompt, resource=resource)
+
+    def fits(self, params: CompleteParams) -> bool:
+        """Tell whether this is one to ask."""
+        if self.argument not in ("", params.argument.name):
+            return False
+        if isinstance(params.ref, PromptReference):
+            return not self.resource and self.prompt in ("", params.ref.name)
+        return not self.prompt and self.resource in ("", params.ref.uri)
+
+    async def __call__(self, exchange: Exchange, params: CompleteParams, server: "Server") -> object:
+        kwargs = {name: OFFERED[name](params) for name in self.wanted}
+        if self.contexts:
+            kwargs |= dict.fromkeys(self.contexts, Context(exchange, server, self.owner))
+        if is_async(self.fn):
+            return await self.fn(**kwargs)
+        value = await asyncio.to_thread(self.fn, **kwargs)
+        return await value if inspect.isawaitable(value) else value
+
+
+def completer(fn: Callable[..., Any], owner: object, prompt: str, resource: str, argument: str) -> Completer:
+    """Make a completer of a function.
+
+    Raises:
+        TypeError: it wants a parameter that there is not.
+    """
+    parameters = read(fn).parameters
+    contexts = tuple(item.name for item in parameters if item.is_context)
+    wanted = tuple(item.name for item in parameters if not item.is_context and item.name in OFFERED)
+    for item in parameters:
+        if item.name not in (*contexts, *wanted) and not item.has_default:
+            raise TypeError(
+                f"{describe(fn)}: a completion can be given {', '.join(OFFERED)} and the context, not {item.name!r}"
+            )
+    return Completer(fn, wanted, contexts, owner, prompt, resource, argument)
+
+
+async def complete(
+    completers: Iterable[Completer], exchange: Exchange, params: CompleteParams, server: "Server"
+) -> CompleteResult:
+    """Ask those that fit, the most particular first, until one has something to say."""
+    fitting = [item for item in completers if item.fits(params)]
+    fitting.sort(key=lambda item: -sum(map(bool, (item.prompt, item.resource, item.argument))))
+    for item in fitting:
+        value = await item(exchange, params, server)
+        if value is not None:
+            return CompleteResult(completion=to_completion(value))
+    return CompleteResult(completion=NOTHING)
+
+
+def to_completion(value: object) -> Completion:
+    """Turn a completion or an iterable of values into a completion within the limit."""
+    if isinstance(value, Completion):
+        found = value
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        found = Completion(values=[str(item) for item in value])
+    else:
+        raise TypeError(f"a completion returns texts or a Completion, not {type(value).__name__}")
+    if len(found.values) <= MAX_VALUES:
+        return found
+    total = found.total if found.total is not None else len(found.values)
+    return Completion(values=found.values[:MAX_VALUES], total=total, has_more=True)

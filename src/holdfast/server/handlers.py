@@ -1,0 +1,182 @@
+"""One handler for each method of the session era, over a server's catalogs.
+
+A name or URI that a session may not see is, for that session, one that does not exist.
+"""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from holdfast.backs.native import Handler
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.session import Session
+from holdfast.errors import InvalidParams, ResourceNotFound
+from holdfast.protocol.types import (
+    CallToolResult,
+    CompleteParams,
+    CompleteResult,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    ReadResourceParams,
+    ReadResourceResult,
+    Result,
+    SetLevelParams,
+)
+from holdfast.server.completions import complete
+from holdfast.server.pagination import page
+from holdfast.server.registry import Catalog
+from holdfast.server.resources import ResourceEntry, TemplateEntry
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+P = TypeVar("P")
+EMPTY: Final = Result()
+Params = dict[str, Any]
+
+
+class Handlers:
+    """Answers for one server."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._tools = server.tools
+        self._resources = server.resources
+        self._templates = server.templates
+        self._prompts = server.prompts
+
+    def table(self) -> dict[str, Handler]:
+        """Return method → handler."""
+        return {
+            "ping": self.ping,
+            "tools/list": self.list_tools,
+            "tools/call": self.call_tool,
+            "resources/list": self.list_resources,
+            "resources/templates/list": self.list_templates,
+            "resources/read": self.read_resource,
+            "resources/subscribe": self.subscribe,
+            "resources/unsubscribe": self.unsubscribe,
+            "prompts/list": self.list_prompts,
+            "prompts/get": self.get_prompt,
+            "completion/complete": self.complete,
+            "logging/setLevel": self.set_level,
+        }
+
+    async def ping(self, exchange: Exchange, params: Params) -> Result:  # noqa: ARG002
+        """Say that somebody is here."""
+        return EMPTY
+
+    # Tools
+
+    def call_tool(self, exchange: Exchange, params: Params) -> Awaitable[CallToolResult]:
+        """Call a tool. Plain on purpose: the tool's own coroutine is the only one."""
+        name = params.get("name")
+        entry = self._tools.get(name, exchange.session) if type(name) is str else None
+        if entry is None:
+            raise InvalidParams(f"Unknown tool: {str(name)[:128]}")
+        return entry.run(exchange, _arguments(params), self._server)
+
+    async def list_tools(self, exchange: Exchange, params: Params) -> ListToolsResult:
+        """List a page of tools."""
+        entries, cursor = self._page(self._tools, exchange.session, params)
+        return ListToolsResult(tools=[entry.listed for entry in entries], next_cursor=cursor)
+
+    # Resources
+
+    async def list_resources(self, exchange: Exchange, params: Params) -> ListResourcesResult:
+        """List a page of resources."""
+        entries, cursor = self._page(self._resources, exchange.session, params)
+        return ListResourcesResult(resources=[entry.listed for entry in entries], next_cursor=cursor)
+
+    async def list_templates(self, exchange: Exchange, params: Params) -> ListResourceTemplatesResult:
+        """List a page of templates."""
+        entries, cursor = self._page(self._templates, exchange.session, params)
+        return ListResourceTemplatesResult(
+            resource_templates=[entry.listed for entry in entries], next_cursor=cursor
+        )
+
+    async def read_resource(self, exchange: Exchange, params: Params) -> ReadResourceResult:
+        """Read the resource of a URI."""
+        uri = _read(params, ReadResourceParams).uri
+        entry, values = self._find(uri, exchange.session)
+        return await entry.run(exchange, uri, values, self._server)
+
+    async def subscribe(self, exchange: Exchange, params: Params) -> Result:
+        """Remember that the session wants to know when a resource changes."""
+        uri = _read(params, ReadResourceParams).uri
+        self._find(uri, exchange.session)
+        if not await exchange.store.subscribe(exchange.session.record.key, uri):
+            limit = exchange.session.limits.subscriptions
+            raise InvalidParams(f"Too many subscriptions: a session may have {limit}")
+        return EMPTY
+
+    async def unsubscribe(self, exchange: Exchange, params: Params) -> Result:
+        """Forget it; what was never subscribed to is no error."""
+        uri = _read(params, ReadResourceParams).uri
+        await exchange.store.unsubscribe(exchange.session.record.key, uri)
+        return EMPTY
+
+    def _find(self, uri: str, session: Session) -> tuple[ResourceEntry | TemplateEntry, dict[str, str]]:
+        entry = self._resources.get(uri, session)
+        if entry is not None:
+            return entry, {}
+        for candidate in self._templates.visible(session).values():
+            values = candidate.template.match(uri)
+            if values is not None:
+                return candidate, values
+        raise ResourceNotFound(uri)
+
+    # Prompts
+
+    async def list_prompts(self, exchange: Exchange, params: Params) -> ListPromptsResult:
+        """List a page of prompts."""
+        entries, cursor = self._page(self._prompts, exchange.session, params)
+        return ListPromptsResult(prompts=[entry.listed for entry in entries], next_cursor=cursor)
+
+    def get_prompt(self, exchange: Exchange, params: Params) -> Awaitable[GetPromptResult]:
+        """Get a prompt's messages."""
+        name = params.get("name")
+        entry = self._prompts.get(name, exchange.session) if type(name) is str else None
+        if entry is None:
+            raise InvalidParams(f"Unknown prompt: {str(name)[:128]}")
+        return entry.run(exchange, _arguments(params), self._server)
+
+    # The rest
+
+    def complete(self, exchange: Exchange, params: Params) -> Awaitable[CompleteResult]:
+        """Complete an argument."""
+        return complete(self._server.completers(), exchange, _read(params, CompleteParams), self._server)
+
+    async def set_level(self, exchange: Exchange, params: Params) -> Result:
+        """Remember which log messages the session wants."""
+        level = _read(params, SetLevelParams).level
+        record = exchange.session.record
+        await exchange.store.change(record.key, level=level)
+        record.level = level
+        return EMPTY
+
+    def _page(self, catalog: Catalog[Any], session: Session, params: Params) -> tuple[list[Any], str | None]:
+        cursor = params.get("cursor")
+        if cursor is not None and type(cursor) is not str:
+            raise InvalidParams("Invalid params: a cursor is a string")
+        return page(catalog.visible(session), cursor, session.limits.page_size)
+
+
+def _arguments(params: Params) -> Params:
+    arguments = params.get("arguments")
+    if arguments is None:
+        return {}
+    if type(arguments) is not dict:
+        raise InvalidParams("Invalid params: arguments must be an object")
+    return arguments
+
+
+def _read(params: Params, kind: type[P]) -> P:
+    try:
+        return msgspec.convert(params, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidParams(f"Invalid params: {error}") from None

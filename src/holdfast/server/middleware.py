@@ -1,0 +1,63 @@
+"""Middleware: an author's functions around every request but initialize.
+
+Composed once, when one is added; without any, requests do not pass through here at all.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from holdfast.backs.native import Handler
+from holdfast.engine.exchange import Exchange
+from holdfast.errors import ToolError
+from holdfast.protocol.types import Result
+from holdfast.server.context import Context
+from holdfast.server.tools import failed
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+
+class MiddlewareRequest(Struct, frozen=True):
+    """A request on its way in. To change its params, pass on a `msgspec.structs.replace` of it."""
+
+    method: str
+    params: dict[str, Any]
+    ctx: Context
+
+
+CallNext = Callable[[MiddlewareRequest], Awaitable[Result]]
+Middleware = Callable[[MiddlewareRequest, CallNext], Awaitable[Result]]
+"""Returns what `call_next(request)` returned, or another result; what it raises is the answer's error."""
+
+
+def surround(
+    handlers: Mapping[str, Handler], chain: Sequence[Middleware], server: "Server"
+) -> Mapping[str, Handler]:
+    """Put the chain around each handler, the first outermost."""
+    if not chain:
+        return handlers
+    return {method: _surrounded(method, handler, chain, server) for method, handler in handlers.items()}
+
+
+def _surrounded(method: str, handler: Handler, chain: Sequence[Middleware], server: "Server") -> Handler:
+    async def surrounded(exchange: Exchange, params: dict[str, Any]) -> Result:
+        async def innermost(request: MiddlewareRequest) -> Result:
+            return await handler(exchange, request.params)
+
+        call: CallNext = innermost
+        for middleware in reversed(chain):
+            call = _link(middleware, call)
+        try:
+            return await call(MiddlewareRequest(method, params, Context(exchange, server, server)))
+        except ToolError as error:
+            if method != "tools/call":
+                raise
+            return failed(str(error))
+
+    return surrounded
+
+
+def _link(middleware: Middleware, following: CallNext) -> CallNext:
+    return lambda request: middleware(request, following)

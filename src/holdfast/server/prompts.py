@@ -1,0 +1,89 @@
+"""Prompts: functions that return messages."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self, TypedDict
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engine.exchange import Exchange
+from holdfast.errors import INTERNAL_ERROR, AskError, McpError, ToolError
+from holdfast.protocol.content import NO_LINKS
+from holdfast.protocol.types import GetPromptResult, Icon, Meta, Prompt, messages_for
+from holdfast.server.content import to_prompt_result
+from holdfast.server.context import Context
+from holdfast.server.functions import Function
+from holdfast.server.tools import needs_context
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+Run = Callable[[Exchange, dict[str, Any], "Server"], Awaitable[GetPromptResult]]
+
+
+class PromptOptions(TypedDict, total=False):
+    """What a prompt may be registered with, besides its function."""
+
+    name: str
+    title: str
+    description: str
+    icons: list[Icon]
+    meta: Meta
+    enabled: bool
+
+
+class PromptEntry(Struct, frozen=True):
+    """A prompt as registered."""
+
+    listed: Prompt
+    run: Run
+
+    @property
+    def key(self) -> str:
+        return self.listed.name
+
+    def renamed(self, rename: Callable[[str], str]) -> Self:
+        return replace(self, listed=replace(self.listed, name=rename(self.listed.name)))
+
+
+def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: "Server") -> PromptEntry:
+    """Make a prompt of a function.
+
+    Raises:
+        TypeError: the function cannot be one.
+    """
+    function = Function(
+        fn,
+        name=options.get("name"),
+        title=options.get("title"),
+        description=options.get("description"),
+        output_schema=False,
+    )
+    listed = Prompt(
+        name=function.name,
+        title=function.title,
+        description=function.description or None,
+        arguments=function.prompt_arguments() or None,
+        icons=options.get("icons"),
+        meta=options.get("meta"),
+    )
+    wants_context = needs_context(function)
+
+    async def run(exchange: Exchange, arguments: dict[str, Any], server: "Server") -> GetPromptResult:
+        kwargs = function.bind(arguments)
+        ctx = Context(exchange, server, owner) if wants_context else None
+        result = to_prompt_result(await told(function.call(kwargs, ctx)), listed.description)
+        version = exchange.session.record.version
+        if version not in NO_LINKS:
+            return result
+        return replace(result, messages=list(messages_for(version, result.messages)))
+
+    return PromptEntry(listed, run)
+
+
+async def told(work: Awaitable[object]) -> object:
+    """Await an author's function; what it raises to be read is read, as an error answer."""
+    try:
+        return await work
+    except (ToolError, AskError) as error:
+        raise McpError(INTERNAL_ERROR, str(error)) from error

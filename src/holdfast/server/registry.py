@@ -1,0 +1,150 @@
+"""What is registered under a name, who may see it, and who follows.
+
+The whole is copied on every change and never altered in place, so that a reader in any thread
+sees one consistent state, and looking a name up costs one dict access as long as nothing is
+scoped. Registries live in one process: change them in code that runs on every replica.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Generic, Protocol, Self, TypeVar
+
+from msgspec import Struct
+
+from holdfast.engine.session import Session
+from holdfast.errors import ConfigError
+
+
+class Entry(Protocol):
+    """Something registered. It can be renamed for a server that includes its own."""
+
+    @property
+    def key(self) -> str: ...
+
+    def renamed(self, rename: Callable[[str], str]) -> Self: ...
+
+
+E = TypeVar("E", bound=Entry)
+
+
+class Audience(Struct, frozen=True):
+    """Whom a change concerns: a session by its key, a principal, or (neither) everyone."""
+
+    session: str = ""
+    principal: str = ""
+
+
+EVERYONE = Audience()
+Changed = Callable[[Audience], None]
+
+
+class Catalog(Generic[E]):
+    """Entries in the order of their registration.
+
+    What a session sees of one is decided by the nearest word: the session's own, else its
+    principal's, else everyone's.
+    """
+
+    def __init__(self, kind: str, changed: Changed) -> None:
+        self._kind = kind
+        self._changed = changed
+        self.entries: dict[str, E] = {}
+        self.enabled: dict[str, E] = {}
+        """Those that everyone sees."""
+        self._scopes: dict[Audience, dict[str, bool]] = {}
+        self._followers: list[tuple[Catalog[E], Callable[[str], str]]] = []
+
+    def __repr__(self) -> str:
+        return f"<Catalog of {len(self.entries)} {self._kind}s, {len(self.enabled)} enabled>"
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    # Looking
+
+    def get(self, name: str, session: Session) -> E | None:
+        """Return the entry if this session may see it."""
+        if self._scopes:
+            return self.visible(session).get(name)
+        return self.enabled.get(name)
+
+    def visible(self, session: Session) -> Mapping[str, E]:
+        """Return all that this session may see, in order."""
+        record = session.record
+        words: dict[str, bool] = {}
+        for audience in (Audience(principal=record.principal), Audience(session=record.key)):
+            if audience != EVERYONE:
+                words |= self._scopes.get(audience, {})
+        if not words:
+            return self.enabled
+        return {name: entry for name, entry in self.entries.items() if words.get(name, name in self.enabled)}
+
+    # Changing
+
+    def add(self, entry: E, *, enabled: bool = True) -> None:
+        """Register an entry.
+
+        Raises:
+            ConfigError: its name is taken.
+        """
+        if entry.key in self.entries:
+            raise ConfigError(f"a {self._kind} {entry.key!r} is registered already; remove it first")
+        self.entries = {**self.entries, entry.key: entry}
+        if enabled:
+            self.enabled = {**self.enabled, entry.key: entry}
+        self._changed(EVERYONE)
+        for follower, rename in self._followers:
+            follower.add(entry.renamed(rename), enabled=enabled)
+
+    def remove(self, name: str) -> None:
+        """Forget an entry, and every word about who sees it.
+
+        Raises:
+            KeyError: there is none.
+        """
+        self._known(name)
+        self.entries = {key: entry for key, entry in self.entries.items() if key != name}
+        self.enabled = {key: entry for key, entry in self.enabled.items() if key != name}
+        for words in self._scopes.values():
+            words.pop(name, None)
+        self._changed(EVERYONE)
+        for follower, rename in self._followers:
+            follower.remove(rename(name))
+
+    def switch(self, name: str, audience: Audience, *, on: bool) -> None:
+        """Show or hide an entry for an audience; a change that changes nothing tells nobody.
+
+        Raises:
+            KeyError: there is no such entry.
+        """
+        self._known(name)
+        if audience != EVERYONE:
+            self._switch_for(name, audience, on=on)
+        elif (name in self.enabled) is not on:
+            chosen = {*self.enabled, name} if on else self.enabled.keys() - {name}
+            self.enabled = {key: entry for key, entry in self.entries.items() if key in chosen}
+            self._changed(EVERYONE)
+        if audience == EVERYONE:
+            for follower, rename in self._followers:
+                follower.switch(rename(name), EVERYONE, on=on)
+
+    def _switch_for(self, name: str, audience: Audience, *, on: bool) -> None:
+        words = self._scopes.get(audience, {})
+        if words.get(name) is not on:
+            self._scopes = {**self._scopes, audience: {**words, name: on}}
+            self._changed(audience)
+
+    def forget(self, session: str) -> None:
+        """Drop what was said for a session that is gone."""
+        audience = Audience(session=session)
+        if audience in self._scopes:
+            self._scopes = {key: words for key, words in self._scopes.items() if key != audience}
+
+    def follow(self, other: "Catalog[E]", rename: Callable[[str], str]) -> None:
+        """Take all of another catalog's entries under new names, now and whenever it changes."""
+        for name, entry in other.entries.items():
+            self.add(entry.renamed(rename), enabled=name in other.enabled)
+        other._followers.append((self, rename))
+
+    def _known(self, name: str) -> None:
+        if name not in self.entries:
+            raise KeyError(f"no {self._kind} {name!r} is registered")

@@ -1,0 +1,127 @@
+"""Resources: a function behind a URI, or behind a template that many URIs fit."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self, TypedDict
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engine.exchange import Exchange
+from holdfast.errors import ConfigError
+from holdfast.protocol.types import Annotations, Icon, Meta, ReadResourceResult, Resource, ResourceTemplate
+from holdfast.server.content import to_read_result
+from holdfast.server.context import Context
+from holdfast.server.functions import Function
+from holdfast.server.prompts import told
+from holdfast.server.signature import describe
+from holdfast.server.templates import Template
+from holdfast.server.tools import needs_context
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+Run = Callable[[Exchange, str, dict[str, str], "Server"], Awaitable[ReadResourceResult]]
+
+
+class ResourceOptions(TypedDict, total=False):
+    """What a resource may be registered with, besides its URI and function."""
+
+    name: str
+    title: str
+    description: str
+    mime_type: str
+    size: int
+    """In bytes; not for templates."""
+    annotations: Annotations
+    icons: list[Icon]
+    meta: Meta
+    enabled: bool
+
+
+class ResourceEntry(Struct, frozen=True):
+    """A resource as registered, under its URI."""
+
+    listed: Resource
+    run: Run
+
+    @property
+    def key(self) -> str:
+        return self.listed.uri
+
+    def renamed(self, rename: Callable[[str], str]) -> Self:
+        return replace(self, listed=replace(self.listed, uri=rename(self.listed.uri)))
+
+
+class TemplateEntry(Struct, frozen=True):
+    """A template as registered, under its text."""
+
+    listed: ResourceTemplate
+    template: Template
+    run: Run
+
+    @property
+    def key(self) -> str:
+        return self.listed.uri_template
+
+    def renamed(self, rename: Callable[[str], str]) -> Self:
+        text = rename(self.key)
+        return replace(self, listed=replace(self.listed, uri_template=text), template=Template(text))
+
+
+def resource_entry(
+    uri: str, fn: Callable[..., Any], options: ResourceOptions, owner: "Server"
+) -> ResourceEntry | TemplateEntry:
+    """Make a resource, or a template where the URI has variables, of a function.
+
+    Raises:
+        TypeError: the function cannot be one, or does not take exactly the URI's variables.
+        ConfigError: the URI cannot be one.
+    """
+    if ":" not in uri:
+        raise ConfigError(f"{uri!r} is no URI: it has no scheme, as in data://{uri}")
+    function = Function(
+        fn,
+        name=options.get("name"),
+        title=options.get("title"),
+        description=options.get("description"),
+        output_schema=False,
+    )
+    shared: dict[str, Any] = {
+        "name": function.name,
+        "title": function.title,
+        "description": function.description or None,
+        "mime_type": options.get("mime_type"),
+        "annotations": options.get("annotations"),
+        "icons": options.get("icons"),
+        "meta": options.get("meta"),
+    }
+    run = _runner(function, options.get("mime_type"), owner)
+    if "{" in uri:
+        template = Template(uri)
+        _check_names(function, template.names, uri)
+        return TemplateEntry(ResourceTemplate(uri_template=uri, **shared), template, run)
+    _check_names(function, (), uri)
+    return ResourceEntry(Resource(uri=uri, size=options.get("size"), **shared), run)
+
+
+def _check_names(function: Function, names: tuple[str, ...], uri: str) -> None:
+    missing = set(function.required) - set(names)
+    unknown = set(names) - set(function.parameters)
+    if missing or unknown:
+        wrong = ", ".join(sorted(missing | unknown))
+        raise TypeError(
+            f"{describe(function.fn)} and {uri!r} must name the same variables; they differ in {wrong}"
+        )
+
+
+def _runner(function: Function, mime_type: str | None, owner: "Server") -> Run:
+    wants_context = needs_context(function)
+
+    async def run(
+        exchange: Exchange, uri: str, values: dict[str, str], server: "Server"
+    ) -> ReadResourceResult:
+        kwargs = function.bind(values)
+        ctx = Context(exchange, server, owner) if wants_context else None
+        return to_read_result(await told(function.call(kwargs, ctx)), uri, mime_type)
+
+    return run

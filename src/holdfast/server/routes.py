@@ -1,0 +1,121 @@
+"""Custom HTTP routes beside the endpoint: a path, its methods, a function from request to response.
+
+Small on purpose: health checks, a landing page, the far end of a URL elicitation. Whoever wants
+a web framework mounts the endpoint in one.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from msgspec import Struct
+
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.connection import Receive, Scope, Send
+from holdfast.fronts.http.front import Application
+from holdfast.wire.jsonrpc import encode
+
+MAX_BODY: Final = 4 * 1024 * 1024
+
+
+class HttpRequest(Struct, frozen=True, kw_only=True):
+    """A request to a custom route, read to its end. Names of headers are in lower case."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+    client: str | None = None
+    """The address it comes from."""
+
+
+class HttpResponse(Struct, frozen=True):
+    """Its answer. A str is sent as text, bytes as they are, anything else as JSON."""
+
+    body: Any = b""
+    status: int = 200
+    headers: dict[str, str] = {}
+
+    def encoded(self) -> tuple[bytes, str]:
+        """Return the body's bytes and their type."""
+        if isinstance(self.body, bytes):
+            return self.body, "application/octet-stream"
+        if isinstance(self.body, str):
+            return self.body.encode(), "text/plain; charset=utf-8"
+        return encode(self.body), "application/json"
+
+
+RouteHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
+class Route(Struct, frozen=True):
+    """One route."""
+
+    path: str
+    methods: tuple[str, ...]
+    handler: RouteHandler
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/"):
+            raise ConfigError(f"a route's path begins with a slash: {self.path!r}")
+
+
+def applications(routes: Iterable[Route]) -> Mapping[str, Application]:
+    """Return the routes as the front takes them: one ASGI application for each path."""
+    table: dict[str, dict[str, RouteHandler]] = {}
+    for route in routes:
+        table.setdefault(route.path, {}).update(dict.fromkeys(route.methods, route.handler))
+    return {path: _application(handlers) for path, handlers in table.items()}
+
+
+def _application(handlers: dict[str, RouteHandler]) -> Application:
+    allowed = ", ".join(sorted(handlers))
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        handler = handlers.get("GET" if method == "HEAD" and "HEAD" not in handlers else method)
+        if handler is None:
+            await _send(HttpResponse("Method not allowed", 405, {"allow": allowed}), send)
+            return
+        body = await _body(receive)
+        if body is None:
+            await _send(HttpResponse("Content too large", 413), send)
+            return
+        await _send(await handler(_request(scope, body)), send, bodiless=method == "HEAD")
+
+    return application
+
+
+def _request(scope: Scope, body: bytes) -> HttpRequest:
+    client = scope.get("client")
+    return HttpRequest(
+        method=scope["method"],
+        path=scope["path"],
+        query=dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)),
+        headers={name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]},
+        body=body,
+        client=client[0] if client else None,
+    )
+
+
+async def _body(receive: Receive) -> bytes | None:
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        part = message.get("body", b"")
+        size += len(part)
+        if size > MAX_BODY:
+            return None
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+async def _send(response: HttpResponse, send: Send, *, bodiless: bool = False) -> None:
+    body, content_type = response.encoded()
+    given = {name.lower(): value for name, value in response.headers.items()}
+    headers = {"content-type": content_type, **given, "content-length": str(len(body))}
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": response.status, "headers": raw})
+    await send({"type": "http.response.body", "body": b"" if bodiless else body})

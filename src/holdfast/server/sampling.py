@@ -1,0 +1,87 @@
+"""The parameters of a sampling ask, from what authors find natural to write."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypedDict
+
+from holdfast.errors import CapabilityMissing
+from holdfast.protocol.types import (
+    ClientCapabilities,
+    CreateMessageParams,
+    ModelHint,
+    ModelPreferences,
+    Tool,
+    ToolChoice,
+)
+from holdfast.server.content import to_sampling
+from holdfast.server.functions import Function
+
+IncludeContext = Literal["none", "thisServer", "allServers"]
+Choice = Literal["auto", "required", "none"]
+
+
+class SamplingOptions(TypedDict, total=False):
+    """What an ask for a completion may say besides its messages."""
+
+    max_tokens: int
+    system_prompt: str
+    temperature: float
+    stop_sequences: list[str]
+    model_preferences: ModelPreferences | str | Sequence[str]
+    """A name or names are taken as hints."""
+    include_context: IncludeContext
+    tools: Iterable[Tool | Callable[..., Any]]
+    """Functions are described as they would be as tools; calling them stays with the author."""
+    tool_choice: ToolChoice | Choice
+    metadata: dict[str, Any]
+
+
+DEFAULT_TOKENS = 1024
+
+
+def sampling_params(messages: object, options: SamplingOptions) -> CreateMessageParams:
+    """Build the parameters."""
+    tools, choice = options.get("tools"), options.get("tool_choice")
+    return CreateMessageParams(
+        messages=to_sampling(messages),
+        max_tokens=options.get("max_tokens", DEFAULT_TOKENS),
+        system_prompt=options.get("system_prompt"),
+        temperature=options.get("temperature"),
+        stop_sequences=options.get("stop_sequences"),
+        model_preferences=_preferences(options.get("model_preferences")),
+        include_context=options.get("include_context"),
+        tools=[_tool(item) for item in tools] if tools is not None else None,
+        tool_choice=ToolChoice(mode=choice) if isinstance(choice, str) else choice,
+        metadata=options.get("metadata"),
+    )
+
+
+def check_sampling(can: ClientCapabilities, params: CreateMessageParams, version: str) -> None:
+    """Refuse what this client did not say it can do.
+
+    Raises:
+        CapabilityMissing: says which capability is missing.
+    """
+    if can.sampling is None:
+        raise CapabilityMissing("the client cannot sample: it did not declare the capability `sampling`")
+    if (params.tools is not None or params.tool_choice is not None) and not can.samples_with_tools:
+        raise CapabilityMissing("the client cannot sample with tools: it did not declare `sampling.tools`")
+    # Before 2025-11-25 every client that samples was taken to include context.
+    wants_context = params.include_context in ("thisServer", "allServers")
+    if wants_context and version >= "2025-11-25" and not can.samples_with_context:
+        raise CapabilityMissing("the client cannot include context: it did not declare `sampling.context`")
+
+
+def _preferences(given: ModelPreferences | str | Sequence[str] | None) -> ModelPreferences | None:
+    if given is None or isinstance(given, ModelPreferences):
+        return given
+    names = [given] if isinstance(given, str) else given
+    return ModelPreferences(hints=[ModelHint(name=name) for name in names])
+
+
+def _tool(item: Tool | Callable[..., Any]) -> Tool:
+    if isinstance(item, Tool):
+        return item
+    function = Function(item)
+    return Tool(
+        name=function.name, description=function.description or None, input_schema=function.input_schema
+    )

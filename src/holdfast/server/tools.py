@@ -1,0 +1,157 @@
+"""Tools: what is listed of them, and the shortest way through a call of one.
+
+Everything that can be decided at registration is: a call binds the arguments, awaits the
+function, makes the result. A context is made only for functions that want one.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engine.exchange import Exchange
+from holdfast.errors import AskError, ConfigError, InvalidArguments, ToolError
+from holdfast.protocol.content import NO_LINKS
+from holdfast.protocol.types import (
+    CallToolResult,
+    Icon,
+    Meta,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+    content_for,
+)
+from holdfast.server.content import to_result
+from holdfast.server.context import Context
+from holdfast.server.depends import Injector
+from holdfast.server.functions import Function
+from holdfast.server.signature import Callee
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""What the specification asks of a tool's name."""
+
+Run = Callable[[Exchange, dict[str, Any], "Server"], Awaitable[CallToolResult]]
+
+
+class ToolOptions(TypedDict, total=False):
+    """What a tool may be registered with, besides its function."""
+
+    name: str
+    title: str
+    description: str
+    annotations: ToolAnnotations
+    icons: list[Icon]
+    meta: Meta
+    timeout: float
+    """Seconds after which a call is given up as a failed result."""
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | Literal[False]
+    enabled: bool
+
+
+class ToolEntry(Struct, frozen=True):
+    """A tool as registered."""
+
+    listed: Tool
+    run: Run
+
+    @property
+    def key(self) -> str:
+        return self.listed.name
+
+    def renamed(self, rename: Callable[[str], str]) -> Self:
+        return replace(self, listed=replace(self.listed, name=rename(self.listed.name)))
+
+
+def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: "Server") -> ToolEntry:
+    """Make a tool of a function.
+
+    Raises:
+        TypeError: the function cannot be one.
+        ConfigError: its name, or its timeout, cannot be one.
+    """
+    function = Function(
+        fn,
+        name=options.get("name"),
+        title=options.get("title"),
+        description=options.get("description"),
+        input_schema=options.get("input_schema"),
+        output_schema=options.get("output_schema"),
+    )
+    if NAME.fullmatch(function.name) is None:
+        raise ConfigError(
+            f"{function.name!r} cannot name a tool: 1 to 128 letters, digits, underscores, dots and hyphens can"
+        )
+    listed = Tool(
+        name=function.name,
+        title=function.title,
+        description=function.description or None,
+        input_schema=function.input_schema,
+        output_schema=function.output_schema,
+        annotations=options.get("annotations"),
+        icons=options.get("icons"),
+        meta=options.get("meta"),
+    )
+    call = function.call
+    if (seconds := options.get("timeout")) is not None:
+        call = _limited(call, function.name, seconds)
+    return ToolEntry(listed, _runner(function, call, owner))
+
+
+def needs_context(function: Function) -> bool:
+    """Tell whether a call needs a context: the function takes one, or something it depends on may."""
+    return function.wants_context or isinstance(function.call, Injector)
+
+
+def failed(text: str) -> CallToolResult:
+    """Return a result that tells the model what went wrong."""
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+
+
+def _runner(function: Function, call: Callee, owner: "Server") -> Run:
+    bind, structure, wraps_result = function.bind, function.structure, function.wraps_result
+    wants_context = needs_context(function)
+
+    async def run(exchange: Exchange, arguments: dict[str, Any], server: "Server") -> CallToolResult:
+        try:
+            kwargs = bind(arguments)
+        except InvalidArguments as error:
+            # The model, not the client, made them: told in a result, it can correct itself.
+            return failed(error.message)
+        try:
+            value = await call(kwargs, Context(exchange, server, owner) if wants_context else None)
+        except (ToolError, AskError) as error:
+            return failed(str(error))
+        result = to_result(value, structure, wraps_result=wraps_result)
+        version = exchange.session.record.version
+        return result if version not in NO_LINKS else _in_older_words(result, version)
+
+    return run
+
+
+def _in_older_words(result: CallToolResult, version: str) -> CallToolResult:
+    return replace(result, content=list(content_for(version, result.content)))
+
+
+def _limited(call: Callee, name: str, seconds: float) -> Callee:
+    if seconds <= 0:
+        raise ConfigError(f"tool {name}: a timeout is a number of seconds above 0, not {seconds!r}")
+
+    async def limited(kwargs: dict[str, object], ctx: object) -> object:
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await call(kwargs, ctx)
+        except TimeoutError:
+            # A TimeoutError of the tool's own making is not ours to explain.
+            if not limit.expired():
+                raise
+            raise ToolError(f"{name} did not finish within its limit of {seconds:g} s") from None
+
+    return limited
