@@ -5,6 +5,7 @@ settles first — the handler, a cancellation, the end of the session — is the
 """
 
 import asyncio
+from typing import Final
 
 from msgspec import Struct
 
@@ -17,6 +18,9 @@ from holdfast.errors import INTERNAL_ERROR, Busy, Cancelled, McpError, SessionGo
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal
 from holdfast.wire.jsonrpc import Request, error_message, refusal, result_message
+
+_NEWS_SECONDS: Final = 0.1
+"""How long the end of a connection may be on its way to us after its client has noticed it."""
 
 
 class DuplicateId(McpError):
@@ -60,7 +64,7 @@ class Exchanges:
         claim = Claim(request.id, runtime.random.token(12), digest, control)
         claimed = await runtime.store.claim(key, caller.key, claim)
         if not isinstance(claimed, Claimed):
-            return self._refused(key, claimed)
+            return await self._refused(key, claimed)
         session = runtime.sessions.get(key) or runtime.adopt(claimed.record)
         if claimed.returned:
             runtime.returned(session)
@@ -80,26 +84,33 @@ class Exchanges:
             await self._queue(exchange, verdict)
         return exchange
 
-    def _refused(self, key: str, refused: Duplicate | Refusal) -> Repeat:
+    async def _refused(self, key: str, refused: Duplicate | Refusal) -> Repeat:
         if refused is Refusal.NO_SESSION:
             raise SessionGone
         if not isinstance(refused, Duplicate):
             raise Busy("Busy: the session has too many calls in flight; try again shortly")
         session = self._runtime.sessions.get(key)
-        if session is not None and refused.same and (refused.finished or self._lost(session, refused)):
+        if session is not None and refused.same and (refused.finished or await self._lost(session, refused)):
             self._runtime.observer.note("exchange.repeated", session=session.name)
             return Repeat(session, refused.stream)
         self._runtime.observer.note("exchange.duplicate", session=key[:8])
         raise DuplicateId
 
-    def _lost(self, session: Session, duplicate: Duplicate) -> bool:
-        """Tell whether the first POST's connection is gone, or has been silent past one keep-alive."""
+    async def _lost(self, session: Session, duplicate: Duplicate) -> bool:
+        """Tell whether the first POST's connection is gone, or has been silent past one keep-alive.
+
+        On a pooled connection the repeat overtakes the news of the break: a moment is given to it.
+        """
         if not duplicate.has_reader:
             return True
         readers = session.readers.get(duplicate.stream)
-        if not readers:
+        silent_since = self._runtime.clock.now() - self._runtime.settings.times.keep_alive
+        if readers and readers[-1].delivered_at < silent_since:
+            return True
+        exchange = session.exchanges.get(duplicate.stream)
+        if exchange is None or not isinstance(exchange.outlet, StreamOutlet):
             return False
-        return self._runtime.clock.now() - readers[-1].delivered_at > self._runtime.settings.times.keep_alive
+        return await exchange.outlet.is_abandoned_within(_NEWS_SECONDS)
 
     # Running
 

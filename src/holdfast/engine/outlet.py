@@ -4,6 +4,7 @@ Both end an exchange in the same way: the terminal message last, the claim relea
 """
 
 import asyncio
+import contextlib
 from typing import Protocol
 
 from holdfast.core.stream import Position
@@ -34,7 +35,7 @@ class Outlet(Protocol):
 class StreamOutlet:
     """The writer's side of a resumable stream. The stream begins to exist when it is first needed."""
 
-    __slots__ = ("_random", "_room", "_store", "claim", "fence", "has_reader", "position", "reader",
+    __slots__ = ("_leaving", "_random", "_room", "_store", "claim", "fence", "has_reader", "position", "reader",
                  "releasing", "session", "start", "streams", "terminal", "wake", "written_bytes")  # fmt: skip
 
     def __init__(
@@ -61,6 +62,7 @@ class StreamOutlet:
         """False once the connection that waits for the answer is known to be gone."""
         self.written_bytes = 0
         self._room: asyncio.Event | None = None
+        self._leaving: asyncio.Event | None = None
 
     def refuse_asks(self) -> str | None:
         """An always-JSON answer can carry no ask."""
@@ -111,6 +113,8 @@ class StreamOutlet:
         finally:
             self.wake.ring()
             self.freed()
+            if self._leaving is not None:
+                self._leaving.set()
 
     def release_reader(self) -> None:
         """End the reader's connection by design: not a break."""
@@ -123,6 +127,7 @@ class StreamOutlet:
         """Take note of the reader that writes wait for."""
         self.reader = reader
         self.has_reader = True
+        self._leaving = None
         reader.on_progress = self.freed
         # Bytes are counted from where this reader begins; how many it is behind is not known, so assume the most.
         is_behind = self.position is not None and reader.cursor.seq < self.position.seq
@@ -142,6 +147,16 @@ class StreamOutlet:
         self.reader = None
         self.has_reader = False
         self.freed()
+        if self._leaving is not None:
+            self._leaving.set()
+
+    async def is_abandoned_within(self, seconds: float) -> bool:
+        """Wait a moment for the reader to go; False if it stays, or has taken the answer."""
+        self._leaving = self._leaving or asyncio.Event()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._leaving.wait()
+        return not self.has_reader
 
     def freed(self) -> None:
         """Let a waiting writer look again: the reader has moved or gone."""
