@@ -1,0 +1,83 @@
+"""A back that follows a script: one function a method, and a memory of what happened to it."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast.core.lifecycle import Input
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.session import Session
+from holdfast.errors import MethodNotFound
+from holdfast.protocol.versions import Revision
+from holdfast.wire.jsonrpc import encode
+
+Script = Callable[[Exchange], Awaitable[object]]
+
+
+class ScriptedBack:
+    """Answers each method with the function given for it, and writes down every call.
+
+    A script returns anything JSON can carry, or raises. A method without a script is not found.
+
+        back = ScriptedBack()
+
+        @back.on("tools/call")
+        async def call(exchange: Exchange) -> object:
+            return {"content": []}
+    """
+
+    def __init__(self, scripts: dict[str, Script] | None = None) -> None:
+        self._scripts = dict(scripts or {})
+        self.handled: list[Exchange] = []
+        """Every exchange that was started, in order."""
+        self.notified: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[str] = []
+        """What happened to the back and its sessions: `start`, `opened`, `closed: idle`, … in order."""
+
+    def on(self, method: str) -> Callable[[Script], Script]:
+        """Use the decorated function for a method."""
+
+        def register(script: Script) -> Script:
+            self._scripts[method] = script
+            return script
+
+        return register
+
+    async def start(self) -> None:
+        """Write it down."""
+        self.events.append("start")
+
+    async def stop(self) -> None:
+        """Write it down."""
+        self.events.append("stop")
+
+    def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:
+        """Declare nothing."""
+        return {"capabilities": {}, "serverInfo": {"name": "scripted", "version": "0"}}
+
+    async def handle(self, exchange: Exchange) -> bytes:
+        """Follow the method's script."""
+        self.handled.append(exchange)
+        script = self._scripts.get(exchange.request.method)
+        if script is None:
+            raise MethodNotFound(exchange.request.method)
+        return encode(await script(exchange))
+
+    async def notify(self, session: Session, method: str, params: dict[str, Any]) -> None:
+        """Write it down."""
+        self.notified.append((method, params))
+
+    async def opened(self, session: Session) -> None:
+        """Write it down."""
+        self.events.append("opened")
+
+    async def detached(self, session: Session) -> None:
+        """Write it down."""
+        self.events.append("detached")
+
+    async def reattached(self, session: Session) -> None:
+        """Write it down."""
+        self.events.append("reattached")
+
+    async def closed(self, session: Session, reason: Input) -> None:
+        """Write it down, with the reason."""
+        self.events.append(f"closed: {reason.value}")

@@ -1,0 +1,25 @@
+"""A clock that moves only when it is told to."""
+
+
+class VirtualClock:
+    """The Clock port for tests. Starts at 1000, so that a time of zero in the code under test shows."""
+
+    def __init__(self, start: float = 1000.0) -> None:
+        self._now = start
+
+    def __repr__(self) -> str:
+        return f"<VirtualClock {self._now:g}>"
+
+    def now(self) -> float:
+        """Return the present moment."""
+        return self._now
+
+    def wall(self) -> float:
+        """Return the same moment as a date: 1970 and a little."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass. It never goes back."""
+        if seconds < 0:
+            raise ValueError(f"time does not go back (by {-seconds:g} s)")
+        self._now += seconds

@@ -1,0 +1,37 @@
+"""The contract of a store as tests. What `holdfast.stores.base` says, each sentence tried."""
+
+from holdfast.testing.store.asks import AskContract
+from holdfast.testing.store.bench import Bench
+from holdfast.testing.store.bounds import BoundContract
+from holdfast.testing.store.claims import ClaimContract
+from holdfast.testing.store.life import LifeContract
+from holdfast.testing.store.sessions import SessionContract
+from holdfast.testing.store.settling import SettleContract
+from holdfast.testing.store.state import StateContract
+from holdfast.testing.store.streams import StreamContract
+
+
+class StoreContract(
+    SessionContract,
+    ClaimContract,
+    SettleContract,
+    StreamContract,
+    LifeContract,
+    AskContract,
+    StateContract,
+    BoundContract,
+):
+    """Subclass it in a test module, say how your store is made, and pytest runs the contract.
+
+        class TestMyStore(StoreContract):
+            @asynccontextmanager
+            async def make_store(self, limits, clock):
+                yield MyStore(limits, clock)
+
+    Every test gets a fresh store and an event loop of its own. The store must read the time from
+    the clock it is given. For messages that show the values, put
+    `pytest.register_assert_rewrite("holdfast.testing")` into conftest.py.
+    """
+
+
+__all__ = ["Bench", "StoreContract"]

@@ -1,0 +1,109 @@
+"""Asks: credit, the first answer, and what comes after it."""
+
+import asyncio
+from collections import Counter
+
+from holdfast.core.lifecycle import Input
+from holdfast.errors import SessionGone
+from holdfast.stores.base import Answered, Ring
+from holdfast.testing.store.bench import KEY, OTHER, PRINCIPAL, Bench, Contract, scenario
+
+
+class AskContract(Contract):
+    """ask, answer, take_answer, withdraw."""
+
+    @scenario()
+    async def test_the_first_answer_stands_and_rings(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.begin(1, "a")
+        assert await bench.store.ask(KEY, "a.1", "a")
+        assert await bench.store.take_answer(KEY, "a.1") is None
+        assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d1", b"one") is Answered.FIRST
+        assert bench.rings == [(Ring.ANSWER, KEY, "a.1")]
+        assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d1", b"one") is Answered.AGAIN
+        assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d2", b"two") is Answered.CONFLICT
+        assert await bench.store.take_answer(KEY, "a.1") == b"one"
+        assert await bench.store.take_answer(KEY, "a.1") == b"one"
+
+    @scenario()
+    async def test_of_racing_answers_one_is_first(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.begin(1, "a")
+        await bench.store.ask(KEY, "a.1", "a")
+        answers = [bench.store.answer(KEY, PRINCIPAL, "a.1", b"%d" % (n % 2), b"{}") for n in range(50)]
+        counted = Counter(await asyncio.gather(*answers))
+        assert counted == {Answered.FIRST: 1, Answered.AGAIN: 24, Answered.CONFLICT: 25}
+
+    @scenario()
+    async def test_an_answer_to_nothing_or_to_another_session_is_unknown(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.open(OTHER)
+        await bench.begin(1, "a")
+        await bench.store.ask(KEY, "a.1", "a")
+        assert await bench.store.answer(KEY, PRINCIPAL, "a.2", b"d", b"{}") is Answered.UNKNOWN
+        assert await bench.store.answer(OTHER, PRINCIPAL, "a.1", b"d", b"{}") is Answered.UNKNOWN
+        assert await bench.store.take_answer(KEY, "a.1") is None
+
+    @scenario(asks=2)
+    async def test_outstanding_asks_have_a_limit_and_an_answer_frees_a_place(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.begin(1, "a")
+        assert await bench.store.ask(KEY, "a.1", "a")
+        assert await bench.store.ask(KEY, "a.1", "a"), "sent again it is the same ask"
+        assert await bench.store.ask(KEY, "a.2", "a")
+        assert not await bench.store.ask(KEY, "a.3", "a")
+        for _ in range(2):
+            await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}")
+        assert await bench.store.ask(KEY, "a.3", "a")
+        assert not await bench.store.ask(KEY, "a.4", "a")
+
+    @scenario(asks=1)
+    async def test_a_withdrawn_ask_frees_its_place_once_and_a_late_answer_is_unknown(
+        self, bench: Bench
+    ) -> None:
+        await bench.open()
+        await bench.begin(1, "a")
+        await bench.store.ask(KEY, "a.1", "a")
+        for _ in range(2):
+            await bench.store.withdraw(KEY, "a.1")
+        assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}") is Answered.UNKNOWN
+        assert await bench.store.ask(KEY, "a.2", "a")
+        assert not await bench.store.ask(KEY, "a.3", "a")
+
+    @scenario(asks=2)
+    async def test_the_asks_of_an_exchange_are_forgotten_with_it(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.begin(1, "a")
+        await bench.begin(2, "b")
+        await bench.store.ask(KEY, "a.1", "a")
+        await bench.store.ask(KEY, "b.1", "b")
+        await bench.store.settle(KEY, "a", fence, None)
+        assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}") is Answered.UNKNOWN
+        assert await bench.store.answer(KEY, PRINCIPAL, "b.1", b"d", b"{}") is Answered.FIRST
+        assert await bench.store.ask(KEY, "b.2", "b")
+        assert await bench.store.ask(KEY, "b.3", "b")
+
+    @scenario(asks=1)
+    async def test_an_ask_outside_any_exchange_is_an_ask_like_others(self, bench: Bench) -> None:
+        opened = await bench.open()
+        for number in range(600):
+            name = f"{opened.standalone}.{number}"
+            assert await bench.store.ask(KEY, name, opened.standalone)
+            assert await bench.store.answer(KEY, PRINCIPAL, name, b"d", b"{}") is Answered.FIRST
+        first = f"{opened.standalone}.0"
+        assert await bench.store.take_answer(KEY, first) is None, "old answers are not kept for ever"
+
+    @scenario()
+    async def test_a_closed_session_cannot_ask_and_has_no_answers(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.begin(1, "a")
+        await bench.store.ask(KEY, "a.1", "a")
+        await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}")
+        await bench.store.close(KEY, Input.DELETED)
+        assert await bench.store.take_answer(KEY, "a.1") is None
+        await bench.store.withdraw(KEY, "a.1")
+        try:
+            await bench.store.ask(KEY, "a.2", "a")
+        except SessionGone:
+            return
+        raise AssertionError("a closed session asked")

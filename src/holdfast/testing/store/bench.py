@@ -1,0 +1,160 @@
+"""One store on the bench: made fresh for each test, with a clock in hand and an ear at its bell."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import Input
+from holdfast.core.stream import Page, Position
+from holdfast.stores.base import (
+    Attached,
+    Claim,
+    Claimed,
+    Closed,
+    Duplicate,
+    Refusal,
+    Ring,
+    SessionRecord,
+    Store,
+)
+from holdfast.testing.clock import VirtualClock
+from holdfast.wire.jsonrpc import RequestId
+
+KEY, OTHER = "session", "other-session"
+PRINCIPAL, STRANGER = "principal", "stranger"
+IDLE, GRACE, LIFETIME = 100.0, 50.0, 1000.0
+PAGE = (1_000, 1 << 20)
+
+
+def record(key: str = KEY, principal: str = PRINCIPAL, **fields: Any) -> SessionRecord:
+    """Return a session as the engine would open it, with short clocks."""
+    given = {
+        "version": "2025-11-25",
+        "standalone": f"{key}-standalone",
+        "client": {"name": "test"},
+        "capabilities": {},
+        "grace": GRACE,
+        "idle": IDLE,
+        "lifetime": LIFETIME,
+    }
+    return SessionRecord(key=key, principal=principal, **{**given, **fields})
+
+
+class Bench:
+    """A store and what a test does with it, in few words."""
+
+    def __init__(self, store: Store, clock: VirtualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.rings: list[tuple[Ring, str, str]] = []
+        store.bind(lambda what, key, name: self.rings.append((what, key, name)))
+
+    async def open(self, key: str = KEY, principal: str = PRINCIPAL, **fields: Any) -> SessionRecord:
+        """Open a session that must find room."""
+        opened = record(key, principal, **fields)
+        assert await self.store.open(opened, evict=False) == []
+        return opened
+
+    async def claim(
+        self, request_id: RequestId, stream: str, *, key: str = KEY, principal: str = PRINCIPAL,
+        digest: bytes = b"body", control: bool = False,
+    ) -> Claimed | Duplicate | Refusal:  # fmt: skip
+        """Try to claim a request."""
+        return await self.store.claim(key, principal, Claim(request_id, stream, digest, control))
+
+    async def begin(self, request_id: RequestId, stream: str, **more: Any) -> int:
+        """Claim a request that must be free; return its fence."""
+        claimed = await self.claim(request_id, stream, **more)
+        assert isinstance(claimed, Claimed), claimed
+        return claimed.fence
+
+    async def streaming(self, request_id: RequestId, stream: str, **more: Any) -> int:
+        """Begin an exchange whose stream exists."""
+        fence = await self.begin(request_id, stream, **more)
+        await self.store.open_stream(more.get("key", KEY), stream, fence, tag_of(stream, 0))
+        return fence
+
+    async def append(self, stream: str, fence: int, number: int, data: bytes = b"{}") -> Position:
+        """Add an event with a tag of its own."""
+        return await self.store.append(KEY, stream, fence, tag_of(stream, number), data)
+
+    async def start_of(self, stream: str) -> Position:
+        """Return where a stream begins, as far as it is retained."""
+        attached = await self.attach(stream)
+        await self.store.detach(KEY, stream, attached.generation, None, broke=False)
+        return attached.cursor
+
+    async def read(self, stream: str, cursor: Position, key: str = KEY) -> Page:
+        """Read all there is after a position of a stream that must exist."""
+        page = await self.store.read(key, stream, cursor, *PAGE)
+        assert page is not None
+        return page
+
+    async def attach(
+        self, stream: str | None = None, cursor: Position | None = None, **more: str
+    ) -> Attached:
+        """Attach a reader that must find its place."""
+        attached = await self.store.attach(
+            more.get("key", KEY), more.get("principal", PRINCIPAL), stream, cursor
+        )
+        assert isinstance(attached, Attached), attached
+        return attached
+
+    async def sweep(self) -> list[tuple[str, Input]]:
+        """Close what is due; return which and why."""
+        return [(closed.record.key, closed.reason) for closed in await self.store.sweep()]
+
+    async def lives(self, key: str = KEY) -> bool:
+        """Tell whether a session is there, without touching it."""
+        return key in await self.store.sessions()
+
+
+def tag_of(stream: str, number: int) -> int:
+    """Return a tag that no other event of a test has."""
+    return (sum(stream.encode()) << 32) + number + 1
+
+
+def data_of(page: Page) -> list[bytes]:
+    """Return the payloads of a page."""
+    return [event.data for event in page.events]
+
+
+def reasons(closed: list[Closed] | Refusal) -> list[tuple[str, Input]]:
+    """Return which sessions were closed, and why."""
+    assert not isinstance(closed, Refusal)
+    return [(one.record.key, one.reason) for one in closed]
+
+
+class Contract:
+    """What every part of the contract needs: somebody who makes the store."""
+
+    def make_store(self, limits: Limits, clock: VirtualClock) -> AbstractAsyncContextManager[Store]:
+        """Return a context in which a fresh, empty store lives; leaving it must let go of everything."""
+        raise NotImplementedError("say how your store is made: override make_store")
+
+
+C = TypeVar("C", bound=Contract)
+Scenario = Callable[[C, Bench], Coroutine[Any, Any, None]]
+
+
+def scenario(**limits: int) -> Callable[[Scenario[C]], Callable[[C], None]]:
+    """Run an asynchronous test on a fresh store with these limits, in an event loop of its own."""
+
+    def decorate(test: Scenario[C]) -> Callable[[C], None]:
+        # Without `wraps`: pytest would look for a fixture of the wrapped function's parameter.
+        @functools.wraps(test, assigned=("__name__", "__qualname__", "__doc__", "__module__"))
+        def run(self: C) -> None:
+            async def on_a_bench() -> None:
+                clock = VirtualClock()
+                async with self.make_store(Limits(**limits), clock) as store:
+                    await test(self, Bench(store, clock))
+
+            asyncio.run(on_a_bench())
+
+        del run.__dict__["__wrapped__"]
+        return run
+
+    return decorate

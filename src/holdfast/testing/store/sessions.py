@@ -1,0 +1,151 @@
+"""Sessions are opened, found, evicted and closed once; nobody sees another's."""
+
+from holdfast.core.lifecycle import Input
+from holdfast.stores.base import Refusal, Ring
+from holdfast.testing.store.bench import (
+    KEY,
+    OTHER,
+    PRINCIPAL,
+    STRANGER,
+    Bench,
+    Contract,
+    reasons,
+    record,
+    scenario,
+)
+
+
+class SessionContract(Contract):
+    """open, find, change, close, subscriptions."""
+
+    @scenario()
+    async def test_a_session_is_found_by_its_principal_only(self, bench: Bench) -> None:
+        await bench.open()
+        found = await bench.store.find(KEY, PRINCIPAL)
+        assert found is not None
+        assert (found.record, found.returned) == (record(), False)
+        assert await bench.store.find(KEY, STRANGER) is None
+        assert await bench.store.find(OTHER, PRINCIPAL) is None
+
+    @scenario()
+    async def test_opening_sent_again_changes_nothing(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.begin(1, "a")
+        assert await bench.store.open(record(), evict=True) == []
+        await bench.store.settle(KEY, "a", fence, None)
+        assert await bench.store.sessions() == [KEY]
+
+    @scenario()
+    async def test_a_change_touches_only_the_named_fields(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.store.change(KEY, level="debug")
+        await bench.store.change(KEY, initialized=True)
+        await bench.store.change(OTHER, level="error")
+        found = await bench.store.find(KEY, PRINCIPAL)
+        assert found is not None
+        assert found.record == record(level="debug", initialized=True)
+
+    @scenario()
+    async def test_a_session_is_closed_by_one_caller_only(self, bench: Bench) -> None:
+        await bench.open()
+        closed = await bench.store.close(KEY, Input.DELETED)
+        assert closed is not None
+        assert (closed.record.key, closed.reason) == (KEY, Input.DELETED)
+        assert await bench.store.close(KEY, Input.SHUTDOWN) is None
+        assert bench.rings.count((Ring.CLOSED, KEY, "")) == 1
+        assert not await bench.lives()
+
+    @scenario()
+    async def test_a_strangers_refusals_are_those_of_a_session_that_never_was(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        await bench.store.ask(KEY, "a.1", "a")
+        await bench.store.close((await bench.open("closed")).key, Input.DELETED)
+        for key, principal in ((KEY, STRANGER), ("closed", PRINCIPAL), ("unknown", PRINCIPAL)):
+            assert await bench.claim(2, "b", key=key, principal=principal) is Refusal.NO_SESSION
+            assert await bench.store.attach(key, principal, None, None) is Refusal.NO_SESSION
+            assert await bench.store.attach(key, principal, "a", None) is Refusal.NO_SESSION
+            assert await bench.store.answer(key, principal, "a.1", b"d", b"{}") is Refusal.NO_SESSION
+            assert await bench.store.find(key, principal) is None
+            await bench.store.cancel(key, principal, 1)
+        assert bench.rings == [(Ring.CLOSED, "closed", "")]
+        # And nothing of the session has changed by it.
+        assert await bench.store.take_answer(KEY, "a.1") is None
+        assert await bench.begin(2, "b") == fence + 1
+
+    @scenario()
+    async def test_a_stranger_does_not_keep_a_session_alive(self, bench: Bench) -> None:
+        await bench.open()
+        bench.clock.advance(60)
+        await bench.claim(1, "a", principal=STRANGER)
+        await bench.store.attach(KEY, STRANGER, None, None)
+        await bench.store.find(KEY, STRANGER)
+        bench.clock.advance(41)
+        assert await bench.sweep() == [(KEY, Input.IDLE)]
+
+    @scenario(sessions=2)
+    async def test_a_full_store_refuses_and_closing_makes_room(self, bench: Bench) -> None:
+        await bench.open("1")
+        await bench.open("2")
+        assert await bench.store.open(record("3"), evict=False) is Refusal.FULL
+        assert sorted(await bench.store.sessions()) == ["1", "2"]
+        await bench.store.close("1", Input.DELETED)
+        await bench.open("3")
+
+    @scenario(sessions_per_principal=2)
+    async def test_a_principal_at_its_limit_loses_its_longest_idle_session(self, bench: Bench) -> None:
+        for key in ("1", "2"):
+            assert await bench.store.open(record(key), evict=True) == []
+            bench.clock.advance(1)
+        await bench.open("foreign", STRANGER)
+        await bench.store.find("1", PRINCIPAL)
+        bench.clock.advance(1)
+        assert reasons(await bench.store.open(record("3"), evict=True)) == [("2", Input.EVICTED)]
+        assert sorted(await bench.store.sessions()) == ["1", "3", "foreign"]
+
+    @scenario(sessions_per_principal=2)
+    async def test_a_session_with_work_or_a_reader_is_not_evicted(self, bench: Bench) -> None:
+        await bench.open("1")
+        await bench.open("2")
+        await bench.begin(1, "a", key="1")
+        await bench.attach(key="2")
+        assert await bench.store.open(record("3"), evict=True) is Refusal.FULL
+        assert sorted(await bench.store.sessions()) == ["1", "2"]
+
+    @scenario(sessions_per_principal=1)
+    async def test_a_principals_only_session_can_be_replaced_again_and_again(self, bench: Bench) -> None:
+        await bench.open("0")
+        for number in range(1, 4):
+            closed = await bench.store.open(record(str(number)), evict=True)
+            assert reasons(closed) == [(str(number - 1), Input.EVICTED)]
+        assert await bench.store.close("3", Input.DELETED) is not None
+        assert await bench.store.sessions() == []
+
+    @scenario(sessions_per_principal=1)
+    async def test_those_who_share_a_principal_do_not_evict_each_other(self, bench: Bench) -> None:
+        await bench.open("1", "")
+        await bench.open("2", "")
+        assert sorted(await bench.store.sessions()) == ["1", "2"]
+
+    @scenario(subscriptions=2)
+    async def test_subscriptions_count_once_and_have_a_limit(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.open(OTHER)
+        assert [await bench.store.subscribe(KEY, uri) for uri in ("u:1", "u:1", "u:2", "u:3")] == [
+            True, True, True, False,
+        ]  # fmt: skip
+        assert await bench.store.subscribe(OTHER, "u:1")
+        assert sorted(await bench.store.subscribers("u:1")) == sorted([KEY, OTHER])
+        assert await bench.store.subscribers("u:3") == []
+
+    @scenario(subscriptions=1)
+    async def test_a_subscription_ends_by_word_or_with_its_session(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.store.subscribe(KEY, "u:1")
+        await bench.store.unsubscribe(KEY, "u:1")
+        await bench.store.unsubscribe(KEY, "u:1")
+        assert await bench.store.subscribers("u:1") == []
+        assert await bench.store.subscribe(KEY, "u:2")
+        await bench.store.close(KEY, Input.DELETED)
+        assert await bench.store.subscribers("u:2") == []
+        assert not await bench.store.subscribe(KEY, "u:2")

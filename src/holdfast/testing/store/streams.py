@@ -1,0 +1,175 @@
+"""A stream is appended, read from any position that was ever given out, and says what is missing."""
+
+from holdfast.core.lifecycle import Input
+from holdfast.core.stream import Position, Verdict
+from holdfast.stores.base import Refusal, Ring
+from holdfast.testing.store.bench import (
+    KEY,
+    OTHER,
+    PRINCIPAL,
+    Bench,
+    Contract,
+    data_of,
+    record,
+    scenario,
+    tag_of,
+)
+
+
+class StreamContract(Contract):
+    """open_stream, append, read, attach, detach."""
+
+    @scenario()
+    async def test_every_position_resumes_with_exactly_what_follows_it(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        positions = [await bench.start_of("a")]
+        positions += [await bench.append("a", fence, n, b"%d" % n) for n in range(1, 6)]
+        for number, position in enumerate(positions):
+            page = await bench.read("a", position)
+            assert page.verdict is Verdict.OK
+            assert data_of(page) == [b"%d" % n for n in range(number + 1, 6)]
+            assert [event.position for event in page.events] == positions[number + 1 :]
+            assert not page.finished
+
+    @scenario()
+    async def test_opening_a_stream_twice_is_the_same_stream(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.begin(1, "a")
+        first = await bench.store.open_stream(KEY, "a", fence, 5)
+        await bench.append("a", fence, 1, b"one")
+        await bench.store.open_stream(KEY, "a", fence, 6)
+        assert data_of(await bench.read("a", first)) == [b"one"]
+
+    @scenario()
+    async def test_an_event_sent_again_is_there_once(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        start = await bench.start_of("a")
+        assert await bench.append("a", fence, 1, b"one") == await bench.append("a", fence, 1, b"one")
+        assert data_of(await bench.read("a", start)) == [b"one"]
+
+    @scenario()
+    async def test_an_append_rings_for_its_stream(self, bench: Bench) -> None:
+        opened = await bench.open()
+        fence = await bench.streaming(1, "a")
+        await bench.append("a", fence, 1)
+        await bench.store.append(KEY, "", -1, 9, b"{}")
+        await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 2))
+        expected = [(Ring.STREAM, KEY, "a"), (Ring.STREAM, KEY, opened.standalone), (Ring.STREAM, KEY, "a")]
+        assert bench.rings == expected
+
+    @scenario()
+    async def test_a_page_has_its_bounds_and_at_least_one_event(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        start = await bench.start_of("a")
+        for number in range(1, 6):
+            await bench.append("a", fence, number, b"x" * 10)
+        for max_events, max_bytes, expected in ((2, 1000, 2), (9, 25, 2), (9, 30, 3), (9, 1, 1)):
+            page = await bench.store.read(KEY, "a", start, max_events, max_bytes)
+            assert page is not None
+            assert len(page.events) == expected
+
+    @scenario()
+    async def test_only_the_page_with_the_last_event_is_the_end(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        start = await bench.start_of("a")
+        await bench.append("a", fence, 1, b"one")
+        await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 2))
+        first = await bench.store.read(KEY, "a", start, 1, 1000)
+        assert first is not None
+        assert not first.finished
+        after = await bench.read("a", first.events[-1].position)
+        assert (data_of(after), after.finished) == ([b"last"], True)
+        assert (await bench.read("a", after.events[-1].position)).finished
+
+    @scenario(stream_events=3)
+    async def test_a_trimmed_position_says_what_is_missing(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        positions = [await bench.start_of("a")]
+        positions += [await bench.append("a", fence, n, b"%d" % n) for n in range(1, 7)]
+        page = await bench.read("a", positions[1])
+        assert page.verdict is Verdict.GAP
+        assert page.missed == (positions[2].seq, positions[3].seq)
+        assert data_of(page) == [b"4", b"5", b"6"]
+        edge = await bench.read("a", positions[3])
+        assert (edge.verdict, data_of(edge)) == (Verdict.OK, [b"4", b"5", b"6"])
+
+    @scenario(stream_events=2)
+    async def test_a_trimmed_stream_still_ends_with_its_terminal_message(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        start = await bench.start_of("a")
+        for number in range(1, 9):
+            await bench.append("a", fence, number)
+        await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 9))
+        page = await bench.read("a", start)
+        assert (page.verdict, data_of(page)[-1], page.finished) == (Verdict.GAP, b"last", True)
+
+    @scenario(stream_events=2)
+    async def test_a_position_that_never_was_is_refused_and_reads_nothing(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        start = await bench.start_of("a")
+        last = start
+        for number in range(1, 5):
+            last = await bench.append("a", fence, number)
+        forged = [
+            Position(last.seq, last.tag ^ 1),
+            Position(last.seq + 1, last.tag),
+            Position(last.seq - 2, 0),
+            Position(start.seq - 1, start.tag),
+            Position(-1, 0),
+        ]
+        for cursor in forged:
+            assert await bench.store.attach(KEY, PRINCIPAL, "a", cursor) is Refusal.UNRESUMABLE
+            page = await bench.read("a", cursor)
+            assert (page.verdict, page.events, page.finished) == (Verdict.FORK, [], False)
+
+    @scenario()
+    async def test_another_sessions_position_is_unresumable(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.open(OTHER)
+        await bench.streaming(1, "a")
+        start = await bench.start_of("a")
+        assert await bench.store.attach(OTHER, PRINCIPAL, "a", start) is Refusal.UNRESUMABLE
+        assert await bench.store.attach(KEY, PRINCIPAL, "nowhere", None) is Refusal.UNRESUMABLE
+        assert await bench.store.read(OTHER, "a", start, 9, 9) is None
+
+    @scenario()
+    async def test_an_exchange_without_a_stream_cannot_be_resumed(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.begin(1, "a")
+        assert await bench.store.attach(KEY, PRINCIPAL, "a", None) is Refusal.UNRESUMABLE
+
+    @scenario()
+    async def test_the_standalone_stream_keeps_what_was_sent_before_anybody_read(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.store.append(KEY, "", -1, 1, b"early")
+        attached = await bench.attach()
+        assert data_of(await bench.read(record().standalone, attached.cursor)) == [b"early"]
+
+    @scenario()
+    async def test_a_reader_without_a_position_goes_on_where_readers_were(self, bench: Bench) -> None:
+        opened = await bench.open()
+        one = await bench.store.append(KEY, "", -1, 1, b"one")
+        first = await bench.attach()
+        await bench.store.append(KEY, "", -1, 2, b"two")
+        await bench.store.detach(KEY, opened.standalone, first.generation, one, broke=True)
+        second = await bench.attach()
+        assert second.cursor == one
+        by_name = await bench.attach(opened.standalone)
+        assert by_name.cursor == one
+        assert data_of(await bench.read(opened.standalone, one)) == [b"two"]
+
+    @scenario()
+    async def test_a_stream_is_gone_with_its_session(self, bench: Bench) -> None:
+        opened = await bench.open()
+        await bench.streaming(1, "a")
+        start = await bench.start_of("a")
+        await bench.store.close(KEY, Input.DELETED)
+        assert await bench.store.read(KEY, "a", start, 9, 9) is None
+        assert await bench.store.read(KEY, opened.standalone, start, 9, 9) is None

@@ -1,0 +1,24 @@
+"""The contract of stores, over every store there is."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast.config import Limits
+from holdfast.stores.base import Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import StoreContract, VirtualClock
+
+
+class TestMemoryStore(StoreContract):
+    @asynccontextmanager
+    async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
+        store = MemoryStore(limits, clock)
+        yield store
+        await store.aclose()
+
+
+def test_a_contract_without_a_store_says_what_is_missing() -> None:
+    with pytest.raises(NotImplementedError, match="make_store"):
+        StoreContract().test_work_counts_as_life()
