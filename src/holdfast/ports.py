@@ -4,8 +4,8 @@ Nothing below or beside this module reads a clock or draws a number by itself, s
 whole server runs in virtual time with a seed (law 14).
 """
 
+import os
 import random
-import secrets
 import time
 from typing import Protocol
 
@@ -26,7 +26,7 @@ class Random(Protocol):
     """Where ids, tags and jitter come from."""
 
     def token(self, size: int) -> str:
-        """Return an unguessable URL-safe text of `size` random bytes."""
+        """Return `size` unguessable random bytes as text of letters and digits."""
         ...
 
     def tag(self) -> int:
@@ -56,8 +56,21 @@ class SystemClock:
 class SystemRandom:
     """The operating system's generator for secrets, a fast one for tags and jitter."""
 
-    token = staticmethod(secrets.token_urlsafe)
+    _POOL = 4_096
+    """Bytes fetched at once: a system call for every token would be felt on every request."""
+
     uniform = staticmethod(random.uniform)
+
+    def __init__(self) -> None:
+        self._pool = b""
+        self._used = 0
+
+    def token(self, size: int) -> str:
+        """Return `size` unguessable bytes as hexadecimal text. Each byte is handed out once."""
+        start, self._used = self._used, self._used + size
+        if self._used > len(self._pool):
+            self._pool, start, self._used = os.urandom(max(self._POOL, size)), 0, size
+        return self._pool[start : self._used].hex()
 
     @staticmethod
     def tag() -> int:

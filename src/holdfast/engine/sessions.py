@@ -21,6 +21,8 @@ from holdfast.wire.jsonrpc import Response, encode, notification_message
 
 ANONYMOUS = ""
 """The principal of clients that are not authenticated. They share it, so they never evict each other."""
+_CONNECTED = 1e9
+"""Seconds a session may idle or last whose connection is its life: thirty years, so that no clock ends it."""
 _FLUSH_SECONDS = 1.0
 """How long a closing session waits for its readers to take their terminal messages."""
 
@@ -72,9 +74,9 @@ class Sessions:
             client=client,
             capabilities=capabilities,
             grace=times.grace_seconds,
-            idle=times.idle,
-            lifetime=times.lifetime,
-            isolate=runtime.settings.duplicates == "isolate" or quirks_of(client, runtime.quirks).isolate,
+            idle=times.idle if channel is None else _CONNECTED,
+            lifetime=times.lifetime if channel is None else _CONNECTED,
+            isolate=channel is None and self._isolates(client),
         )
         evicted = await runtime.store.open(record, evict=principal != ANONYMOUS)
         if isinstance(evicted, Refusal):
@@ -86,6 +88,10 @@ class Sessions:
             runtime.observer.note("session.opened", session=session.name, version=revision.name)
             session.tell(lambda: runtime.back.opened(session))
         return Opened(session, session_id, encode({"protocolVersion": revision.name, **described}))
+
+    def _isolates(self, client: dict[str, Any]) -> bool:
+        runtime = self._runtime
+        return runtime.settings.duplicates == "isolate" or quirks_of(client, runtime.quirks).isolate
 
     async def find(self, key: str, principal: str) -> Session:
         """Return a living session of this principal.

@@ -48,6 +48,11 @@ def refuse(
     return answer
 
 
+def too_large(limit: int) -> Answer:
+    """Return the answer to a message over the limit."""
+    return refuse(413, f"Content too large: a message is at most {limit} bytes")
+
+
 def not_allowed(allowed: str) -> Answer:
     """Return the answer to a method this endpoint does not have."""
     return refuse(405, f"Method not allowed: use {allowed}", extra=((b"allow", allowed.encode()),))

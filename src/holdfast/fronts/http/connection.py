@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, Protocol
 
-from holdfast.fronts.http.answer import Answer, refuse
+from holdfast.fronts.http.answer import Answer, refuse, too_large
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -73,7 +73,7 @@ class Connection:
         message = await self._receive()
         body: bytes = message.get("body", b"")
         if len(body) > limit:
-            raise BadBody(_too_large(limit))
+            raise BadBody(too_large(limit))
         if not message.get("more_body"):
             return body
         try:
@@ -91,7 +91,7 @@ class Connection:
             part: bytes = message.get("body", b"")
             size += len(part)
             if size > limit:
-                raise BadBody(_too_large(limit))
+                raise BadBody(too_large(limit))
             parts.append(part)
             more = message.get("more_body", False)
         return b"".join(parts)
@@ -152,7 +152,3 @@ class Connection:
         """Stop watching."""
         if self._watcher is not None:
             self._watcher.cancel()
-
-
-def _too_large(limit: int) -> Answer:
-    return refuse(413, f"Content too large: a message is at most {limit} bytes")

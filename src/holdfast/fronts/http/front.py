@@ -4,8 +4,8 @@ Decide, then act: the head is checked, the body decoded once, the engine asked; 
 answer is sent, or a reader is pumped. A request that ends here ends nothing but itself.
 """
 
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
 from typing import Final
 
 from holdfast.auth import Principal, Verifier
@@ -17,16 +17,21 @@ from holdfast.engine.readers import Unresumable
 from holdfast.engine.session import parse_event_id
 from holdfast.engine.sessions import ANONYMOUS, session_key
 from holdfast.errors import HoldfastError, SessionGone
-from holdfast.fronts.http.answer import NO_CONTENT, Answer, not_allowed, refusal_for, refuse
+from holdfast.fronts.http.answer import NO_CONTENT, Answer, not_allowed, refusal_for, refuse, too_large
 from holdfast.fronts.http.connection import BadBody, Connection, Gone, Receive, Scope, Send
 from holdfast.fronts.http.cors import cors_headers, preflight
-from holdfast.fronts.http.head import Head, Headers, HeadRules
+from holdfast.fronts.http.head import Head, Headers, HeadRules, check_version
 from holdfast.fronts.http.posts import Posts
 from holdfast.fronts.http.streams import Streamer
+from holdfast.protocol.versions import REVISIONS
 from holdfast.wire.jsonrpc import Request, decode
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _METHODS: Final = "GET, POST, DELETE"
+_NO_SESSION_ID: Final = refuse(400, "Bad request: the Mcp-Session-Id header is missing; initialize first")
+_NOT_FROM_HERE: Final = refuse(
+    403, "Forbidden: anonymous clients are served from this machine only; set a verifier or allow_anonymous"
+)
 _LOOPBACK_CLIENTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -82,9 +87,9 @@ class HttpFront:
         connection = Connection(scope, receive, send)
         head = Head(scope["headers"])
         try:
-            answer = self._rules.check(head)
-            if answer is None:
-                answer = await self._dispatch(scope["method"], head, connection)
+            answer = self._rules.check(scope["method"], head) or await self._dispatch(
+                scope["method"], head, connection
+            )
             if answer is not None:
                 await connection.answer(answer)
         except BadBody as bad:
@@ -106,47 +111,45 @@ class HttpFront:
             )
 
     async def _dispatch(self, method: str, head: Head, connection: Connection) -> Answer | None:
-        if head.origin:
+        origin = head.text(b"origin")
+        if origin:
             if method == "OPTIONS":
-                return preflight(head.origin)
-            connection.allow_origin(cors_headers(head.origin))
+                return preflight(origin)
+            connection.allow_origin(cors_headers(origin))
         if method not in {"POST", "GET", "DELETE"}:
             return not_allowed(_METHODS)
-        principal = await self._principal(head, connection)
-        if isinstance(principal, Answer):
-            return principal
+        principal = None
+        if self._verifier is not None:
+            principal = await self._principal(self._verifier, head)
+            if principal is None:
+                return _unauthorized(head)
+        elif not self._anonymous_allowed(connection.scope):
+            return _NOT_FROM_HERE
         if method == "POST":
             return await self._post(head, principal, connection)
+        return await self._on_session(method, head, principal, connection)
+
+    async def _on_session(
+        self, method: str, head: Head, principal: Principal | None, connection: Connection
+    ) -> Answer | None:
         if self._engine.settings.stateless or (method == "GET" and self._settings.response == "json"):
             return not_allowed("POST" if self._engine.settings.stateless else "POST, DELETE")
-        refused = self._rules.check_version(head)
+        session_id = head.text(b"mcp-session-id")
+        if not session_id:
+            return _NO_SESSION_ID
+        refused = check_version(head.text(b"mcp-protocol-version"))
         if refused is not None:
             return refused
-        if not head.session_id:
-            return refuse(400, "Bad request: the Mcp-Session-Id header is missing; initialize first")
+        key = session_key(session_id)
         if method == "GET":
-            return await self._get(head, principal, connection)
-        return await self._delete(head, principal)
+            return await self._get(key, head.text(b"last-event-id"), principal, connection)
+        return await self._delete(key, principal)
 
-    async def _principal(self, head: Head, connection: Connection) -> Principal | Answer | None:
-        """Return who sends this, None for anonymous, or the refusal."""
-        if self._verifier is None:
-            return (
-                None
-                if self._anonymous_allowed(connection.scope)
-                else refuse(
-                    403,
-                    "Forbidden: anonymous clients are served from this machine only; set a verifier or allow_anonymous",
-                )
-            )
-        scheme, _, token = head.authorization.partition(" ")
-        principal = await self._verifier(token.strip()) if scheme.lower() == "bearer" and token else None
-        if principal is None:
-            challenge = b'Bearer error="invalid_token"' if head.authorization else b"Bearer"
-            return refuse(
-                401, "Unauthorized: a valid bearer token is needed", extra=((b"www-authenticate", challenge),)
-            )
-        return principal
+    @staticmethod
+    async def _principal(verifier: Verifier, head: Head) -> Principal | None:
+        """Return who the request's bearer token speaks for."""
+        scheme, _, token = head.text(b"authorization").partition(" ")
+        return await verifier(token.strip()) if scheme.lower() == "bearer" and token else None
 
     def _anonymous_allowed(self, scope: Scope) -> bool:
         if self._settings.allow_anonymous is not None:
@@ -154,58 +157,60 @@ class HttpFront:
         client = scope.get("client")
         return client is None or client[0] in _LOOPBACK_CLIENTS
 
-    # POST
-
     async def _post(self, head: Head, principal: Principal | None, connection: Connection) -> Answer | None:
-        refused = self._rules.check_post(head)
-        if refused is not None:
-            return refused
         limits = self._limits
-        if head.content_length.isdecimal() and int(head.content_length[:12]) > limits.body:
-            return refuse(413, f"Content too large: a message is at most {limits.body} bytes")
+        length = head.text(b"content-length")
+        if length.isdecimal() and int(length[:12]) > limits.body:
+            return too_large(limits.body)
         body = await connection.body(limits.body, limits.body_seconds)
         message = decode(body, max_depth=limits.depth)
         caller = Caller(_owner(principal), principal, Headers(connection.scope["headers"]))
-        if isinstance(message, Request) and message.method == "initialize":
-            return await self._posts.initialize(message, head, caller)
-        refused = self._rules.check_version(head)
-        if refused is not None:
-            return refused
+        session_id = head.text(b"mcp-session-id")
+        if type(message) is Request and message.method == "initialize":
+            return await self._posts.initialize(message, session_id, caller)
+        version = head.text(b"mcp-protocol-version")
+        if version not in REVISIONS:
+            refused = check_version(version)
+            if refused is not None:
+                return refused
         if self._engine.settings.stateless:
-            return await self._posts.stateless(message, head, caller, connection)
-        if not head.session_id:
-            return refuse(400, "Bad request: the Mcp-Session-Id header is missing; initialize first")
-        key = session_key(head.session_id)
+            return await self._posts.stateless(message, version, caller, connection)
+        if not session_id:
+            return _NO_SESSION_ID
+        key = session_key(session_id)
         if isinstance(message, Request):
-            return await self._posts.request(key, caller, message, hashlib.sha256(body).digest(), connection)
+            return await self._posts.request(key, caller, message, sha256(body).digest(), connection)
         if isinstance(message, list):
             return await self._posts.batch(key, caller, message, connection)
         return await self._posts.control(key, caller.key, message)
 
-    # GET and DELETE
-
-    async def _get(self, head: Head, principal: Principal | None, connection: Connection) -> Answer | None:
-        refused = self._rules.check_get(head)
-        if refused is not None:
-            return refused
+    async def _get(
+        self, key: str, last_event_id: str, principal: Principal | None, connection: Connection
+    ) -> Answer | None:
         stream, cursor = None, None
-        if head.last_event_id:
-            parsed = parse_event_id(head.last_event_id)
+        if last_event_id:
+            parsed = parse_event_id(last_event_id)
             if parsed is None:
-                await self._engine.sessions.find(session_key(head.session_id), _owner(principal))
+                # A session that is not the caller's must look the same whatever else is wrong.
+                await self._engine.sessions.find(key, _owner(principal))
                 raise Unresumable
             stream, cursor = parsed
-        reader = await self._engine.readers.attach(
-            session_key(head.session_id), _owner(principal), stream, cursor
-        )
+        reader = await self._engine.readers.attach(key, _owner(principal), stream, cursor)
         await self._streamer.pump(reader, connection, principal)
         return None
 
-    async def _delete(self, head: Head, principal: Principal | None) -> Answer:
-        session = await self._engine.sessions.find(session_key(head.session_id), _owner(principal))
+    async def _delete(self, key: str, principal: Principal | None) -> Answer:
+        session = await self._engine.sessions.find(key, _owner(principal))
         if not await self._engine.sessions.close(session, Input.DELETED):
             raise SessionGone
         return NO_CONTENT
+
+
+def _unauthorized(head: Head) -> Answer:
+    challenge = b'Bearer error="invalid_token"' if head.text(b"authorization") else b"Bearer"
+    return refuse(
+        401, "Unauthorized: a valid bearer token is needed", extra=((b"www-authenticate", challenge),)
+    )
 
 
 def _owner(principal: Principal | None) -> str:

@@ -15,9 +15,9 @@ from holdfast.errors import INVALID_REQUEST, HoldfastError
 from holdfast.fronts.http.answer import ACCEPTED, Answer, json_answer, refusal_for, refuse, retry_after
 from holdfast.fronts.http.batch import answer_batch
 from holdfast.fronts.http.connection import Connection
-from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.quirks import quirks_of
+from holdfast.protocol.versions import ASSUMED
 from holdfast.stores.base import Answered
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import Message, Notification, Request, Response, result_message
@@ -34,10 +34,10 @@ class Posts:
         self._streamer = streamer
         self._patience = None if settings.response == "json" else engine.settings.times.stream_after
 
-    async def initialize(self, request: Request, head: Head, caller: Caller) -> Answer:
+    async def initialize(self, request: Request, session_id: str, caller: Caller) -> Answer:
         """Open a session; refuse a second initialize inside one, whose first parameters stay."""
         try:
-            if head.session_id and await self._is_live(head.session_id, caller, request):
+            if session_id and await self._is_live(session_id, caller, request):
                 return refuse(
                     400,
                     "Bad request: this session is already initialized; its first parameters stay",
@@ -152,13 +152,13 @@ class Posts:
         return await answer_batch(self._engine, self._streamer, key, caller, requests, connection)
 
     async def stateless(
-        self, message: Message | list[Message], head: Head, caller: Caller, connection: Connection
+        self, message: Message | list[Message], version: str, caller: Caller, connection: Connection
     ) -> Answer | None:
         """Answer a request without a session: one that lives for this request only, and cannot be asked anything."""
         if not isinstance(message, Request):
             return ACCEPTED
         params = {
-            "protocolVersion": head.version or "2025-03-26",
+            "protocolVersion": version or ASSUMED.name,
             "clientInfo": {"name": ""},
             "capabilities": {},
         }
