@@ -1,0 +1,192 @@
+"""The memory store's counters against what they count, under any order of operations and every re-send."""
+
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import Input
+from holdfast.core.stream import Position
+from holdfast.errors import HoldfastError
+from holdfast.stores.base import Attached, Claim, Claimed
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.memory_session import Session
+from holdfast.testing import VirtualClock
+from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+
+T = TypeVar("T")
+
+LIMITS: Final = Limits(
+    running=3, queued=2, asks=3, stream_events=5, stream_bytes=200, session_bytes=500, store_bytes=700,
+    finished_streams=3, state_bytes=200,
+)  # fmt: skip
+SESSIONS: Final = (KEY, "second")
+KEYS: Final = st.sampled_from(SESSIONS)
+STREAMS: Final = st.sampled_from(["a", "b", "c", "d", "e", "f", "g"])
+ASKS: Final = st.sampled_from(["1", "2", "3", "4", "5"])
+SIZES: Final = st.integers(0, 250)
+
+
+def done(step: Coroutine[Any, Any, T]) -> T:
+    """Run a step of the memory store, which never waits: that is what makes it atomic."""
+    try:
+        step.send(None)
+    except StopIteration as stopped:
+        result: T = stopped.value
+        return result
+    raise AssertionError("a step of the memory store waited")
+
+
+class Accounting(RuleBasedStateMachine):
+    attachments = Bundle("attachments")
+
+    @initialize(isolate=st.booleans())
+    def begin(self, isolate: bool) -> None:
+        self.clock = VirtualClock()
+        self.store = MemoryStore(LIMITS, self.clock)
+        self.fences: dict[tuple[str, str], int] = {}
+        self.tags = 0
+        for key in SESSIONS:
+            done(
+                self.store.open(record(key, isolate=isolate, grace=1e9, idle=1e9, lifetime=1e9), evict=False)
+            )
+
+    def tag(self) -> int:
+        self.tags += 1
+        return self.tags
+
+    @rule(
+        key=KEYS,
+        stream=STREAMS,
+        request_id=st.integers(1, 3),
+        control=st.booleans(),
+        digest=st.binary(max_size=1),
+    )
+    def claim(self, key: str, stream: str, request_id: int, control: bool, digest: bytes) -> None:
+        claimed = done(self.store.claim(key, PRINCIPAL, Claim(request_id, stream, digest, control)))
+        if isinstance(claimed, Claimed):
+            self.fences[key, stream] = claimed.fence
+
+    @rule(key=KEYS, stream=STREAMS, size=st.none() | SIZES, keep=st.booleans(), twice=st.booleans())
+    def settle(self, key: str, stream: str, size: int | None, keep: bool, twice: bool) -> None:
+        fence, tag = self.fences.get((key, stream), 0), self.tag()
+        for _ in range(1 + twice):
+            try:
+                done(
+                    self.store.settle(
+                        key, stream, fence, None if size is None else b"x" * size, tag=tag, keep=keep
+                    )
+                )
+            except HoldfastError:
+                return
+
+    @rule(key=KEYS, stream=STREAMS, request_id=st.integers(1, 3), size=SIZES)
+    def keep(self, key: str, stream: str, request_id: int, size: int) -> None:
+        if stream not in self.session(key).channels:
+            claim = Claim(request_id, stream, b"")
+            done(self.store.keep(key, stream, claim, b"x" * size, tag=self.tag()))
+
+    @rule(key=KEYS, stream=STREAMS, size=SIZES, times=st.integers(1, 4))
+    def append(self, key: str, stream: str, size: int, times: int) -> None:
+        fence = self.fences.get((key, stream), 0)
+        try:
+            done(self.store.open_stream(key, stream, fence, self.tag()))
+            for _ in range(times):
+                done(self.store.append(key, stream, fence, self.tag(), b"x" * size))
+        except HoldfastError:
+            return
+
+    @rule(key=KEYS, size=SIZES)
+    def push(self, key: str, size: int) -> None:
+        done(self.store.append(key, "", -1, self.tag(), b"x" * size))
+
+    @rule(target=attachments, key=KEYS, stream=st.none() | STREAMS)
+    def attach(self, key: str, stream: str | None) -> tuple[str, str, int, Position | None]:
+        attached = done(self.store.attach(key, PRINCIPAL, stream, None))
+        name = stream or record(key).standalone
+        if not isinstance(attached, Attached):
+            return key, name, 0, None
+        return key, name, attached.generation, attached.cursor
+
+    @rule(attachment=attachments, broke=st.booleans(), whole=st.booleans())
+    def detach(self, attachment: tuple[str, str, int, Position | None], broke: bool, whole: bool) -> None:
+        key, stream, generation, cursor = attachment
+        channel = self.session(key).channels.get(stream)
+        if whole and channel is not None and channel.log is not None:
+            cursor = channel.log.top
+        done(self.store.detach(key, stream, generation, cursor, broke=broke))
+
+    @rule(key=KEYS, stream=STREAMS, ask=ASKS)
+    def ask(self, key: str, stream: str, ask: str) -> None:
+        done(self.store.ask(key, ask, stream))
+
+    @rule(key=KEYS, ask=ASKS, digest=st.binary(max_size=1))
+    def answer(self, key: str, ask: str, digest: bytes) -> None:
+        done(self.store.answer(key, PRINCIPAL, ask, digest, b"{}"))
+
+    @rule(key=KEYS, ask=ASKS)
+    def withdraw(self, key: str, ask: str) -> None:
+        done(self.store.withdraw(key, ask))
+
+    @rule(key=KEYS, field=st.sampled_from("xyz"), size=st.none() | st.integers(0, 120))
+    def set_state(self, key: str, field: str, size: int | None) -> None:
+        try:
+            done(self.store.set_state(key, field, None if size is None else b"1" * size, op=str(self.tag())))
+        except HoldfastError:
+            return
+
+    def session(self, key: str) -> Session:
+        return self.store._sessions[key]
+
+    @invariant()
+    def counters_are_what_they_count(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        for key in SESSIONS:
+            session = self.session(key)
+            channels = session.channels.values()
+            claims = [channel.claim for channel in channels if channel.running and channel.claim is not None]
+            assert session.running == len(claims)
+            assert session.calls == sum(not claim.control for claim in claims) <= 5
+            assert session.readers == sum(channel.has_reader for channel in channels)
+            assert session.bytes == sum(channel.log.bytes for channel in channels if channel.log)
+            assert session.outstanding == sum(ask.answer is None for ask in session.asks.values())
+            assert 0 <= session.outstanding <= LIMITS.asks
+            assert session.cell_bytes == sum(
+                len(name) + len(cell.value) for name, cell in session.cells.items()
+            )
+            assert session.cell_bytes <= LIMITS.state_bytes
+            self.finished_streams_are_those_that_ended(session)
+        assert self.store._bytes == sum(self.session(key).bytes for key in SESSIONS)
+
+    def finished_streams_are_those_that_ended(self, session: Session) -> None:
+        ended = {name for name, channel in session.channels.items() if channel.claim and not channel.running}
+        assert set(session.finished) == ended
+        unread = [name for name in ended if not session.channels[name].has_reader]
+        assert len(ended) <= LIMITS.finished_streams or len(unread) < len(ended)
+        assert all(session.channels[stream].claim for stream in session.ids.values())
+
+    def teardown(self) -> None:
+        """Whatever happened, ending everything brings every counter back to nothing."""
+        if not hasattr(self, "store"):
+            return
+        for key in SESSIONS:
+            session = self.session(key)
+            for name, channel in list(session.channels.items()):
+                if channel.running:
+                    done(self.store.settle(key, name, channel.fence, None))
+                else:
+                    done(self.store.detach(key, name, channel.generation, None, broke=True))
+            assert (session.running, session.calls, session.readers) == (0, 0, 0)
+            for ask in list(session.asks):
+                done(self.store.withdraw(key, ask))
+            assert session.outstanding == 0
+            done(self.store.close(key, Input.SHUTDOWN))
+        assert (self.store._bytes, self.store._principals, self.store._subscribers) == (0, {}, {})
+
+
+TestAccounting = Accounting.TestCase
+TestAccounting.settings = settings(stateful_step_count=80)

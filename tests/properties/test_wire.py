@@ -1,0 +1,122 @@
+"""Codecs: what is written is read back, however the bytes are cut."""
+
+import contextlib
+import json
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import WireError
+from holdfast.wire import sse
+from holdfast.wire.jsonrpc import (
+    Notification,
+    Request,
+    Response,
+    decode,
+    notification_message,
+    request_message,
+)
+from holdfast.wire.jsonrpc import result_message as answer
+from holdfast.wire.lines import LineBuffer
+
+TEXT: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+IDS: Final = st.integers(-(2**53), 2**53) | TEXT.filter(lambda text: len(text.encode()) <= 256)
+NUMBERS: Final = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES: Final = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=20,
+)
+PARAMS: Final = st.dictionaries(TEXT, VALUES, max_size=5)
+
+
+@given(IDS, TEXT, PARAMS)
+def test_messages_survive_their_own_encoding(
+    request_id: int | str, method: str, params: dict[str, Any]
+) -> None:
+    assert decode(request_message(request_id, method, params)) == Request(request_id, method, params)
+    assert decode(notification_message(method, params)) == Notification(method, params)
+    assert decode(answer(request_id, msgspec.json.encode(params))) == Response(request_id, params, None)
+
+
+@given(IDS, TEXT, PARAMS, st.sampled_from([None, 1]), st.booleans())
+def test_how_a_sender_writes_json_does_not_matter(
+    request_id: int | str, method: str, params: dict[str, Any], indent: int | None, ascii_only: bool
+) -> None:
+    message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+    text = json.dumps(message, indent=indent, ensure_ascii=ascii_only)
+    assert decode(text.encode()) == Request(request_id, method, params)
+
+
+@given(PARAMS, st.sampled_from([None, 1]), st.booleans(), VALUES, VALUES, st.data())
+def test_a_second_member_of_a_name_is_always_found(
+    params: dict[str, Any], indent: int | None, ascii_only: bool, first: Any, second: Any, data: st.DataObject
+) -> None:
+    def write(value: Any) -> str:
+        return json.dumps(value, indent=indent, ensure_ascii=ascii_only)
+
+    name = data.draw(TEXT)
+    members = [f"{write(key)}:{write(value)}" for key, value in params.items() if key != name]
+    members.insert(data.draw(st.integers(0, len(members))), f"{write(name)}:{write(first)}")
+    members.insert(data.draw(st.integers(0, len(members))), f"{write(name)}:{write(second)}")
+    text = '{"jsonrpc":"2.0","id":1,"method":"m","params":{' + ",".join(members) + "}}"
+    with pytest.raises(WireError, match="duplicate member"):
+        decode(text.encode())
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_do_anything_but_decode_or_be_refused(data: bytes) -> None:
+    with contextlib.suppress(WireError):
+        decode(data)
+
+
+@given(PARAMS, st.integers(0, 400), st.binary(min_size=1, max_size=3))
+def test_no_damaged_message_does_anything_else(params: dict[str, Any], place: int, damage: bytes) -> None:
+    data = request_message(1, "m", params)
+    test_no_bytes_do_anything_but_decode_or_be_refused.hypothesis.inner_test(  # type: ignore[attr-defined]
+        data[:place] + damage + data[place + len(damage) :]
+    )
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    edges = [0, *sorted(min(place, len(data)) for place in places), len(data)]
+    return [data[start:end] for start, end in pairwise(edges)]
+
+
+def fed(data: bytes, places: list[int], limit: int) -> list[bytes | str]:
+    buffer = LineBuffer(limit)
+    found = [item for chunk in cut(data, places) for item in buffer.feed(chunk)]
+    return [item if isinstance(item, bytes) else item.message for item in found]
+
+
+@given(
+    st.lists(st.integers(0, 30), max_size=8),
+    st.binary(max_size=60).map(lambda junk: junk.replace(b"\r", b"")),
+    st.lists(st.integers(0, 300), max_size=12),
+    st.integers(1, 40),
+)
+def test_lines_do_not_depend_on_how_they_are_cut(
+    sizes: list[int], junk: bytes, places: list[int], limit: int
+) -> None:
+    data = b"\n".join([b"x" * size for size in sizes] + [junk, b""])
+    assert fed(data, places, limit) == fed(data, [], limit)
+    assert fed(data, places, limit) == fed(data, list(range(len(data))), limit)
+
+
+@given(st.lists(st.integers(1, 30), max_size=8), st.integers(1, 40))
+def test_each_line_is_itself_or_one_complaint(sizes: list[int], limit: int) -> None:
+    found = fed(b"".join(b"x" * size + b"\n" for size in sizes), [], limit)
+    assert [len(item) if isinstance(item, bytes) else None for item in found] == [
+        size if size <= limit else None for size in sizes
+    ]
+
+
+@given(PARAMS, TEXT)
+def test_an_event_holds_its_payload_on_one_data_line(params: dict[str, Any], method: str) -> None:
+    payload = notification_message(method, params)
+    lines = sse.event(payload, "s.1.a").split(b"\n")
+    assert lines == [b"event: message", b"id: s.1.a", b"data: " + payload, b"", b""]

@@ -1,0 +1,41 @@
+"""The gate's order and verdicts; its counts are a property."""
+
+from holdfast.core.admission import Gate, Verdict
+
+
+def test_tickets_enter_then_wait_then_are_refused() -> None:
+    gate: Gate[str] = Gate(1, 1)
+    assert [gate.enter(name) for name in "abc"] == [Verdict.START, Verdict.WAIT, Verdict.REFUSE]
+
+
+def test_places_are_handed_on_in_the_order_of_arrival() -> None:
+    gate: Gate[str] = Gate(1, 9)
+    for name in "abcd":
+        gate.enter(name)
+    gate.abandon("c")
+    assert [gate.leave() for _ in range(3)] == ["b", "d", None]
+
+
+def test_nobody_overtakes_those_who_wait() -> None:
+    gate: Gate[str] = Gate(2, 9)
+    for name in "abc":
+        gate.enter(name)
+    assert gate.leave() == "c"
+    assert gate.enter("d") is Verdict.WAIT
+
+
+def test_whoever_has_a_place_cannot_abandon_it() -> None:
+    gate: Gate[str] = Gate(1, 9)
+    gate.enter("a")
+    gate.enter("b")
+    gate.leave()
+    assert not gate.abandon("b")
+    assert not gate.abandon("nobody")
+    assert gate.inside == 1
+
+
+def test_a_gate_without_queue_refuses_at_once() -> None:
+    gate: Gate[str] = Gate(1, 0)
+    gate.enter("a")
+    assert gate.enter("b") is Verdict.REFUSE
+    assert not gate.is_waiting("b")

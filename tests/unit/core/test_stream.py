@@ -1,0 +1,55 @@
+"""A log at its edges; the general case is a property."""
+
+import pytest
+
+from holdfast.core.stream import Log, Position, Verdict
+
+
+def filled(count: int, size: int = 1) -> Log:
+    log = Log(Position(1, 100))
+    for number in range(count):
+        log.append(101 + number, b"x" * size)
+    return log
+
+
+def test_the_newest_event_survives_any_trim() -> None:
+    log = filled(3, size=10)
+    assert log.trim(0, 0) == 20
+    assert [event.position.seq for event in log.events] == [4]
+    assert log.bytes == 10
+
+
+def test_a_cursor_exactly_at_the_trim_edge_is_still_proved() -> None:
+    log = filled(5)
+    log.trim(2, 1000)
+    assert log.read(Position(4, 103), 9, 9).verdict is Verdict.OK
+    assert log.read(Position(4, 999), 9, 9).verdict is Verdict.FORK
+
+
+@pytest.mark.parametrize(
+    "cursor", [Position(0, 100), Position(-1, 0), Position(1, 101), Position(7, 106), Position(3, 101)]
+)
+def test_a_position_that_never_was_is_a_fork(cursor: Position) -> None:
+    page = filled(5).read(cursor, 9, 9)
+    assert (page.verdict, page.events, page.missed, page.finished) == (Verdict.FORK, [], None, False)
+
+
+def test_a_position_before_the_start_is_a_fork_after_a_trim_too() -> None:
+    log = filled(5)
+    log.trim(1, 1000)
+    assert log.read(Position(1, 100), 9, 9).verdict is Verdict.GAP
+    assert log.read(Position(0, 100), 9, 9).verdict is Verdict.FORK
+
+
+def test_a_gap_names_the_first_and_last_missing_event() -> None:
+    log = filled(5)
+    log.trim(2, 1000)
+    assert log.read(Position(2, 101), 9, 9).missed == (3, 4)
+
+
+def test_a_finished_log_says_so_at_its_end_only() -> None:
+    log = filled(2)
+    log.append(200, b"last", final=True)
+    assert not log.read(Position(1, 100), 2, 99).finished
+    assert log.read(Position(1, 100), 3, 99).finished
+    assert log.read(log.top, 9, 9).finished
