@@ -1,0 +1,240 @@
+"""One connection that carries one session both ways: what stdio and the pair in memory share.
+
+Messages come in by `take` and leave through the function given. The receive path waits for
+no handler (law 10) and for no write of a handler's: only when too many of its own replies
+(refusals, pongs) are unwritten does it stop taking, so that a peer that writes and never
+reads costs bounded memory.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+from holdfast.core.lifecycle import Input
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchanges import DuplicateId, Repeat
+from holdfast.engine.session import Session
+from holdfast.engine.sessions import ANONYMOUS, TooManySessions
+from holdfast.errors import BUSY, INVALID_REQUEST, HoldfastError, McpError, WireError
+from holdfast.fronts.gathering import Gathering
+from holdfast.protocol.methods import CONTROL
+from holdfast.wire.jsonrpc import (
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    decode,
+    error_message,
+    result_message,
+)
+
+Write = Callable[[bytes], Awaitable[None]]
+"""Writes one message; waits while the peer is behind; raises ConnectionError once it is gone."""
+
+OWED: Final = 64
+"""Replies of the receive path that may be unwritten before it waits for one."""
+
+
+class Duplex:
+    """The server's end of a connection. It is the session's channel."""
+
+    def __init__(self, engine: Engine, write: Write, caller: Caller = Caller(ANONYMOUS)) -> None:  # noqa: B008
+        self._engine = engine
+        self._write = write
+        self._caller = caller
+        self._owed = asyncio.Semaphore(OWED)
+        self._replies: set[asyncio.Task[None]] = set()
+        self._deaf = False
+        self.session: Session | None = None
+        self.gone = asyncio.Event()
+        """The peer no longer reads."""
+
+    def __repr__(self) -> str:
+        return f"<Duplex {self.session!r}, {len(self._replies)} replies owed>"
+
+    # Out
+
+    async def send(self, message: bytes) -> None:
+        """Write a message; nothing once the peer is gone."""
+        if self.gone.is_set():
+            return
+        try:
+            await self._write(message)
+        except ConnectionError:
+            self.gone.set()
+        if self._deaf:
+            # An ask that was just sent can get no answer.
+            asyncio.get_running_loop().call_soon(self._fail_asks)
+
+    async def _reply(self, message: bytes) -> None:
+        await self._owed.acquire()
+        self._keep(self.send(message))
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._replies.add(task)
+        task.add_done_callback(self._paid)
+
+    def _paid(self, task: asyncio.Task[None]) -> None:
+        self._replies.discard(task)
+        self._owed.release()
+
+    # In
+
+    async def take(self, line: bytes) -> None:
+        """Take what the peer wrote: one message, or an array of them."""
+        try:
+            message = decode(line, max_depth=self._engine.settings.limits.depth)
+        except WireError as error:
+            await self.refuse(error)
+            return
+        if isinstance(message, list):
+            await self._take_batch(message)
+        else:
+            await self._take_one(message)
+
+    async def refuse(self, error: WireError) -> None:
+        """Answer bytes that are no message."""
+        await self._reply(error_message(error.request_id, error.code, error.message))
+
+    async def _take_one(self, message: Message) -> None:
+        if not isinstance(message, Request):
+            await self._control(message)
+        elif message.method == "initialize":
+            await self._initialize(message)
+        elif self.session is not None:
+            await self._request(self.session, message)
+        elif message.method == "ping":
+            await self._reply(result_message(message.id, b"{}"))
+        else:
+            await self._reply(_invalid(message.id, "initialize first; before it only ping is answered"))
+
+    async def _initialize(self, request: Request) -> None:
+        if self.session is not None:
+            await self._reply(
+                _invalid(request.id, "this connection is initialized; its first parameters stay")
+            )
+            return
+        try:
+            await self._engine.ensure_started()
+            opened = await self._engine.sessions.open(self._caller.key, request.params, channel=self)
+        except HoldfastError as error:
+            await self._reply(_refusal(request.id, error))
+            return
+        self.session = opened.session
+        # Waited for: nothing that the session sends may overtake it.
+        await self.send(result_message(request.id, opened.result))
+
+    async def _request(self, session: Session, request: Request) -> None:
+        if request.method not in CONTROL:
+            try:
+                await self._engine.exchanges.submit(session.record.key, self._caller, request)
+            except HoldfastError as error:
+                await self._reply(_refusal(request.id, error))
+            return
+        # Control traffic has no slots to wait for; what it is owed bounds it.
+        await self._owed.acquire()
+        try:
+            exchange = await self._engine.exchanges.submit(session.record.key, self._caller, request)
+        except HoldfastError as error:
+            self._keep(self.send(_refusal(request.id, error)))
+            return
+        self._keep(_ended(exchange))
+
+    async def _control(self, message: Notification | Response) -> None:
+        """Take what wants no answer; what fits nothing is passed over, since there is nobody to tell."""
+        if self.session is None:
+            return
+        key, principal = self.session.record.key, self._caller.key
+        try:
+            if isinstance(message, Notification):
+                await self._engine.sessions.notify(key, principal, message.method, message.params)
+            else:
+                await self._engine.sessions.answer(key, principal, message)
+        except HoldfastError as error:
+            self._engine.runtime.observer.note("message.dropped", session=self.session.name, error=error)
+
+    async def _take_batch(self, messages: list[Message]) -> None:
+        session = self.session
+        if session is None or not session.revision.batches:
+            reason = "initialize first" if session is None else "batches exist in protocol 2025-03-26 only"
+            await self._reply(_invalid(None, reason))
+            return
+        requests = [message for message in messages if isinstance(message, Request)]
+        gathering = Gathering(len(requests), self.send)
+        for message in messages:
+            if isinstance(message, Request):
+                await self._gather(session, message, gathering)
+            else:
+                await self._control(message)
+
+    async def _gather(self, session: Session, request: Request, gathering: Gathering) -> None:
+        try:
+            if request.method == "initialize":
+                raise McpError(INVALID_REQUEST, "Invalid request: initialize may not be part of a batch")
+            exchange = await self._engine.exchanges.submit(session.record.key, self._caller, request)
+            if not isinstance(exchange, Exchange):
+                raise DuplicateId
+        except HoldfastError as error:
+            await gathering.add(_refusal(request.id, error))
+            return
+        # Its task has not run yet: it was made in this very step.
+        exchange.outlet = gathering.outlet(exchange, self)
+
+    # Ending
+
+    async def hang_up(self, reason: Input) -> None:
+        """Take nothing more, let what runs finish for the drain time, then close the session."""
+        self._deaf = True
+        self._fail_asks()
+        session = self.session
+        if session is not None:
+            await self._finish(session)
+            await self._engine.sessions.close(session, reason)
+            await session.told()
+        if self._replies and not self.gone.is_set():
+            await asyncio.wait(self._replies, timeout=self._engine.settings.times.write_stall)
+
+    async def _finish(self, session: Session) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._engine.settings.times.drain
+        gone = loop.create_task(self.gone.wait())
+        try:
+            # Those that wait for a slot get one as others leave.
+            while not gone.done() and loop.time() < deadline:
+                running = {e.task for e in session.exchanges.values() if e.task is not None}
+                if not running:
+                    break
+                await asyncio.wait(
+                    {*running, gone}, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED
+                )
+        finally:
+            gone.cancel()
+
+    def _fail_asks(self) -> None:
+        """Wake those that wait for answers: none will come."""
+        if self.session is not None:
+            for arrived in self.session.pending.values():
+                if not arrived.done():
+                    arrived.set_result(None)
+
+
+async def _ended(exchange: Exchange | Repeat) -> None:
+    if isinstance(exchange, Exchange) and exchange.task is not None:
+        await asyncio.wait({exchange.task})
+
+
+def _invalid(request_id: RequestId | None, what: str) -> bytes:
+    return error_message(request_id, INVALID_REQUEST, f"Invalid request: {what}")
+
+
+def _refusal(request_id: RequestId, error: HoldfastError) -> bytes:
+    match error:
+        case McpError():
+            return error_message(request_id, error.code, error.message, error.data)
+        case TooManySessions():
+            return error_message(request_id, BUSY, "Busy: too many sessions")
+        case _:
+            return _invalid(request_id, "the session is closed")

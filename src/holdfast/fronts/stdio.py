@@ -1,0 +1,105 @@
+"""stdio: one client, one session, one line a message, for as long as the process lives."""
+
+import asyncio
+import contextlib
+import signal
+
+from holdfast.core.lifecycle import Input
+from holdfast.engine.engine import Engine
+from holdfast.errors import WireError
+from holdfast.fronts.duplex import Duplex
+from holdfast.transports.loops import run
+from holdfast.transports.pipes import PipeReader, PipeWriter
+from holdfast.transports.stdio import claimed_stdio
+from holdfast.wire.lines import LineBuffer
+
+
+class StdioFront:
+    """Serves an engine over two descriptors until the client hangs up or `stop` is called."""
+
+    def __init__(self, engine: Engine, source: int, sink: int) -> None:
+        self._engine = engine
+        self._reader = PipeReader(source)
+        self._writer = PipeWriter(sink)
+        self._duplex = Duplex(engine, self._write)
+        self._stopped = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<StdioFront {self._duplex!r}>"
+
+    def stop(self) -> None:
+        """Take nothing more; what runs may finish."""
+        self._stopped.set()
+
+    async def serve(self) -> None:
+        """Serve to the end, drain, and close the engine: it lived for this client."""
+        await self._engine.ensure_started()
+        loop = asyncio.get_running_loop()
+        receiving = loop.create_task(self._receive())
+        ends = [
+            receiving,
+            loop.create_task(self._stopped.wait()),
+            loop.create_task(self._duplex.gone.wait()),
+        ]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            hung_up = not self._stopped.is_set()
+        finally:
+            for end in ends:
+                end.cancel()
+        await self._end(Input.DELETED if hung_up else Input.SHUTDOWN)
+        if receiving.done() and not receiving.cancelled():
+            receiving.result()
+
+    async def _end(self, reason: Input) -> None:
+        times = self._engine.settings.times
+        # A client that has stopped reading keeps nobody.
+        patience = asyncio.get_running_loop().call_later(
+            times.drain + times.write_stall, self._writer.give_up
+        )
+        await self._duplex.hang_up(reason)
+        await self._engine.aclose()
+        await self._writer.flush(times.write_stall)
+        patience.cancel()
+        self._writer.close()
+
+    async def _receive(self) -> None:
+        lines = LineBuffer(self._engine.settings.limits.body)
+        while chunk := await self._reader.read():
+            await self._take(lines.feed(chunk))
+        # The last line of a file may have no end.
+        await self._take(lines.feed(b"\n"))
+
+    async def _take(self, lines: list[bytes | WireError]) -> None:
+        for line in lines:
+            if isinstance(line, WireError):
+                await self._duplex.refuse(line)
+            else:
+                await self._duplex.take(line)
+
+    async def _write(self, message: bytes) -> None:
+        await self._writer.write(message + b"\n")
+
+
+def run_stdio(engine: Engine) -> None:
+    """Serve standard input and output, and nothing else on them, until the client hangs up or a signal stops us."""
+    with claimed_stdio() as (source, sink):
+        run(_serve(engine, source, sink))
+
+
+async def _serve(engine: Engine, source: int, sink: int) -> None:
+    front = StdioFront(engine, source, sink)
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+
+    def stop() -> None:
+        """Drain; the next signal finds the default again and ends the process."""
+        front.stop()
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    # Windows and threads other than the main one have no such handlers.
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+        for number in signals:
+            loop.add_signal_handler(number, stop)
+    await front.serve()

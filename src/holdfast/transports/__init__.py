@@ -1,0 +1,1 @@
+"""Bytes moved, nothing decided."""

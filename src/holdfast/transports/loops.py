@@ -1,0 +1,20 @@
+"""Which event loop a process of ours runs on."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop of the fastest kind this system has."""
+    try:
+        import uvloop  # noqa: PLC0415 - missing on some systems
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine as a process of its own would."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(work)

@@ -1,0 +1,158 @@
+"""A file descriptor read and written by threads, at the pace of whoever is slower.
+
+Threads and not the loop's pipe transports: those need non-blocking mode, which belongs to the
+open file and so reaches everyone who shares it (a terminal, a log behind `2>&1`), and they
+refuse regular files. This works for every descriptor on every system. The threads are daemons:
+neither a silent sender nor a stuck reader holds up the end of the process.
+"""
+
+import asyncio
+import os
+import queue
+import select
+import threading
+from collections import deque
+from typing import Final
+
+CHUNK: Final = 64 * 1024
+AHEAD: Final = 4
+"""Chunks read before they are asked for."""
+PENDING: Final = 256 * 1024
+"""Bytes that wait to be written before writers have to wait."""
+
+
+class PipeReader:
+    """Chunks of bytes as they come; empty at the end."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._loop = asyncio.get_running_loop()
+        self._credits = threading.Semaphore(AHEAD)
+        self._chunks: deque[bytes] = deque()
+        self._arrived = asyncio.Event()
+        threading.Thread(target=self._pump, name="holdfast-reader", daemon=True).start()
+
+    async def read(self) -> bytes:
+        """Return the next chunk; b"" once the other side has closed, however often asked."""
+        while not self._chunks:
+            self._arrived.clear()
+            await self._arrived.wait()
+        if not self._chunks[0]:
+            return b""
+        self._credits.release()
+        return self._chunks.popleft()
+
+    def _pump(self) -> None:
+        chunk = b"more"
+        while chunk:
+            self._credits.acquire()
+            chunk = _read(self._fd)
+            try:
+                self._loop.call_soon_threadsafe(self._take, chunk)
+            except RuntimeError:
+                # The loop is closed: nobody will ask again.
+                return
+
+    def _take(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self._arrived.set()
+
+
+class PipeWriter:
+    """Writes whole texts in the order they were given. What waits is bounded: writers wait instead."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._loop = asyncio.get_running_loop()
+        self._parts: list[bytes] = []
+        self._pending = 0
+        self._writing = False
+        self._jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._turns = asyncio.Lock()
+        self._moved = asyncio.Event()
+        self.broken = False
+        """The other side no longer reads."""
+        threading.Thread(target=self._pump, name="holdfast-writer", daemon=True).start()
+
+    async def write(self, data: bytes) -> None:
+        """Take the text; waits, in turn, while too much of what came before is unwritten.
+
+        Raises:
+            BrokenPipeError: the other side no longer reads.
+        """
+        async with self._turns:
+            while self._pending >= PENDING and not self.broken:
+                await self._next_move()
+            if self.broken:
+                raise BrokenPipeError("the other side no longer reads")
+            self._parts.append(data)
+            self._pending += len(data)
+            if not self._writing:
+                self._start()
+
+    async def flush(self, seconds: float) -> bool:
+        """Wait until everything is written; False if that took longer, or cannot happen any more."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._pending and not self.broken:
+                    await self._next_move()
+        except TimeoutError:
+            return False
+        return not self.broken
+
+    def give_up(self) -> None:
+        """Wait for the other side no longer: to everyone here it is gone."""
+        self.broken = True
+        self._moved.set()
+
+    def close(self) -> None:
+        """Let the thread end once it has written what it was given."""
+        self._jobs.put(b"")
+
+    async def _next_move(self) -> None:
+        self._moved.clear()
+        await self._moved.wait()
+
+    def _start(self) -> None:
+        self._writing = True
+        self._jobs.put(b"".join(self._parts))
+        self._parts.clear()
+
+    def _pump(self) -> None:
+        while data := self._jobs.get():
+            broken = not _write_all(self._fd, data)
+            try:
+                self._loop.call_soon_threadsafe(self._wrote, len(data), broken)
+            except RuntimeError:
+                return
+
+    def _wrote(self, size: int, broken: bool) -> None:  # noqa: FBT001 - called by the loop, by position
+        self._pending -= size
+        self._writing = False
+        self.broken = self.broken or broken
+        if self._parts and not self.broken:
+            self._start()
+        self._moved.set()
+
+
+def _read(fd: int) -> bytes:
+    while True:
+        try:
+            return os.read(fd, CHUNK)
+        except BlockingIOError:
+            # Whoever shares the open file has made it non-blocking.
+            select.select([fd], [], [])
+        except OSError:
+            return b""
+
+
+def _write_all(fd: int, data: bytes) -> bool:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:
+            select.select([], [fd], [])
+        except OSError:
+            return False
+    return True
