@@ -1,0 +1,39 @@
+"""What `holdfast serve` says when it is ready: where, and how to call it. On stderr, like all that is not protocol."""
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+
+def initialize_call(url: str) -> str:
+    """Return a command that says hello, ready to paste."""
+    params = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "curl", "version": "0"},
+    }
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    return (
+        f"curl -i {url} -H 'Content-Type: application/json' "
+        f"-H 'Accept: application/json, text/event-stream' -d '{body}'"
+    )
+
+
+def client_config(name: str, url: str) -> str:
+    """Return what most clients take in their configuration file."""
+    return json.dumps({"mcpServers": {name: {"type": "http", "url": url}}})
+
+
+def show(server: "Server", url: str) -> None:
+    """Print the banner."""
+    from rich.console import Console  # noqa: PLC0415 - only where something is printed
+    from rich.markup import escape  # noqa: PLC0415
+
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    counts = f"{len(server.tools)} tools, {len(server.resources)} resources, {len(server.prompts)} prompts"
+    console.print(f"[bold]{escape(server.name)}[/bold] {escape(server.info.version)}: {counts}")
+    console.print(f"  serving   [bold cyan]{escape(url)}[/bold cyan]  (Ctrl+C stops)")
+    console.print(f"  try       {escape(initialize_call(url))}")
+    console.print(f"  clients   {escape(client_config(server.name, url))}")

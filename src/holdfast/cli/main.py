@@ -1,0 +1,99 @@
+"""The `holdfast` command. Errors say what is wrong, where, and what would be right; no traceback for a wrong word."""
+
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from holdfast import __version__
+from holdfast.cli.serve import Options, serve
+from holdfast.config import Duplicates, ResponseMode
+from holdfast.errors import ConfigError
+
+_WRONG: Final = 2
+"""The exit status of a command that could not begin."""
+
+app = typer.Typer(
+    name="holdfast",
+    help="Serve MCP servers whose sessions hold.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except ConfigError as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        sys.exit(_WRONG)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+]
+Target = Annotated[str, typer.Argument(help="path/to/file.py:object or package.module:object")]
+Http = Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve streamable HTTP here.")]
+Stdio = Annotated[bool, typer.Option("--stdio", help="Serve standard input and output instead.")]
+Path = Annotated[str, typer.Option(help="The endpoint's path.")]
+Grace = Annotated[
+    float | None, typer.Option(min=0, help="Seconds a session lives after its connection broke.")
+]
+OnDuplicates = Annotated[
+    Duplicates | None, typer.Option(help="A request id already in flight: refuse it, or run both apart.")
+]
+Response = Annotated[ResponseMode, typer.Option(help="How requests are answered.")]
+InOrder = Annotated[bool, typer.Option("--in-order", help="Run a session's calls one by one.")]
+Stateless = Annotated[bool, typer.Option("--stateless", help="Remember nothing between requests.")]
+AllowHost = Annotated[list[str] | None, typer.Option(help="A Host header to serve; may be repeated.")]
+AllowOrigin = Annotated[
+    list[str] | None, typer.Option(help="A browser origin that may call; may be repeated.")
+]
+AllowAnonymous = Annotated[
+    bool, typer.Option("--allow-anonymous", help="Serve other machines without a verifier.")
+]
+LogLevel = Annotated[str, typer.Option(help="debug, info, warning, error or critical.")]
+
+
+@app.callback()
+def holdfast(version: Version = False) -> None:
+    """Serve MCP servers whose sessions hold."""
+
+
+@app.command("serve")
+def serve_command(  # noqa: PLR0913, PLR0917 - a command has as many parameters as options
+    target: Target,
+    http: Http = "127.0.0.1:8000",
+    stdio: Stdio = False,
+    path: Path = "/mcp",
+    grace: Grace = None,
+    duplicates: OnDuplicates = None,
+    response: Response = "adaptive",
+    in_order: InOrder = False,
+    stateless: Stateless = False,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
+    allow_anonymous: AllowAnonymous = False,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Serve a server object over HTTP, or over stdio."""
+    options = Options(
+        grace=grace,
+        duplicates=duplicates,
+        in_order=in_order,
+        stateless=stateless,
+        path=path,
+        response=response,
+        allowed_hosts=tuple(allow_host or ()),
+        allowed_origins=tuple(allow_origin or ()),
+        allow_anonymous=allow_anonymous,
+    )
+    serve(target, None if stdio else http, options, log_level=log_level)

@@ -1,0 +1,99 @@
+"""`holdfast serve`: a server object, the options laid over its own settings, a front to run it on."""
+
+import logging
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.cli import banner
+from holdfast.cli.target import load
+from holdfast.config import LOOPBACK_HOSTS, Duplicates, HttpSettings, ResponseMode, Settings
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.serve import run_http
+from holdfast.fronts.stdio import run_stdio
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What the command line said; None where it said nothing and the server's own word counts."""
+
+    grace: float | None = None
+    duplicates: Duplicates | None = None
+    in_order: bool = False
+    stateless: bool = False
+    path: str = "/mcp"
+    response: ResponseMode = "adaptive"
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    allow_anonymous: bool = False
+
+    def over(self, settings: Settings) -> Settings:
+        """Return the server's settings with these options laid over them."""
+        if self.grace is not None:
+            settings = replace(settings, times=replace(settings.times, grace=self.grace))
+        said: dict[str, Any] = {
+            "duplicates": self.duplicates,
+            "in_order": self.in_order,
+            "stateless": self.stateless,
+        }
+        return replace(settings, **{name: value for name, value in said.items() if value})
+
+    def http(self) -> HttpSettings:
+        """Return the HTTP front's settings."""
+        return HttpSettings(
+            path=self.path if self.path.startswith("/") else f"/{self.path}",
+            response=self.response,
+            allowed_hosts=(*LOOPBACK_HOSTS, *self.allowed_hosts) if self.allowed_hosts else LOOPBACK_HOSTS,
+            allowed_origins=self.allowed_origins,
+            allow_anonymous=True if self.allow_anonymous else None,
+        )
+
+
+def address(text: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`, `:PORT` or `PORT`.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the largest port
+        raise ConfigError(f"--http takes HOST:PORT such as 127.0.0.1:8000, not {text!r}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def log_to_stderr(level: str) -> None:
+    """Send log records of this level and above to stderr.
+
+    Raises:
+        ConfigError: there is no such level.
+    """
+    names = logging.getLevelNamesMapping()
+    if level.upper() not in names:
+        raise ConfigError(f"--log-level is one of debug, info, warning, error, critical, not {level!r}")
+    logging.basicConfig(level=names[level.upper()], format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+
+def serve(target: str, http: str | None, options: Options, *, log_level: str) -> None:
+    """Serve a target over HTTP at an address, or over stdio where there is none.
+
+    Raises:
+        ConfigError: what was asked for cannot work.
+    """
+    log_to_stderr(log_level)
+    where = address(http) if http is not None else None
+    server = load(target)
+    settings = options.over(server.settings)
+    if settings != server.settings:
+        if "engine" in vars(server):
+            raise ConfigError(
+                f"{target} built its engine while it was imported: options cannot change it any more"
+            )
+        server.settings = settings
+    if where is None:
+        run_stdio(server.engine)
+        return
+    front = server.asgi(**{name: getattr(options.http(), name) for name in HttpSettings.__struct_fields__})
+    if not isinstance(front, HttpFront):
+        raise ConfigError(f"{target} is not served by holdfast's HTTP front")
+    run_http(front, *where, ready=lambda url: banner.show(server, url))

@@ -1,0 +1,71 @@
+"""What TARGET names: a server object in a file or a module. Says what is wrong and what would be right."""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+DEFAULT_NAME: Final = "server"
+_FORMS: Final = "TARGET is path/to/file.py:object or package.module:object (object is `server` if left out)"
+
+
+def load(target: str) -> "Server":
+    """Return the server a target names.
+
+    Raises:
+        ConfigError: there is none. Errors inside the author's own code are raised as they are.
+    """
+    from holdfast.server.app import Server  # noqa: PLC0415 - a heavy import that `--help` does without
+
+    place, name = split(target)
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+    found = getattr(module, name, None)
+    if isinstance(found, Server):
+        return found
+    servers = sorted(key for key, value in vars(module).items() if isinstance(value, Server))
+    hint = f"; it has: {', '.join(f'{place}:{key}' for key in servers)}" if servers else ""
+    if found is None:
+        raise ConfigError(f"{place} has no object {name!r}{hint or '; make one with server = Server(...)'}")
+    raise ConfigError(f"{target} is of type {type(found).__name__}, not holdfast.Server{hint}")
+
+
+def split(target: str) -> tuple[str, str]:
+    """Return place and object name. The colon of a drive letter separates nothing."""
+    place, separator, name = target.rpartition(":")
+    if not separator or "/" in name or "\\" in name:
+        place, name = target, DEFAULT_NAME
+    if not place or not name.isidentifier():
+        raise ConfigError(f"{target!r} names no server. {_FORMS}")
+    return place, name
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path} (looked in {Path.cwd()}). {_FORMS}")
+    # As with `python file.py`: what lies beside the file can be imported.
+    sys.path.insert(0, str(path.resolve().parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} cannot be imported as a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _from_module(name: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # Only if the target itself is missing; a missing import inside it is the author's to see.
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise
+        raise ConfigError(f"there is no module {name!r} (looked in {Path.cwd()}). {_FORMS}") from None

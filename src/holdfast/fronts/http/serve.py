@@ -1,0 +1,93 @@
+"""`holdfast serve --http` without the command line: checks, a socket, uvicorn."""
+
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.config import KIB, LOOPBACK_HOSTS
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.front import HttpFront
+from holdfast.transports.loops import run
+
+SEND_BUFFER: Final = 256 * KIB
+"""What the kernel may hold for one client that does not read; by itself it grows to megabytes."""
+BACKLOG: Final = 2048
+
+Ready = Callable[[str], None]
+"""Told the endpoint's URL once connections are accepted."""
+
+
+def run_http(
+    front: HttpFront, host: str = "127.0.0.1", port: int = 8000, *, ready: Ready | None = None
+) -> None:
+    """Serve until SIGINT or SIGTERM, then drain.
+
+    Raises:
+        ConfigError: the address cannot be bound, or would expose what nobody guards.
+    """
+    check_exposure(front, host)
+    with contextlib.suppress(KeyboardInterrupt), bind(host, port) as listener:
+        run(serve(front, listener, ready=ready))
+
+
+async def serve(front: HttpFront, listener: socket.socket, *, ready: Ready | None = None) -> None:
+    """Serve on a bound socket until a signal stops it."""
+    from holdfast.fronts.http.service import Service  # noqa: PLC0415 - imports uvicorn
+
+    await front._engine.ensure_started()
+    service = Service(front)
+    if ready is not None:
+        ready(url_of(listener, front._path))
+    await service.serve([listener])
+
+
+def check_exposure(front: HttpFront, host: str) -> None:
+    """Refuse to serve other machines anonymously, or under names nobody chose, unless that was asked for."""
+    if is_loopback(host):
+        return
+    settings = front._settings
+    if front._verifier is None and not settings.allow_anonymous:
+        raise ConfigError(
+            f"{host} can be reached from other machines and nobody would check who calls: give the server a "
+            "verifier, or say allow_anonymous=True (--allow-anonymous) if everyone may call"
+        )
+    if settings.allowed_hosts == LOOPBACK_HOSTS:
+        raise ConfigError(
+            f"{host} can be reached from other machines: name the hosts clients call it by with allowed_hosts "
+            "(--allow-host mcp.example.com, or --allow-host '*' behind a proxy that checks it)"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address to bind is reachable from this machine only."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket.
+
+    Raises:
+        ConfigError: the address is taken, unknown or not ours.
+    """
+    name = host.strip("[]")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {reason}; choose another with --http HOST:PORT (port 0 takes a free one)"
+        ) from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    return listener
+
+
+def url_of(listener: socket.socket, path: str) -> str:
+    """Return where the endpoint is."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"

@@ -1,0 +1,104 @@
+"""uvicorn as we run it: guarded connections, and an end that lets running calls finish.
+
+Imported only where uvicorn runs.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from types import FrameType
+from typing import Final
+
+import uvicorn
+from typing_extensions import override
+
+from holdfast.engine.engine import Engine
+from holdfast.engine.reader import End
+from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.protocol import GuardedProtocol, Watch
+
+KEEP_ALIVE: Final = 75
+"""Seconds an idle connection stays open: longer than the 60 s of balancers, so that they close first."""
+_GOODBYE: Final = 2.0
+"""Seconds answers have to leave after everything has ended."""
+_POLL: Final = 0.1
+
+
+class Service(uvicorn.Server):
+    """Serves one front."""
+
+    def __init__(self, front: HttpFront) -> None:
+        self._engine: Engine = front._engine
+        self._watch = watch = Watch(front._engine.settings.limits)
+        self._sweeper: asyncio.Task[None] | None = None
+
+        class Guarded(GuardedProtocol):
+            """The connections of this server."""
+
+        Guarded.watch = watch
+        super().__init__(
+            uvicorn.Config(
+                front,
+                http=Guarded,
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE,
+                timeout_graceful_shutdown=int(_GOODBYE),
+            )
+        )
+
+    @override
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; a second Ctrl+C stops waiting. A stop that was asked for is a good end, so no signal is raised again."""
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._watch.now = asyncio.get_running_loop().time()
+        await super().startup(sockets)
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._watch.now = loop.time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, GuardedProtocol):
+                    connection.sweep()
+            await asyncio.sleep(self._watch.interval)
+
+    @override
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain while still listening: a running call may need an answer or a resume, which are requests of their own."""
+        draining = asyncio.get_running_loop().create_task(self._engine.drain())
+        while not self.force_exit and not draining.done():
+            await asyncio.wait({draining}, timeout=_POLL)
+        draining.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await draining
+        await self._goodbye()
+        await super().shutdown(sockets)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    async def _goodbye(self) -> None:
+        """Let the last answers leave, end the streams that never end by themselves, drop who takes nothing."""
+        for server in self.servers:
+            server.close()
+        for session in self._engine.runtime.sessions.values():
+            for reader in session.readers.get(session.record.standalone, ()):
+                reader.stop(End.AGED)
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        tasks = set(self.server_state.tasks)
+        if tasks and not self.force_exit:
+            await asyncio.wait(tasks, timeout=_GOODBYE)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
