@@ -1,5 +1,7 @@
 """Holdfast: an MCP runtime for Python whose sessions hold."""
 
+__version__ = "0.1.0"
+
 from holdfast.auth import Principal, Verifier
 from holdfast.config import HttpSettings, Limits, Settings, Times
 from holdfast.errors import (
@@ -35,8 +37,6 @@ from holdfast.server.elicitation import Elicited, UrlElicitation
 from holdfast.server.middleware import CallNext, MiddlewareRequest
 from holdfast.server.routes import HttpRequest, HttpResponse
 from holdfast.server.session_view import SessionView
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Annotations",

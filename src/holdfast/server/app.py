@@ -16,6 +16,8 @@ from holdfast.engine.observe import LogObserver
 from holdfast.engine.session import Session
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import Application, HttpFront
+from holdfast.fronts.http.serve import run_http
+from holdfast.fronts.stdio import run_stdio
 from holdfast.ports import Observer
 from holdfast.protocol.types import Icon, Implementation, ServerCapabilities
 from holdfast.server.completions import Completer
@@ -194,6 +196,33 @@ class Server(Features):
 
         Further arguments are those of `HttpSettings`. It starts itself on first use and honours lifespan.
         """
+        return self._front(path, http)
+
+    def run(
+        self,
+        transport: Transport = "stdio",
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        path: str = "/mcp",
+        **http: Any,
+    ) -> None:
+        """Serve until the client hangs up (stdio) or a signal stops it, and let running calls finish.
+
+        Further arguments are those of `HttpSettings`.
+
+        Raises:
+            ConfigError: the address cannot be bound, or would expose what nobody guards.
+        """
+        match transport:
+            case "stdio":
+                run_stdio(self.engine)
+            case "http":
+                run_http(self._front(path, http), host, port)
+            case _:
+                raise ConfigError(f"a server runs on stdio or http, not {transport!r}")
+
+    def _front(self, path: str, http: dict[str, Any]) -> HttpFront:
         return HttpFront(
             self.engine,
             HttpSettings(path=path, **http),

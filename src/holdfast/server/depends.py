@@ -15,12 +15,8 @@ from typing_extensions import override
 from holdfast.server.signature import Callee, Parameter, body, read
 
 
-class Depends:
-    """Mark a parameter as made by `dependency`: as its default value, or inside `Annotated`.
-
-    The dependency is a function, plain or async, or a generator that yields once; it may take the
-    context and further dependencies. Plain functions run in a worker thread.
-    """
+class Dependency:
+    """The mark that `Depends` leaves."""
 
     __slots__ = ("dependency",)
 
@@ -34,10 +30,19 @@ class Depends:
         return f"Depends({getattr(self.dependency, '__name__', self.dependency)!s})"
 
 
-def marker(parameter: Parameter) -> Depends | None:
+def Depends(dependency: Callable[..., Any]) -> Any:  # noqa: N802  # reads like the annotation that it is
+    """Mark a parameter as made by `dependency`: as its default value (of any type), or inside `Annotated`.
+
+    The dependency is a function, plain or async, or a generator that yields once; it may take the
+    context and further dependencies. Plain functions run in a worker thread.
+    """
+    return Dependency(dependency)
+
+
+def marker(parameter: Parameter) -> Dependency | None:
     """Return the parameter's `Depends`, if it has one."""
     for candidate in (parameter.default, *parameter.metadata):
-        if isinstance(candidate, Depends):
+        if isinstance(candidate, Dependency):
             return candidate
     return None
 

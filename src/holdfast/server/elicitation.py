@@ -104,12 +104,12 @@ def _flat(name: str, entry: Schema, definitions: Schema) -> Schema:
         entry["type"] = "string"
     if entry.get("type") == "array":
         entry["items"] = _resolved(entry.get("items", {}), definitions)
-    kept = {key: value for key, value in entry.items() if key in KEYWORDS.get(str(entry.get("type")), entry)}
+    _check(name, entry)
+    kept = {key: value for key, value in entry.items() if key in KEYWORDS[entry["type"]]}
     if kept.get("format") not in FORMATS:
         kept.pop("format", None)
     if kept.get("default", ...) is None:
         del kept["default"]
-    _check(name, kept)
     return kept
 
 

@@ -37,7 +37,7 @@ def test_dependencies_are_hidden_and_filled_in_with_their_own() -> None:
     async def tool(
         a: int,
         c: Annotated[Any, Depends(connection)],
-        s: str = Depends(setting),  # type: ignore[assignment]
+        s: str = Depends(setting),
     ) -> tuple[int, Any, str]:
         return a, c, s
 

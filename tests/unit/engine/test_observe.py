@@ -1,0 +1,48 @@
+"""The log lines operators read."""
+
+import logging
+
+import pytest
+
+from holdfast.engine.observe import LogObserver
+
+
+def test_an_event_is_one_line_with_its_facts(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "holdfast"):
+        LogObserver().note("session.opened", session="abc", version="2025-11-25")
+    (record,) = caplog.records
+    assert (record.levelno, record.getMessage()) == (
+        logging.INFO,
+        "session.opened session=abc version=2025-11-25",
+    )
+
+
+def test_what_a_client_worded_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "holdfast"):
+        LogObserver().note("anything", method="a\r\nsession.opened\x1b[0m\u2028x", said="two words")
+    assert caplog.records[0].getMessage() == (
+        'anything method=a\\r\\nsession.opened\\x1b[0m\\u2028x said="two words"'
+    )
+
+
+def test_an_authors_failure_has_its_traceback_and_others_do_not(caplog: pytest.LogCaptureFixture) -> None:
+    observer = LogObserver()
+    failure = ValueError("why")
+    with caplog.at_level(logging.DEBUG, "holdfast"):
+        observer.note("handler.failed", correlation="c1", error=failure)
+        observer.note("exchange.fenced", error=failure)
+    failed, fenced = caplog.records
+    assert failed.exc_info is not None
+    assert failed.exc_info[1] is failure
+    assert 'correlation=c1 error="ValueError: why"' in failed.getMessage()
+    assert not fenced.exc_info
+
+
+def test_a_level_that_nobody_reads_costs_no_text(caplog: pytest.LogCaptureFixture) -> None:
+    class Loud:
+        def __str__(self) -> str:
+            raise AssertionError("formatted for nobody")
+
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        LogObserver().note("session.opened", session=Loud())
+    assert caplog.records == []

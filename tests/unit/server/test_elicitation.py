@@ -1,0 +1,125 @@
+"""Forms: what fits into one, and how anything else is refused."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any, Literal, TypedDict
+
+import pytest
+from pydantic import BaseModel, Field
+
+from holdfast.errors import AskError
+from holdfast.server.elicitation import answer, form
+from tests.unit.server.peer import check
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Everything(BaseModel):
+    text: str = Field("a", title="Text", description="Some text", min_length=1, max_length=9, pattern="a+")
+    whole: int = Field(1, ge=0, le=10)
+    real: float = 0.5
+    flag: bool = True
+    colour: Colour = Colour.RED
+    size: Literal["s", "m"] = "s"
+    only: Literal["x"] = "x"
+    many: list[Colour] = Field(default=[Colour.RED], min_length=1)
+    sizes: list[Literal["s", "m"]] = []
+    maybe: str | None = None
+    when: Annotated[str, Field(json_schema_extra={"format": "date"})] = "2025-01-01"
+    odd: Annotated[str, Field(json_schema_extra={"format": "colour"})] = "red"
+
+
+def requested(schema: dict[str, Any]) -> dict[str, Any]:
+    check(
+        "ElicitRequest",
+        {"jsonrpc": "2.0", "id": 1, "method": "elicitation/create",
+         "params": {"message": "m", "requestedSchema": schema}},
+    )  # fmt: skip
+    properties: dict[str, Any] = schema["properties"]
+    return properties
+
+
+def test_every_kind_of_field_becomes_what_the_specification_allows() -> None:
+    properties = requested(form(Everything).schema)
+    assert properties["text"] == {
+        "type": "string", "title": "Text", "description": "Some text",
+        "minLength": 1, "maxLength": 9, "default": "a",
+    }  # fmt: skip
+    assert properties["whole"]["maximum"] == 10
+    assert properties["colour"]["enum"] == ["red", "blue"]
+    assert properties["colour"]["default"] == "red"
+    assert properties["only"]["enum"] == ["x"]
+    assert properties["many"]["items"]["enum"] == ["red", "blue"]
+    assert properties["many"]["minItems"] == 1
+    assert properties["maybe"] == {"type": "string", "title": "Maybe"}
+    assert properties["when"]["format"] == "date"
+    assert "format" not in properties["odd"]
+
+
+def test_an_answer_is_read_as_the_shape() -> None:
+    read = answer(form(Everything), {"colour": "blue", "many": ["blue"]})
+    assert isinstance(read, Everything)
+    assert (read.colour, read.many, read.text) == (Colour.BLUE, [Colour.BLUE], "a")
+    with pytest.raises(AskError, match="does not fit"):
+        answer(form(Everything), {"text": "b"})
+
+
+@dataclass
+class Point:
+    x: int
+    label: str = ""
+
+
+class Names(TypedDict):
+    first: str
+
+
+def test_dataclasses_and_typed_dicts_are_shapes_too() -> None:
+    assert form(Point).schema["required"] == ["x"]
+    assert answer(form(Point), {"x": 1}) == Point(1)
+    assert answer(form(Names), {"first": "a"}) == {"first": "a"}
+
+
+def test_a_ready_schema_is_sent_as_it_is() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "legacy": {"type": "string", "enum": ["a"], "enumNames": ["A"]},
+            "titled": {"type": "string", "oneOf": [{"const": "a", "title": "A"}]},
+            "many": {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}},
+        },
+    }
+    requested(schema)
+    assert form(schema).schema is schema
+    assert answer(form(schema), {"legacy": "a"}) == {"legacy": "a"}
+
+
+class Nested(BaseModel):
+    inner: Point
+
+
+class Listed(BaseModel):
+    items: list[str]
+
+
+class Numbers(BaseModel):
+    number: Literal[1, 2]
+
+
+class Either(BaseModel):
+    either: int | str
+
+
+@pytest.mark.parametrize(("shape", "field"), [(Nested, "inner"), (Listed, "items"), (Numbers, "number"), (Either, "either")])  # fmt: skip
+def test_what_is_not_flat_is_refused_by_name(shape: Any, field: str) -> None:
+    with pytest.raises(TypeError, match=f"{field!r} cannot be in a form"):
+        form(shape)
+
+
+@pytest.mark.parametrize("shape", [{"type": "string"}, {"type": "object"}, int, str])
+def test_what_has_no_named_fields_is_no_form(shape: Any) -> None:
+    with pytest.raises(TypeError, match="is no form"):
+        form(shape)

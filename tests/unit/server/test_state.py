@@ -1,0 +1,100 @@
+"""Session state: field operations that never lose a race."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import Context, Server, StateError
+from holdfast.config import Limits, Settings
+from holdfast.server.state import MAX_TRIES
+from tests.support import async_test
+from tests.unit.server.peer import connect, connected, serving
+
+
+@async_test
+async def test_fields_are_set_read_and_deleted() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def play(ctx: Context) -> str:
+        state = ctx.state
+        assert await state.get("a") is None
+        assert await state.get("a", 5) == 5
+        await state.set("a", {"x": [1, None, "y"]})
+        assert await state.get("a") == {"x": [1, None, "y"]}
+        assert await state.set_if_absent("a", 1) is False
+        assert await state.set_if_absent("b", 1) is True
+        await state.delete("a")
+        await state.delete("a")
+        assert await state.get("a", "gone") == "gone"
+        assert await state.incr("b", 4) == 5
+        assert await state.incr("fresh") == 1
+        return "ok"
+
+    async with connected(server) as peer:
+        assert await peer.text("play") == "ok"
+
+
+@async_test
+async def test_a_thousand_concurrent_changes_are_a_thousand() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def bump(ctx: Context) -> int:
+        return await ctx.state.incr("n")
+
+    @server.tool
+    async def push(ctx: Context, item: int) -> int:
+        def add(items: list[int]) -> list[int]:
+            return [*items, item]
+
+        return len(await ctx.state.update("items", add, []))
+
+    async with connected(server) as peer:
+        await asyncio.gather(*(peer.call("bump") for _ in range(1000)))
+        assert await peer.text("bump") == "1001"
+        await asyncio.gather(*(peer.call("push", item=item) for item in range(100)))
+        assert await peer.text("push", item=-1) == "101"
+
+
+@async_test
+async def test_an_update_gives_up_when_others_always_win() -> None:
+    server = Server("s")
+    tries = 0
+
+    @server.tool
+    async def fight(ctx: Context) -> str:
+        async def change(value: Any) -> int:
+            nonlocal tries
+            tries += 1
+            await ctx.state.set("field", tries)
+            return 0
+
+        with pytest.raises(StateError, match="'field' was changed by others"):
+            await ctx.state.update("field", change)
+        return str(await ctx.state.get("field"))
+
+    async with connected(server) as peer:
+        assert await peer.text("fight") == str(MAX_TRIES)
+
+
+@async_test
+async def test_state_is_the_sessions_own_and_bounded() -> None:
+    server = Server("s", settings=Settings(limits=Limits(state_bytes=100)))
+
+    @server.tool
+    async def keep(ctx: Context, value: str) -> str:
+        before = await ctx.state.get("v", "-")
+        try:
+            await ctx.state.set("v", value)
+        except StateError:
+            return "too much"
+        return str(before)
+
+    async with serving(server):
+        one, two = await connect(server), await connect(server)
+        assert await one.text("keep", value="one") == "-"
+        assert await two.text("keep", value="two") == "-"
+        assert await one.text("keep", value="x" * 200) == "too much"
+        assert await one.text("keep", value="again") == "one"

@@ -1,0 +1,202 @@
+"""What is registered, shown and hidden while the server runs, and who is told."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import Context, McpError, Principal, Server
+from tests.support import async_test
+from tests.unit.server.peer import Peer, connect, connected, serving, settle
+
+TOOLS = "notifications/tools/list_changed"
+RESOURCES = "notifications/resources/list_changed"
+PROMPTS = "notifications/prompts/list_changed"
+
+
+async def hello() -> str:
+    return "hello"
+
+
+def two_tools() -> Server:
+    server = Server("s")
+    server.add_tool(hello, name="a")
+    server.add_tool(hello, name="b")
+    return server
+
+
+async def is_refused(peer: Peer, tool: str) -> bool:
+    answer = await peer.message("tools/call", {"name": tool})
+    return bool(answer.get("error", {}).get("message") == f"Unknown tool: {tool}")
+
+
+@async_test
+async def test_adding_and_removing_is_told_to_everyone() -> None:
+    server = two_tools()
+    async with serving(server):
+        one, two = await connect(server), await connect(server)
+        server.add_tool(hello, name="c")
+        await one.hears(TOOLS)
+        await two.hears(TOOLS)
+        assert await one.names("tools") == ["a", "b", "c"]
+        server.remove_tool("a")
+        await one.hears(TOOLS, 2)
+        assert await one.names("tools") == ["b", "c"]
+        assert await is_refused(one, "a")
+        with pytest.raises(KeyError, match="no tool 'a'"):
+            server.remove_tool("a")
+
+
+@async_test
+async def test_changes_made_together_are_told_once() -> None:
+    server = two_tools()
+    async with connected(server) as peer:
+        for number in range(50):
+            server.add_tool(hello, name=f"t{number}")
+        server.add_prompt(hello)
+        await peer.hears(PROMPTS)
+        await settle()
+        assert len(peer.told(TOOLS)) == 1
+
+
+@async_test
+async def test_a_session_can_have_tools_of_its_own() -> None:
+    server = two_tools()
+    server.disable_tool("b")
+
+    @server.tool
+    async def unlock(ctx: Context) -> str:
+        ctx.server.enable_tool("b", session=ctx.session)
+        ctx.server.disable_tool("a", session=ctx.session)
+        return "unlocked"
+
+    async with serving(server):
+        one, two = await connect(server), await connect(server)
+        assert await one.names("tools") == ["a", "unlock"]
+        assert await is_refused(one, "b")
+        await one.call("unlock")
+        await one.hears(TOOLS)
+        await settle()
+        assert two.told(TOOLS) == []
+        assert await one.names("tools") == ["b", "unlock"]
+        assert await one.text("b") == "hello"
+        assert await is_refused(one, "a")
+        assert await two.names("tools") == ["a", "unlock"]
+        assert await is_refused(two, "b")
+
+
+@async_test
+async def test_a_principal_sees_the_same_in_all_its_sessions() -> None:
+    server = two_tools()
+    ada, bob = Principal(subject="ada"), Principal(subject="bob")
+    async with serving(server):
+        first, second = await connect(server, principal=ada), await connect(server, principal=ada)
+        other, nobody = await connect(server, principal=bob), await connect(server)
+        server.disable_tool("a", principal=ada)
+        await first.hears(TOOLS)
+        await second.hears(TOOLS)
+        assert await first.names("tools") == await second.names("tools") == ["b"]
+        assert await is_refused(second, "a")
+        assert await other.names("tools") == await nobody.names("tools") == ["a", "b"]
+        server.enable_tool("a", principal=ada.key)
+        assert await first.names("tools") == ["a", "b"]
+        assert other.heard == nobody.heard == []
+
+
+@async_test
+async def test_a_switch_that_changes_nothing_tells_nobody() -> None:
+    server = two_tools()
+    async with connected(server) as peer:
+        server.enable_tool("a")
+        await settle()
+        assert peer.heard == []
+        server.disable_tool("a")
+        server.disable_tool("a")
+        await peer.hears(TOOLS)
+        with pytest.raises(KeyError):
+            server.enable_tool("nothing")
+
+
+@async_test
+async def test_resources_and_prompts_are_hidden_in_the_same_way() -> None:
+    server = Server("s")
+    server.add_resource("a://b", hello)
+    server.add_resource("t://{x}", lambda x: x, name="t")
+    server.add_prompt(hello)
+    async with connected(server) as peer:
+        server.disable_resource("a://b")
+        server.disable_resource("t://{x}")
+        server.disable_prompt("hello")
+        await peer.hears(RESOURCES)
+        await peer.hears(PROMPTS)
+        assert await peer.names("resources") == await peer.names("prompts") == []
+        for method, params in (
+            ("resources/read", {"uri": "a://b"}),
+            ("resources/read", {"uri": "t://1"}),
+            ("prompts/get", {"name": "hello"}),
+        ):
+            with pytest.raises(McpError):
+                await peer.request(method, params)
+        server.enable_resource("a://b")
+        server.enable_prompt("hello")
+        assert await peer.names("resources") == await peer.names("prompts") == ["hello"]
+        server.remove_resource("a://b")
+        server.remove_resource("t://{x}")
+        server.remove_prompt("hello")
+        assert await peer.names("resources") == await peer.names("prompts") == []
+
+
+@async_test
+async def test_plain_functions_change_the_lists_from_their_threads() -> None:
+    server = two_tools()
+
+    @server.tool
+    def grow() -> str:
+        server.add_tool(hello, name="grown")
+        server.notify_resources_changed()
+        server.notify_prompts_changed()
+        server.notify_tools_changed()
+        return "grown"
+
+    async with connected(server) as peer:
+        await peer.call("grow")
+        await peer.hears(TOOLS)
+        await peer.hears(RESOURCES)
+        await peer.hears(PROMPTS)
+        assert "grown" in await peer.names("tools")
+
+
+def test_before_the_server_runs_there_is_nobody_to_tell() -> None:
+    server = two_tools()
+    server.notify_tools_changed()
+    server.disable_tool("a")
+    assert list(server.tools.enabled) == ["b"]
+
+
+@async_test
+async def test_what_was_said_for_a_session_goes_with_it() -> None:
+    server = two_tools()
+    closed = asyncio.Event()
+
+    @server.on_closed
+    async def note(_session: object) -> None:
+        closed.set()
+
+    @server.tool
+    async def lock(ctx: Context) -> str:
+        ctx.server.disable_tool("a", session=ctx.session)
+        return ""
+
+    async with serving(server):
+        peer = await connect(server)
+        await peer.call("lock")
+        assert server.tools._scopes
+        await server.engine.aclose()
+        await closed.wait()
+        assert not server.tools._scopes
+
+
+@pytest.mark.parametrize("scope", [{"principal": ""}, {"principal": "x", "session": object()}])
+def test_a_scope_that_means_nothing_is_refused(scope: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="session"):
+        two_tools().disable_tool("a", **scope)
