@@ -1,6 +1,7 @@
 """Sessions from initialize to their one closing transition, and what reaches them from outside any exchange."""
 
 import asyncio
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -9,6 +10,7 @@ from msgspec import Struct
 from holdfast.core.lifecycle import Input
 from holdfast.engine.asks import ask
 from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.outlet import StreamOutlet
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Channel, Session
@@ -39,6 +41,7 @@ class Opened(Struct, frozen=True):
     result: bytes
 
 
+@lru_cache(maxsize=4_096)
 def session_key(session_id: str) -> str:
     """Return the key a session is stored under; the id does not follow from it."""
     return sha256(session_id.encode()).hexdigest()
@@ -205,10 +208,10 @@ class Sessions:
         ended = list(session.exchanges.values())
         for exchange in ended:
             await self._exchanges.end(exchange, Cancelled(f"the session was closed ({reason.value})"))
-        readers = [reader for exchange in ended for reader in session.readers.get(exchange.claim.stream, ())]
+        outlets = [exchange.outlet for exchange in ended if isinstance(exchange.outlet, StreamOutlet)]
         deadline = asyncio.get_running_loop().time() + _FLUSH_SECONDS
-        for reader in readers:
-            await reader.ended.wait(max(0.0, deadline - asyncio.get_running_loop().time()))
+        for outlet in outlets:
+            await outlet.flushed(deadline - asyncio.get_running_loop().time())
 
     async def forget(self, session: Session) -> None:
         """Drop a session that lived for one request only; no listener ever knew it."""

@@ -214,7 +214,9 @@ class MemoryStore:
             self._finish(session, stream)
         else:
             self._forget(session, stream)
-        self._schedule(session)
+        # A session that only became idle later than it was hinted to be is found by that hint.
+        if session.hint == inf or session.state is State.DETACHED:
+            self._schedule(session)
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes, *, tag: int) -> None:
         """Keep a settled exchange's answer for a repeat, unless its id is in use again."""

@@ -147,9 +147,10 @@ class Session:
 
     def forget_asks(self, channel: Channel) -> None:
         """Forget all asks of an exchange that has ended."""
-        for ask in channel.asks:
-            self.drop_ask(ask)
-        channel.asks.clear()
+        if channel.asks:
+            for ask in channel.asks:
+                self.drop_ask(ask)
+            channel.asks.clear()
 
     # State
 
