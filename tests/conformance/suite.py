@@ -1,0 +1,83 @@
+"""The official conformance suites as Python sees them: run one against a URL, read back every single check.
+
+An exit code is not enough: a check that only warns, or is skipped, passes there.
+"""
+
+import json
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+NODE: Final = ROOT / ".node" / "bin" / "node"
+PINS: Final = dict(
+    line.split("=", 1)
+    for line in (ROOT / "tools" / "versions.env").read_text(encoding="utf-8").splitlines()
+    if "=" in line and not line.startswith("#")
+)
+TRANSCRIPT: Final = {"outgoing-request", "incoming-response", "incoming-sse-event", "stream-closed"}
+"""Entries that tell what happened and judge nothing."""
+_DIRECTORY: Final = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+
+
+class Check(NamedTuple):
+    """One verdict of a scenario."""
+
+    scenario: str
+    name: str
+    status: str
+    message: str = ""
+
+
+class Suite(NamedTuple):
+    """One version of the suite and what it is asked to run."""
+
+    pin: str
+    """The version's name in tools/versions.env."""
+    directory: str
+    arguments: tuple[str, ...]
+
+    @property
+    def version(self) -> str:
+        return PINS[self.pin]
+
+    def run(self, url: str, output: Path) -> list[Check]:
+        """Run it and return every verdict. Its exit code is not asked: the verdicts say more."""
+        command = [str(NODE), str(self._script()), "server", "--url", url, "-o", str(output), *self.arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+        checks = read_checks(output)
+        assert checks, f"the suite wrote no checks:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return checks
+
+    def _script(self) -> Path:
+        package = ROOT / ".node" / self.directory / "node_modules" / "@modelcontextprotocol" / "conformance"
+        manifest = package / "package.json"
+        if not NODE.exists() or not manifest.exists():
+            pytest.fail(f"conformance suite {self.version} is not installed: run `make node`")
+        found = json.loads(manifest.read_text(encoding="utf-8"))["version"]
+        if found != self.version:
+            pytest.fail(f"conformance suite {found} is installed, not {self.version}: run `make node`")
+        return package / "dist" / "index.js"
+
+
+def read_checks(output: Path) -> list[Check]:
+    """Return what the scenarios found, transcripts left out."""
+    checks = []
+    for file in sorted(output.glob("*/checks.json")):
+        named = _DIRECTORY.fullmatch(file.parent.name)
+        assert named is not None, f"cannot tell the scenario of {file.parent.name}"
+        checks += [
+            Check(named["scenario"], entry["id"], entry["status"], entry.get("errorMessage") or "")
+            for entry in json.loads(file.read_text(encoding="utf-8"))
+            if entry["id"] not in TRANSCRIPT or entry["status"] != "INFO"
+        ]
+    return checks
+
+
+def tally(checks: list[Check]) -> Counter[str]:
+    """Count the verdicts by status."""
+    return Counter(check.status for check in checks)

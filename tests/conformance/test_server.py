@@ -1,0 +1,96 @@
+"""The official conformance suites against the everything server, in every response mode, every check accounted for.
+
+A verdict other than SUCCESS fails the test unless the table below names it with its reason; a reason that no
+longer applies fails it too.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.conformance.serving import everything
+from tests.conformance.suite import Check, Suite, read_checks, tally
+
+SUITES: Final = {
+    "new": Suite("CONFORMANCE", "conformance", ("--requirements", "2025-11-25")),
+    "old": Suite("CONFORMANCE_OLD", "conformance-old", ("--suite", "all")),
+}
+UNSCORED: Final = {"server-session-lifecycle", "json-schema-2020-12", "server-sse-polling"}
+"""What the new suite runs for 2025-11-25 without counting it. We count it."""
+SCENARIOS: Final = {"new": 30 + len(UNSCORED), "old": 32}
+SUCCESSES: Final = {
+    ("new", "adaptive"): 83,
+    ("new", "sse"): 84,
+    ("new", "json"): 66,
+    ("old", "adaptive"): 46,
+    ("old", "sse"): 47,
+    ("old", "json"): 29,
+}
+"""How many checks succeed; fewer would mean that some were no longer made."""
+
+QUICK: Final = "tools/list is ready at once and answered in JSON: no streams to look at"
+NO_LOGS: Final = "one JSON body has no room for log messages; the specification lets a server leave them out"
+NO_PROGRESS: Final = "one JSON body has no room for progress; the specification lets a server leave it out"
+NO_ASKS: Final = "one JSON body has no room for a request to the client; the tool's result says so"
+NO_STREAM: Final = "there is no stream to close and resume"
+EXPLAINED: Final[dict[str, dict[tuple[str, str, str], str]]] = {
+    "adaptive": {("server-sse-multiple-streams", "server-sse-streams-functional", "INFO"): QUICK},
+    "sse": {},
+    "json": {
+        ("server-sse-multiple-streams", "server-sse-streams-functional", "INFO"): QUICK,
+        ("server-sse-polling", "server-sse-content-type", "INFO"): NO_STREAM,
+        ("tools-call-with-logging", "tools-call-with-logging", "FAILURE"): NO_LOGS,
+        ("tools-call-with-progress", "tools-call-with-progress", "FAILURE"): NO_PROGRESS,
+        ("tools-call-sampling", "tools-call-sampling", "FAILURE"): NO_ASKS,
+        ("tools-call-elicitation", "tools-call-elicitation", "FAILURE"): NO_ASKS,
+        ("elicitation-sep1034-defaults", "elicitation-sep1034-general", "FAILURE"): NO_ASKS,
+        ("elicitation-sep1330-enums", "elicitation-sep1330-general", "FAILURE"): NO_ASKS,
+    },
+}
+"""By response mode: every verdict that is not SUCCESS, and why it is right."""
+
+
+@pytest.mark.parametrize("mode", EXPLAINED)
+@pytest.mark.parametrize("name", SUITES)
+def test_the_official_suite_passes_with_every_check_accounted_for(
+    name: str, mode: str, tmp_path: Path
+) -> None:
+    suite = SUITES[name]
+    with everything(tmp_path / "server.log", "--response", mode) as served:
+        checks = suite.run(served.url, tmp_path / "checks")
+    counts = tally(checks)
+    print(f"conformance {suite.version}, {mode}: {dict(counts)}")
+    assert unexplained(checks, mode) == []
+    assert stale(checks, mode) == set()
+    scenarios = {check.scenario for check in checks}
+    assert len(scenarios) == SCENARIOS[name]
+    assert scenarios >= UNSCORED - ({"server-session-lifecycle"} if name == "old" else set())
+    assert counts["SUCCESS"] == SUCCESSES[name, mode]
+    assert served.complaints() == ""
+
+
+def unexplained(checks: list[Check], mode: str) -> list[Check]:
+    """Return the verdicts that are neither SUCCESS nor in the table."""
+    return [check for check in checks if check.status != "SUCCESS" and check[:3] not in EXPLAINED[mode]]
+
+
+def stale(checks: list[Check], mode: str) -> set[tuple[str, str, str]]:
+    """Return the table's entries that did not occur."""
+    return EXPLAINED[mode].keys() - {check[:3] for check in checks}
+
+
+def test_a_warning_or_a_skipped_check_is_not_taken_for_success(tmp_path: Path) -> None:
+    directory = tmp_path / "server-ping-2026-01-01T00-00-00-000Z"
+    directory.mkdir()
+    statuses = ("SUCCESS", "WARNING", "SKIPPED", "FAILURE")
+    entries = ", ".join(f'{{"id": "ping-{status}", "status": "{status}"}}' for status in statuses)
+    (directory / "checks.json").write_text(f"[{entries}]", encoding="utf-8")
+    found = unexplained(read_checks(tmp_path), "adaptive")
+    assert [check.status for check in found] == ["WARNING", "SKIPPED", "FAILURE"]
+
+
+def test_a_suite_that_is_not_installed_is_a_failure_that_says_how_to_install_it(tmp_path: Path) -> None:
+    missing = Suite("CONFORMANCE", "nowhere", ())
+    with pytest.raises(pytest.fail.Exception, match="make node"):
+        missing.run("http://localhost:1/mcp", tmp_path)
