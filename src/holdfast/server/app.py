@@ -15,7 +15,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.observe import LogObserver
 from holdfast.engine.session import Session
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.front import Application, HttpFront
+from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.serve import run_http
 from holdfast.fronts.stdio import run_stdio
 from holdfast.ports import Observer
@@ -191,12 +191,17 @@ class Server(Features):
 
     # Serving
 
-    def asgi(self, path: str = "/mcp", **http: Any) -> Application:
+    def asgi(self, path: str = "/mcp", **http: Any) -> HttpFront:
         """Return an ASGI application that serves this server at a path.
 
         Further arguments are those of `HttpSettings`. It starts itself on first use and honours lifespan.
         """
-        return self._front(path, http)
+        return HttpFront(
+            self.engine,
+            HttpSettings(path=path, **http),
+            verifier=self.verifier,
+            routes=applications(self.routes),
+        )
 
     def run(
         self,
@@ -218,17 +223,9 @@ class Server(Features):
             case "stdio":
                 run_stdio(self.engine)
             case "http":
-                run_http(self._front(path, http), host, port)
+                run_http(self.asgi(path, **http), host, port)
             case _:
                 raise ConfigError(f"a server runs on stdio or http, not {transport!r}")
-
-    def _front(self, path: str, http: dict[str, Any]) -> HttpFront:
-        return HttpFront(
-            self.engine,
-            HttpSettings(path=path, **http),
-            verifier=self.verifier,
-            routes=applications(self.routes),
-        )
 
     # What the back asks (holdfast.backs.native.App)
 

@@ -1,7 +1,8 @@
 """The context for plain functions, which run in worker threads: the same methods, which block.
 
-Each call runs on the engine's event loop while the thread waits. When the exchange has ended
-meanwhile, what is sent is dropped like that of any late handler.
+Each call runs on the engine's event loop while the thread waits. Once nobody waits for the
+function's result any more (cancelled, timed out, session gone), a call raises
+`concurrent.futures.CancelledError`, also one that is waiting: the nearest that threads have to cancellation.
 """
 
 import asyncio
@@ -18,10 +19,10 @@ T = TypeVar("T")
 
 
 class _Bridge:
-    """From a thread to a loop."""
+    """From a thread to the loop of an exchange's task, for as long as that runs."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, owner: asyncio.Task[None]) -> None:
+        self._owner = owner
 
     def over(self, method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
         """Return the method as one that blocks until it is done."""
@@ -31,9 +32,25 @@ class _Bridge:
                 raise RuntimeError(
                     "ctx.sync is for plain functions in threads; here, await the method of ctx"
                 )
-            return asyncio.run_coroutine_threadsafe(method(*args, **kwargs), self._loop).result()
+            work = self._while_owned(method(*args, **kwargs))
+            return asyncio.run_coroutine_threadsafe(work, self._owner.get_loop()).result()
 
         return blocking
+
+    async def _while_owned(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._owner.done():
+            work.close()
+            raise asyncio.CancelledError
+        task = asyncio.ensure_future(work)
+
+        def end(_owner: object) -> None:
+            task.cancel()
+
+        self._owner.add_done_callback(end)
+        try:
+            return await task
+        finally:
+            self._owner.remove_done_callback(end)
 
 
 class BlockingState:
@@ -63,8 +80,8 @@ class BlockingSession:
 class BlockingContext:
     """`ctx.sync`."""
 
-    def __init__(self, ctx: "Context", loop: asyncio.AbstractEventLoop) -> None:
-        bridge = _Bridge(loop)
+    def __init__(self, ctx: "Context", owner: asyncio.Task[None]) -> None:
+        bridge = _Bridge(owner)
         self.progress = bridge.over(ctx.progress)
         self.log = bridge.over(ctx.log)
         self.debug = bridge.over(ctx.debug)

@@ -4,7 +4,6 @@ Functions get it by annotating a parameter as `Context`. Cancellation is asyncio
 handler sees CancelledError at its next await.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
@@ -51,7 +50,8 @@ class Context(ContextBase):
 
     Plain functions run in worker threads. There, use `ctx.sync`, whose methods do the same and
     block; and read `ctx.cancelled` in long loops, because nobody can stop a thread from outside:
-    a plain function that was cancelled or timed out runs on to its end and its result is dropped.
+    a plain function that was cancelled or timed out runs on to its end, or to its next use of
+    `ctx.sync`, and its result is dropped.
     """
 
     __slots__ = ("_done", "_exchange", "_owner", "server")
@@ -114,14 +114,10 @@ class Context(ContextBase):
     @property
     def sync(self) -> BlockingContext:
         """The same for plain functions, which run in threads: methods that block."""
-        return BlockingContext(self, self._loop)
-
-    @property
-    def _loop(self) -> asyncio.AbstractEventLoop:
         task = self._exchange.task
         if task is None:
             raise RuntimeError("the exchange is not running")
-        return task.get_loop()
+        return BlockingContext(self, task)
 
     # Telling
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 from holdfast.auth import Principal
+from holdfast.errors import ConfigError
 from holdfast.server.changes import Changes, Kind
 from holdfast.server.completions import Completer, completer
 from holdfast.server.prompts import PromptEntry, PromptOptions, prompt_entry
@@ -71,18 +72,20 @@ class Features:
         self, name: str, *, session: SessionView | None = None, principal: Principal | str | None = None
     ) -> None:
         """Show a tool: to everyone, or to one session or principal (given as such, or by its key)."""
-        self.tools.switch(name, _audience(session, principal), on=True)
+        self.tools.switch(name, self._audience(session, principal), on=True)
 
     def disable_tool(
         self, name: str, *, session: SessionView | None = None, principal: Principal | str | None = None
     ) -> None:
         """Hide a tool, so that it is neither listed nor callable: for everyone, a session or a principal."""
-        self.tools.switch(name, _audience(session, principal), on=False)
+        self.tools.switch(name, self._audience(session, principal), on=False)
 
     # Resources
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
         """Register a function as the resource of a URI, or of all URIs that fit a template."""
+        if not isinstance(uri, str):
+            raise TypeError('a resource needs its URI: write @server.resource("scheme://…")')
 
         def register(fn: F) -> F:
             self.add_resource(uri, fn, **options)
@@ -112,13 +115,13 @@ class Features:
         self, uri: str, *, session: SessionView | None = None, principal: Principal | str | None = None
     ) -> None:
         """Show a resource or template: to everyone, or to one session or principal."""
-        self._resources_of(uri).switch(uri, _audience(session, principal), on=True)
+        self._resources_of(uri).switch(uri, self._audience(session, principal), on=True)
 
     def disable_resource(
         self, uri: str, *, session: SessionView | None = None, principal: Principal | str | None = None
     ) -> None:
         """Hide a resource or template: from everyone, a session or a principal."""
-        self._resources_of(uri).switch(uri, _audience(session, principal), on=False)
+        self._resources_of(uri).switch(uri, self._audience(session, principal), on=False)
 
     def _resources_of(self, uri: str) -> Catalog[Any]:
         return self.templates if "{" in uri else self.resources
@@ -155,13 +158,13 @@ class Features:
         self, name: str, *, session: SessionView | None = None, principal: Principal | str | None = None
     ) -> None:
         """Show a prompt: to everyone, or to one session or principal."""
-        self.prompts.switch(name, _audience(session, principal), on=True)
+        self.prompts.switch(name, self._audience(session, principal), on=True)
 
     def disable_prompt(
         self, name: str, *, session: SessionView | None = None, principal: Principal | str | None = None
     ) -> None:
         """Hide a prompt: from everyone, a session or a principal."""
-        self.prompts.switch(name, _audience(session, principal), on=False)
+        self.prompts.switch(name, self._audience(session, principal), on=False)
 
     # Completions
 
@@ -196,15 +199,16 @@ class Features:
         """Tell every session to list the prompts again."""
         self._changes.note("prompts")
 
-
-def _audience(session: SessionView | None, principal: Principal | str | None) -> Audience:
-    if session is not None and principal is not None:
-        raise ValueError("name a session or a principal, not both")
-    if session is not None:
-        return Audience(session=session.key)
-    if principal is None:
-        return EVERYONE
-    key = principal if isinstance(principal, str) else principal.key
-    if not key:
-        raise ValueError("anonymous clients are no principal; use session=")
-    return Audience(principal=key)
+    def _audience(self, session: SessionView | None, principal: Principal | str | None) -> Audience:
+        if session is not None and principal is not None:
+            raise ValueError("name a session or a principal, not both")
+        if session is not None:
+            if self._server.settings.stateless:
+                raise ConfigError("a stateless server forgets a session after each request; name a principal")
+            return Audience(session=session.key)
+        if principal is None:
+            return EVERYONE
+        key = principal if isinstance(principal, str) else principal.key
+        if not key:
+            raise ValueError("anonymous clients are no principal; use session=")
+        return Audience(principal=key)

@@ -50,7 +50,7 @@ def check(definition: str, value: object) -> None:
 
 
 class Peer:
-    """One session. Notifications gather in `heard`, asks are answered by `answers`."""
+    """One session. Notifications gather in `heard`, asks are answered by `answers`, others never."""
 
     def __init__(self, server: Server, principal: Principal | None, headers: dict[str, str]) -> None:
         self.server = server
@@ -73,6 +73,8 @@ class Peer:
         elif "id" in value:
             check("ServerRequest", value)
             self.asked.append(value)
+            if value["method"] not in self.answers:
+                return
             task = asyncio.ensure_future(self._answer(value))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

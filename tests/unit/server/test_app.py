@@ -84,6 +84,18 @@ def test_a_server_has_one_engine() -> None:
     assert server.engine.runtime.back is server.back
 
 
+def test_a_server_runs_on_transports_that_exist() -> None:
+    with pytest.raises(ConfigError, match="not 'pigeon'"):
+        Server("s").run("pigeon")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"0\.0\.0\.0 can be reached"):
+        Server("s").run("http", host="0.0.0.0", port=0)
+
+
+def test_a_resource_needs_its_uri() -> None:
+    with pytest.raises(TypeError, match=r"write @server\.resource"):
+        Server("s").resource(hello)  # type: ignore[arg-type]
+
+
 # Lifespan
 
 

@@ -1,6 +1,7 @@
 """The context: what it tells, what it asks, and how threads use it."""
 
 import asyncio
+import concurrent.futures
 import threading
 from typing import Any
 
@@ -397,6 +398,33 @@ async def test_a_cancelled_plain_function_can_see_that_nobody_waits_any_more() -
             await call
         assert raised.value.code == -32800
         assert await asyncio.to_thread(noticed.wait, 5)
+
+
+@async_test
+async def test_a_plain_function_that_waits_for_the_client_is_let_go_when_its_call_is_cancelled() -> None:
+    server = Server("s")
+    asked, ended = threading.Event(), threading.Event()
+
+    @server.tool
+    def ask(ctx: Context) -> str:
+        try:
+            asked.set()
+            ctx.sync.sample("never answered")
+        except concurrent.futures.CancelledError:
+            pass
+        with pytest.raises(concurrent.futures.CancelledError):
+            ctx.sync.info("late")
+        ended.set()
+        return "dropped"
+
+    async with connected(server, capabilities={"sampling": {}}) as peer:
+        peer.answers.clear()
+        call = asyncio.ensure_future(peer.call("ask"))
+        await asyncio.to_thread(asked.wait)
+        await peer.notify("notifications/cancelled", {"requestId": 1})
+        with pytest.raises(McpError):
+            await call
+        assert await asyncio.to_thread(ended.wait, 5)
 
 
 @virtual_test

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, McpError, Principal, Server
+from holdfast import ConfigError, Context, McpError, Principal, Server, Settings
 from tests.support import async_test
 from tests.unit.server.peer import Peer, connect, connected, serving, settle
 
@@ -200,3 +200,17 @@ async def test_what_was_said_for_a_session_goes_with_it() -> None:
 def test_a_scope_that_means_nothing_is_refused(scope: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="session"):
         two_tools().disable_tool("a", **scope)
+
+
+@async_test
+async def test_a_stateless_server_remembers_nothing_for_a_session() -> None:
+    server = Server("s", settings=Settings(stateless=True))
+
+    @server.tool
+    async def lock(ctx: Context) -> str:
+        with pytest.raises(ConfigError, match="stateless"):
+            ctx.server.disable_tool("lock", session=ctx.session)
+        return "refused"
+
+    async with connected(server) as peer:
+        assert await peer.text("lock") == "refused"
