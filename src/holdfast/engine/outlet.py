@@ -92,9 +92,7 @@ class StreamOutlet:
         self.position = max(self.position or position, position)
         self.written_bytes += len(message)
         while self._is_behind():
-            self._room = self._room or asyncio.Event()
-            self._room.clear()
-            await self._room.wait()
+            await self._moved()
 
     async def settle(self, terminal: bytes) -> None:
         """Append the terminal message to the stream if there is one; keep it if nobody is there to take it."""
@@ -157,6 +155,20 @@ class StreamOutlet:
             async with asyncio.timeout(seconds):
                 await self._leaving.wait()
         return not self.has_reader
+
+    async def flushed(self, seconds: float) -> None:
+        """Wait until whoever reads, or is about to, has taken everything; at most so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.position is not None and self.has_reader and self.reader is None:
+                    await self._moved()
+                if self.reader is not None:
+                    await self.reader.ended.wait()
+
+    async def _moved(self) -> None:
+        self._room = self._room or asyncio.Event()
+        self._room.clear()
+        await self._room.wait()
 
     def freed(self) -> None:
         """Let a waiting writer look again: the reader has moved or gone."""

@@ -30,6 +30,8 @@ class Readers:
         start = await outlet.open() if outlet.position is None else outlet.start
         reader = self._reader(exchange.session, exchange.claim.stream, 0, start)
         self._install(reader, standalone=False)
+        # The exchange may have been settled meanwhile; whoever ends it waits for this reader all the same.
+        outlet.attached(reader)
         return reader
 
     async def attach(

@@ -1,0 +1,220 @@
+"""A front in miniature: posts requests, reads streams, breaks connections, all in virtual time."""
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.config import Limits, Settings, Times
+from holdfast.core.stream import Position
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchanges import Repeat
+from holdfast.engine.reader import End, Reader
+from holdfast.engine.session import Channel, Session
+from holdfast.stores.base import Store
+from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
+from holdfast.wire.jsonrpc import Request, RequestId, Response
+from tests.support import virtual_test
+
+PRINCIPAL: Final = "somebody"
+CALLER: Final = Caller(PRINCIPAL)
+CALL: Final = "tools/call"
+PATIENCE: Final = 200_000.0
+"""Virtual seconds after which a test hangs: the sweeper always has a timer, so nothing is ever stuck."""
+
+Json = dict[str, Any]
+
+
+def engine_test(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run a test in virtual time; one that hangs fails."""
+
+    @virtual_test
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await test()
+
+    @functools.wraps(test)
+    def run() -> None:
+        bounded()
+
+    return run
+
+
+class LoopClock:
+    """The running loop's time."""
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    wall = now
+
+
+class Post:
+    """One POST: what its connection has received, and the means to cut it."""
+
+    def __init__(self, desk: "Desk", exchange: Exchange) -> None:
+        self._desk = desk
+        self.exchange = exchange
+        self.messages: list[Json] = []
+        self.reader: Reader | None = None
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+        self.task = asyncio.create_task(self._answer())
+
+    async def _answer(self) -> None:
+        outlet = self.exchange.stream
+        while outlet.terminal is None and outlet.position is None:
+            outlet.wake.clear()
+            await outlet.wake.wait()
+        if outlet.position is None:
+            self.messages.append(msgspec.json.decode(outlet.terminal or b""))
+            return
+        self.reader = await self._desk.engine.readers.first(self.exchange, outlet)
+        await self._desk.pump(self.reader, self.messages, self.may_read)
+
+    async def whole(self) -> list[Json]:
+        """Wait for the end of the response and return its messages."""
+        await self.task
+        return self.messages
+
+    async def cut(self) -> None:
+        """Break the connection."""
+        if self.reader is not None:
+            self.reader.stop(End.BROKE)
+            self.may_read.set()
+            await self.task
+            return
+        self.task.cancel()
+        await asyncio.wait([self.task])
+        await self._desk.engine.readers.broke_before_stream(self.exchange)
+
+
+class Desk:
+    """An engine over a scripted back, with one session open."""
+
+    def __init__(self, back: ScriptedBack, settings: Settings, store: Store | None) -> None:
+        self.back = back
+        self.noted = NotingObserver()
+        self.engine = Engine(
+            back, settings, store=store, clock=LoopClock(), random=SeededRandom(1), observer=self.noted
+        )
+        self.session: Session
+        self.ended_readers: list[Reader] = []
+
+    @property
+    def key(self) -> str:
+        return self.session.record.key
+
+    async def open(
+        self, version: str = "2025-11-25", *, principal: str = PRINCIPAL, channel: Channel | None = None
+    ) -> Session:
+        params = {"protocolVersion": version, "clientInfo": {"name": "t", "version": "0"}, "capabilities": {}}
+        return (await self.engine.sessions.open(principal, params, channel=channel)).session
+
+    async def submit(
+        self, request_id: RequestId, method: str = CALL, params: Json | None = None, *,
+        digest: bytes = b"", streams: bool = True, session: Session | None = None,
+    ) -> Exchange | Repeat:  # fmt: skip
+        key = (session or self.session).record.key
+        request = Request(request_id, method, params or {})
+        return await self.engine.exchanges.submit(key, CALLER, request, digest, streams=streams)
+
+    async def post(
+        self, request_id: RequestId, method: str = CALL, params: Json | None = None, **more: Any
+    ) -> Post:
+        """Send a request that must begin an exchange."""
+        exchange = await self.submit(request_id, method, params, **more)
+        assert isinstance(exchange, Exchange)
+        return Post(self, exchange)
+
+    async def call(
+        self, request_id: RequestId, method: str = CALL, params: Json | None = None, **more: Any
+    ) -> Json:
+        """Send a request and return its terminal message."""
+        return (await (await self.post(request_id, method, params, **more)).whole())[-1]
+
+    async def get(self, stream: str | None = None, cursor: Position | None = None) -> "Get":
+        """Open a GET."""
+        return Get(self, await self.engine.readers.attach(self.key, PRINCIPAL, stream, cursor))
+
+    async def answer(self, ask: Json, result: Any = None) -> Any:
+        """Answer a request of the server's."""
+        return await self.engine.sessions.answer(self.key, PRINCIPAL, Response(ask["id"], result, None))
+
+    async def cancel(self, request_id: Any) -> None:
+        params = {"requestId": request_id}
+        await self.engine.sessions.notify(self.key, PRINCIPAL, "notifications/cancelled", params)
+
+    async def pump(self, reader: Reader, messages: list[Json], may_read: asyncio.Event) -> None:
+        """Read a stream to its end, page by page, as fast as `may_read` allows."""
+        async for page in reader.pages():
+            await may_read.wait()
+            if page is not None and reader.end is not End.BROKE:
+                messages += [msgspec.json.decode(event.data) for event in page.events]
+            elif page is not None:
+                break
+        await self.engine.readers.detach(reader)
+        self.ended_readers.append(reader)
+
+
+class Get:
+    """One GET: what it has received, and the means to cut it."""
+
+    def __init__(self, desk: Desk, reader: Reader) -> None:
+        self.reader = reader
+        self.messages: list[Json] = []
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+        self.task = asyncio.create_task(desk.pump(reader, self.messages, self.may_read))
+
+    @property
+    def methods(self) -> list[str]:
+        return [message["method"] for message in self.messages]
+
+    async def cut(self) -> None:
+        """Break the connection."""
+        self.reader.stop(End.BROKE)
+        await self.task
+
+
+@asynccontextmanager
+async def desk(
+    back: ScriptedBack | None = None, settings: Settings = Settings(), *,
+    limits: Limits | None = None, times: Times | None = None, version: str = "2025-11-25", store: Store | None = None,
+) -> AsyncIterator[Desk]:  # fmt: skip
+    """Start an engine with one open session; close it with the block."""
+    if limits is not None or times is not None:
+        settings = Settings(limits=limits or Limits(), times=times or Times(), in_order=settings.in_order)
+    made = Desk(back or ScriptedBack({CALL: echo}), settings, store)
+    await made.engine.ensure_started()
+    made.session = await made.open(version)
+    try:
+        yield made
+    finally:
+        await made.engine.aclose()
+
+
+async def echo(exchange: Exchange) -> object:
+    """Answer with the request's own id and params."""
+    return {"id": exchange.request.id, **exchange.request.params}
+
+
+def gate() -> tuple[Callable[[Exchange], Awaitable[object]], asyncio.Event]:
+    """Return a script that waits, and the event it waits for."""
+    event = asyncio.Event()
+
+    async def wait(exchange: Exchange) -> object:
+        await event.wait()
+        return {"id": exchange.request.id}
+
+    return wait, event
+
+
+async def settle_down(turns: int = 20) -> None:
+    """Let everything that is ready run."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
