@@ -47,8 +47,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     session_bytes: int = 8 * MIB
     store_bytes: int = 256 * MIB
     """What stays replayable. Beyond it the oldest events go, and a resume says GAP; a terminal message goes last."""
-    finished_streams: int = 64
-    """Finished streams of a session kept for clients that come back for them."""
+    finished_streams: int = 1_024
+    """Finished streams of a session kept for clients that come back for them. As many as may run and queue at
+    once, about: what was written is not yet received, and hundreds of calls may end in the same second."""
     state_bytes: int = 256 * KIB
     """User state of one session; beyond: StateError."""
     idle_readers: int = 4
