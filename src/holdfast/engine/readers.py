@@ -96,13 +96,16 @@ class Readers:
             if not standalone:
                 old.stop(End.TAKEN_OVER)
         # Closing a superseded GET makes its client open another one, for ever: leave it idle, but not many of them.
-        if standalone and len(before) > self._runtime.settings.limits.idle_readers:
-            before[0].stop(End.TAKEN_OVER)
+        idle = [old for old in before if old.end is None] if standalone else []
+        for old in idle[: max(0, len(idle) - self._runtime.settings.limits.idle_readers)]:
+            old.stop(End.TAKEN_OVER)
 
     async def detach(self, reader: Reader) -> None:
         """Give the reader's place back. Safe to call twice."""
         session = reader.session
         reader.ended.ring()
+        if reader not in session.readers.get(reader.stream, ()):
+            return
         successor = session.remove_reader(reader)
         exchange = session.exchanges.get(reader.stream)
         if exchange is not None and isinstance(exchange.outlet, StreamOutlet):

@@ -95,9 +95,7 @@ class Session:
 
         Those that have ended and not let go yet are passed over: connections often break together.
         """
-        readers = self.readers.get(reader.stream, [])
-        if reader not in readers:
-            return None
+        readers = self.readers[reader.stream]
         readers.remove(reader)
         if not readers:
             del self.readers[reader.stream]

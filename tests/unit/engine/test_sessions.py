@@ -1,0 +1,254 @@
+"""Sessions: their clocks, their listeners in order, their one end (laws 6 and 8)."""
+
+import asyncio
+
+import pytest
+
+from holdfast.config import Limits, Settings, Times
+from holdfast.core.lifecycle import Input
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.reader import End
+from holdfast.engine.session import Session
+from holdfast.engine.sessions import ANONYMOUS, TooManySessions
+from holdfast.errors import InvalidParams, SessionGone
+from holdfast.testing import ScriptedBack
+from tests.unit.engine.desk import CALL, PRINCIPAL, desk, engine_test, gate, settle_down
+
+TIMES = Times(idle=100, grace=50, lifetime=1_000, sweep=1, stream_age=(5_000, 5_000))
+
+
+@engine_test
+async def test_a_quiet_session_idles_out() -> None:
+    async with desk(times=TIMES) as d:
+        await asyncio.sleep(99)
+        assert d.back.events == ["start", "opened"]
+        await asyncio.sleep(3)
+        assert d.back.events == ["start", "opened", "closed: idle"]
+        assert d.engine.runtime.sessions == {}
+
+
+@engine_test
+async def test_a_session_at_work_does_not_idle_out() -> None:
+    wait, event = gate()
+    async with desk(ScriptedBack({CALL: wait}), times=TIMES) as d:
+        post = await d.post(1)
+        await settle_down()
+        await post.cut()
+        await asyncio.sleep(900)
+        assert d.back.events == ["start", "opened", "detached"]
+        event.set()
+        await asyncio.sleep(49)
+        assert d.back.events[-1] == "detached"
+        await asyncio.sleep(3)
+        assert d.back.events[-1] == "closed: grace over"
+
+
+@engine_test
+async def test_a_broken_get_begins_the_grace_and_coming_back_ends_it() -> None:
+    async with desk(times=TIMES) as d:
+        await (await d.get()).cut()
+        await asyncio.sleep(45)
+        await d.get()
+        await asyncio.sleep(200)
+        assert d.back.events == ["start", "opened", "detached", "reattached"]
+
+
+@pytest.mark.parametrize("way", ["request", "notification", "answer", "get"])
+def test_every_way_of_coming_back_reattaches(way: str) -> None:
+    @engine_test
+    async def conversation() -> None:
+        async with desk(times=TIMES) as d:
+            await (await d.get()).cut()
+            await settle_down()
+            if way == "request":
+                await d.call(1)
+            elif way == "notification":
+                await d.engine.sessions.notify(d.key, PRINCIPAL, "notifications/roots/list_changed", {})
+            elif way == "answer":
+                await d.answer({"id": "nothing"})
+            else:
+                await d.get()
+            await asyncio.sleep(60)
+            assert d.back.events == ["start", "opened", "detached", "reattached"]
+
+    conversation()
+
+
+@engine_test
+async def test_grace_over_closes_and_the_session_is_gone() -> None:
+    async with desk(times=TIMES) as d:
+        await (await d.get()).cut()
+        await asyncio.sleep(52)
+        assert d.back.events == ["start", "opened", "detached", "closed: grace over"]
+        with pytest.raises(SessionGone):
+            await d.submit(1)
+
+
+@engine_test
+async def test_without_grace_a_break_with_nothing_in_flight_closes_at_once() -> None:
+    async with desk(times=Times(grace=0)) as d:
+        await (await d.get()).cut()
+        await settle_down()
+        assert d.back.events == ["start", "opened", "detached", "closed: grace over"]
+
+
+@engine_test
+async def test_without_grace_work_in_flight_is_still_finished() -> None:
+    wait, event = gate()
+    async with desk(ScriptedBack({CALL: wait}), times=Times(grace=0)) as d:
+        post = await d.post(1)
+        await settle_down()
+        await post.cut()
+        await asyncio.sleep(100)
+        assert d.back.events[-1] == "detached"
+        event.set()
+        await asyncio.sleep(2)
+        assert d.back.events[-1] == "closed: grace over"
+
+
+@engine_test
+async def test_a_session_closes_at_its_lifetime_though_it_is_read() -> None:
+    async with desk(times=TIMES) as d:
+        get = await d.get()
+        await asyncio.sleep(998)
+        assert not get.task.done()
+        await asyncio.sleep(4)
+        assert get.reader.end is End.CLOSED
+        assert d.back.events[-1] == "closed: expired"
+
+
+@engine_test
+async def test_work_is_finished_beyond_the_lifetime() -> None:
+    async def work(exchange: Exchange) -> object:
+        await asyncio.sleep(3_000)
+        return {}
+
+    async with desk(ScriptedBack({CALL: work}), times=TIMES) as d:
+        assert "result" in await d.call(1)
+        await asyncio.sleep(3)
+        assert d.back.events[-1] == "closed: expired"
+
+
+@engine_test
+async def test_an_answered_post_is_no_break() -> None:
+    async with desk(times=TIMES) as d:
+        await d.call(1)
+        await asyncio.sleep(60)
+        assert d.back.events == ["start", "opened"]
+
+
+@engine_test
+async def test_listeners_are_told_in_order_and_waited_for_by_nobody() -> None:
+    class Slow(ScriptedBack):
+        async def opened(self, session: Session) -> None:
+            await asyncio.sleep(500)
+            await super().opened(session)
+
+    async with desk(Slow({CALL: gate()[0]}), times=TIMES) as d:
+        await (await d.get()).cut()
+        await d.get()
+        await d.engine.sessions.close(d.session, Input.DELETED)
+        assert asyncio.get_running_loop().time() < 5
+        assert d.back.events == ["start"]
+        await asyncio.sleep(501)
+        assert d.back.events == ["start", "opened", "detached", "reattached", "closed: deleted"]
+
+
+@engine_test
+async def test_a_listener_that_fails_does_not_silence_the_next() -> None:
+    class Broken(ScriptedBack):
+        async def opened(self, session: Session) -> None:
+            raise RuntimeError("a bug of the author's")
+
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: complaints.append(str(context["exception"]))
+    )
+    async with desk(Broken()) as d:
+        await settle_down()
+        await d.engine.sessions.close(d.session, Input.DELETED)
+        await settle_down()
+        assert d.back.events == ["start", "closed: deleted"]
+        assert complaints == ["a bug of the author's"]
+
+
+@engine_test
+async def test_a_session_is_closed_once_whoever_closes() -> None:
+    async with desk() as d:
+        closing = [d.engine.sessions.close(d.session, Input.DELETED) for _ in range(5)]
+        assert sorted(await asyncio.gather(*closing)) == [False] * 4 + [True]
+        await settle_down()
+        assert d.back.events == ["start", "opened", "closed: deleted"]
+
+
+@engine_test
+async def test_a_principal_over_its_limit_loses_its_longest_idle_session_and_is_told() -> None:
+    async with desk(limits=Limits(sessions_per_principal=1)) as d:
+        await d.open()
+        await settle_down()
+        assert sorted(d.back.events) == ["closed: evicted", "opened", "opened", "start"]
+        with pytest.raises(SessionGone):
+            await d.submit(1)
+
+
+@engine_test
+async def test_anonymous_clients_never_evict_each_other() -> None:
+    async with desk(limits=Limits(sessions_per_principal=1, sessions=4)) as d:
+        for _ in range(3):
+            await d.open(principal=ANONYMOUS)
+        with pytest.raises(TooManySessions):
+            await d.open(principal=ANONYMOUS)
+        assert "closed: evicted" not in d.back.events
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"protocolVersion": 1}, {"protocolVersion": "2025-11-25", "capabilities": {}},
+     {"protocolVersion": "2025-11-25", "clientInfo": {}, "capabilities": {}},
+     {"protocolVersion": "2025-11-25", "clientInfo": {"name": "x"}, "capabilities": []}],
+)  # fmt: skip
+def test_a_malformed_initialize_opens_nothing(params: dict[str, object]) -> None:
+    @engine_test
+    async def conversation() -> None:
+        async with desk() as d:
+            with pytest.raises(InvalidParams):
+                await d.engine.sessions.open(PRINCIPAL, params)
+            assert len(await d.engine.runtime.store.sessions()) == 1
+
+    conversation()
+
+
+@engine_test
+async def test_a_notification_reaches_the_back_and_its_fault_goes_no_further() -> None:
+    class Faulty(ScriptedBack):
+        async def notify(self, session: Session, method: str, params: dict[str, object]) -> None:
+            await super().notify(session, method, params)
+            raise RuntimeError("a bug of the author's")
+
+    async with desk(Faulty()) as d:
+        await d.engine.sessions.notify(d.key, PRINCIPAL, "notifications/initialized", {})
+        await settle_down()
+        assert d.back.notified == [("notifications/initialized", {})]
+        assert d.session.record.initialized
+        assert len(d.noted.named("notification.failed")) == 1
+        with pytest.raises(SessionGone):
+            await d.engine.sessions.notify(d.key, "stranger", "notifications/initialized", {})
+
+
+@engine_test
+async def test_starting_at_once_from_many_sides_starts_once() -> None:
+    back = ScriptedBack()
+    async with desk(back) as d:
+        await asyncio.gather(*(d.engine.ensure_started() for _ in range(5)))
+        assert back.events.count("start") == 1
+
+
+@engine_test
+async def test_stopping_twice_stops_once_and_leaves_no_task() -> None:
+    async with desk(settings=Settings()) as d:
+        await d.get()
+        await d.engine.aclose()
+        await d.engine.aclose()
+        await settle_down()
+        assert d.back.events == ["start", "opened", "closed: shutdown", "stop"]
+        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
