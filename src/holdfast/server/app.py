@@ -27,6 +27,7 @@ from holdfast.server.hooks import Hook, Hooks
 from holdfast.server.lifespan import Lifespan
 from holdfast.server.middleware import Middleware, surround
 from holdfast.server.prefixes import prefixed_name, prefixed_uri
+from holdfast.server.registry import Catalog
 from holdfast.server.routes import Route, RouteHandler, applications
 from holdfast.server.session_view import SessionView
 from holdfast.stores.base import Store
@@ -162,15 +163,21 @@ class Server(Features):
         and per-session visibility stay its own.
 
         Raises:
-            ConfigError: a name is taken, or the server would include itself.
+            ConfigError: a name is taken, or the server would include itself; nothing was included.
         """
         if other is self or self in other._all_included():
             raise ConfigError(f"{other.name!r} cannot be included: it would include itself")
         name, uri = prefixed_name(prefix), prefixed_uri(prefix)
-        self.tools.follow(other.tools, name)
-        self.prompts.follow(other.prompts, name)
-        self.resources.follow(other.resources, uri)
-        self.templates.follow(other.templates, uri)
+        followed: list[tuple[Catalog[Any], Catalog[Any], Callable[[str], str]]] = [
+            (self.tools, other.tools, name),
+            (self.prompts, other.prompts, name),
+            (self.resources, other.resources, uri),
+            (self.templates, other.templates, uri),
+        ]
+        for mine, theirs, rename in followed:
+            mine.check_follow(theirs, rename)
+        for mine, theirs, rename in followed:
+            mine.follow(theirs, rename)
         self._included.append(other)
         self._completed.append(lambda: [item.renamed(name, uri) for item in other.completers()])
         other._hosts.append((self, uri))

@@ -21,12 +21,14 @@ from holdfast.protocol.types import (
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
+    PromptReference,
     ReadResourceParams,
     ReadResourceResult,
+    ResourceReference,
     Result,
     SetLevelParams,
 )
-from holdfast.server.completions import complete
+from holdfast.server.completions import NOTHING, complete
 from holdfast.server.pagination import page
 from holdfast.server.registry import Catalog
 from holdfast.server.resources import ResourceEntry, TemplateEntry
@@ -147,9 +149,17 @@ class Handlers:
 
     # The rest
 
-    def complete(self, exchange: Exchange, params: Params) -> Awaitable[CompleteResult]:
-        """Complete an argument."""
-        return complete(self._server.completers(), exchange, _read(params, CompleteParams), self._server)
+    async def complete(self, exchange: Exchange, params: Params) -> CompleteResult:
+        """Complete an argument; of what the session may not see there is nothing to say."""
+        asked = _read(params, CompleteParams)
+        if self._is_hidden(asked.ref, exchange.session):
+            return CompleteResult(completion=NOTHING)
+        return await complete(self._server.completers(), exchange, asked, self._server)
+
+    def _is_hidden(self, ref: PromptReference | ResourceReference, session: Session) -> bool:
+        if isinstance(ref, PromptReference):
+            return ref.name in self._prompts.entries and self._prompts.get(ref.name, session) is None
+        return ref.uri in self._templates.entries and self._templates.get(ref.uri, session) is None
 
     async def set_level(self, exchange: Exchange, params: Params) -> Result:
         """Remember which log messages the session wants."""

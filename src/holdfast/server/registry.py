@@ -6,7 +6,7 @@ scoped. Registries live in one process: change them in code that runs on every r
 """
 
 from collections.abc import Callable, Mapping
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
@@ -33,7 +33,8 @@ class Audience(Struct, frozen=True):
     principal: str = ""
 
 
-EVERYONE = Audience()
+EVERYONE: Final = Audience()
+NO_WORDS: Final[dict[str, bool]] = {}
 Changed = Callable[[Audience], None]
 
 
@@ -51,6 +52,7 @@ class Catalog(Generic[E]):
         self.enabled: dict[str, E] = {}
         """Those that everyone sees."""
         self._scopes: dict[Audience, dict[str, bool]] = {}
+        """Who sees what otherwise; never a word for everyone."""
         self._followers: list[tuple[Catalog[E], Callable[[str], str]]] = []
 
     def __repr__(self) -> str:
@@ -64,16 +66,20 @@ class Catalog(Generic[E]):
     def get(self, name: str, session: Session) -> E | None:
         """Return the entry if this session may see it."""
         if self._scopes:
-            return self.visible(session).get(name)
+            record = session.record
+            for audience in (Audience(session=record.key), Audience(principal=record.principal)):
+                word = self._scopes.get(audience, NO_WORDS).get(name)
+                if word is not None:
+                    return self.entries.get(name) if word else None
         return self.enabled.get(name)
 
     def visible(self, session: Session) -> Mapping[str, E]:
         """Return all that this session may see, in order."""
         record = session.record
-        words: dict[str, bool] = {}
-        for audience in (Audience(principal=record.principal), Audience(session=record.key)):
-            if audience != EVERYONE:
-                words |= self._scopes.get(audience, {})
+        words = {
+            **self._scopes.get(Audience(principal=record.principal), NO_WORDS),
+            **self._scopes.get(Audience(session=record.key), NO_WORDS),
+        }
         if not words:
             return self.enabled
         return {name: entry for name, entry in self.entries.items() if words.get(name, name in self.enabled)}
@@ -86,8 +92,7 @@ class Catalog(Generic[E]):
         Raises:
             ConfigError: its name is taken.
         """
-        if entry.key in self.entries:
-            raise ConfigError(f"a {self._kind} {entry.key!r} is registered already; remove it first")
+        self._check_free(entry.key)
         self.entries = {**self.entries, entry.key: entry}
         if enabled:
             self.enabled = {**self.enabled, entry.key: entry}
@@ -139,11 +144,20 @@ class Catalog(Generic[E]):
         if audience in self._scopes:
             self._scopes = {key: words for key, words in self._scopes.items() if key != audience}
 
+    def check_follow(self, other: "Catalog[E]", rename: Callable[[str], str]) -> None:
+        """Raise ConfigError where `follow` would, and change nothing."""
+        for name in other.entries:
+            self._check_free(rename(name))
+
     def follow(self, other: "Catalog[E]", rename: Callable[[str], str]) -> None:
         """Take all of another catalog's entries under new names, now and whenever it changes."""
         for name, entry in other.entries.items():
             self.add(entry.renamed(rename), enabled=name in other.enabled)
         other._followers.append((self, rename))
+
+    def _check_free(self, name: str) -> None:
+        if name in self.entries:
+            raise ConfigError(f"a {self._kind} {name!r} is registered already; remove it first")
 
     def _known(self, name: str) -> None:
         if name not in self.entries:

@@ -343,6 +343,9 @@ def test_an_inclusion_that_cannot_work_is_refused() -> None:
     with pytest.raises(ConfigError, match="include itself"):
         host.include(host)
     other = Server("other")
-    other.add_tool(hello)
+    other.add_tool(hello, name="free")
+    other.add_prompt(hello)
+    host.add_prompt(hello)
     with pytest.raises(ConfigError, match="registered already"):
         host.include(other)
+    assert list(host.tools.entries) == ["hello"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Context, McpError, Principal, Server, Settings
+from holdfast import ConfigError, Context, McpError, Principal, Server, SessionView, Settings
 from tests.support import async_test
 from tests.unit.server.peer import Peer, connect, connected, serving, settle
 
@@ -100,6 +100,10 @@ async def test_a_principal_sees_the_same_in_all_its_sessions() -> None:
         assert await other.names("tools") == await nobody.names("tools") == ["a", "b"]
         server.enable_tool("a", principal=ada.key)
         assert await first.names("tools") == ["a", "b"]
+        assert await first.text("a") == "hello"
+        server.disable_tool("a", session=SessionView(first.session, server))
+        assert await is_refused(first, "a")
+        assert await second.text("a") == "hello"
         assert other.heard == nobody.heard == []
 
 
@@ -144,6 +148,30 @@ async def test_resources_and_prompts_are_hidden_in_the_same_way() -> None:
         server.remove_resource("t://{x}")
         server.remove_prompt("hello")
         assert await peer.names("resources") == await peer.names("prompts") == []
+
+
+@async_test
+async def test_nothing_is_completed_for_what_is_hidden() -> None:
+    server = Server("s")
+    server.add_prompt(hello)
+    server.add_resource("t://{x}", lambda x: x, name="t")
+
+    @server.completion
+    def anything() -> list[str]:
+        return ["something"]
+
+    async with connected(server) as peer:
+
+        async def values(ref: dict[str, str]) -> object:
+            params = {"ref": ref, "argument": {"name": "x", "value": ""}}
+            return (await peer.request("completion/complete", params))["completion"]["values"]
+
+        for ref in ({"type": "ref/prompt", "name": "hello"}, {"type": "ref/resource", "uri": "t://{x}"}):
+            assert await values(ref) == ["something"]
+        server.disable_prompt("hello")
+        server.disable_resource("t://{x}")
+        for ref in ({"type": "ref/prompt", "name": "hello"}, {"type": "ref/resource", "uri": "t://{x}"}):
+            assert await values(ref) == []
 
 
 @async_test
