@@ -1,0 +1,44 @@
+"""P4: a cut costs a stream, never the session; what was missed is replayed exactly."""
+
+import random
+
+import pytest
+
+from tests.http.client import Client, Keeper, call, http_test_within, run_all, text
+from tests.http.serving import Process
+
+CALLS = 200
+CUTS = 1_000
+TICKS = 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sessions", [1, 20], ids=["in one session", "in twenty sessions"])
+@http_test_within(60)
+async def test_two_hundred_calls_lose_nothing_through_a_thousand_random_cuts(
+    trial: Process, sessions: int
+) -> None:
+    """Traps 19, 21: every event once and in order, whatever is cut where; also the head, the priming event and the answer."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    clients = [await Client.opened(trial.port) for _ in range(sessions)]
+    keepers = [
+        Keeper(clients[number % sessions], call(f"call {number}", "ticks", n=TICKS, interval=0.1))
+        for number in range(CALLS)
+    ]
+
+    def next_cut() -> int:
+        return chance.randint(1, 1_600)
+
+    await run_all(keepers, next_cut, lambda: chance.random() * 0.3)
+    cuts = sum(keeper.cuts for keeper in keepers)
+    print(f"{cuts} cuts fired, {sum(keeper.repeats for keeper in keepers) - CALLS} POSTs repeated")
+    assert cuts >= CUTS, "the faults did not fire: this run proves nothing"
+    for number, keeper in enumerate(keepers):
+        assert [m["params"]["progress"] for m in keeper.messages[:-1]] == list(range(1, TICKS + 1))
+        assert keeper.messages[-1]["id"] == f"call {number}"
+        assert text(keeper.messages[-1]) == f"{TICKS} ticks"
+        assert len(set(keeper.ids)) == len(keeper.ids)
+        tokens = {message["params"]["progressToken"] for message in keeper.messages[:-1]}
+        assert len(tokens) == 1, "progress of one call never appears on another's stream"

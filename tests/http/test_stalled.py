@@ -1,0 +1,167 @@
+"""P4: a reader that stops delays only its own exchange, its producer is bounded, and it loses nothing it can still ask for."""
+
+import asyncio
+import time
+
+import pytest
+
+from holdfast.config import Limits, Settings, Times
+from tests.http.back import Config
+from tests.http.client import Client, Connection, call, http_test, text
+from tests.http.serving import Process, in_loop, process, until
+
+MIB = 1024 * 1024
+
+
+async def latencies(client: Client, number: int) -> list[float]:
+    """Return how long calls took, one after another on four connections, slowest last."""
+    lines = [await Connection.open(client.port) for _ in range(4)]
+
+    async def line(connection: Connection, name: int) -> list[float]:
+        taken = []
+        for count in range(number // 4):
+            before = time.perf_counter()
+            response = await client.post(call(f"{name}/{count}", "echo", text="quick"), on=connection)
+            assert text(await response.json()) == "quick"
+            taken.append(time.perf_counter() - before)
+        return taken
+
+    taken = await asyncio.gather(*(line(connection, name) for name, connection in enumerate(lines)))
+    return sorted(one for line in taken for one in line)
+
+
+def p99(taken: list[float]) -> float:
+    return taken[int(len(taken) * 0.99)]
+
+
+async def stopped_reader(client: Client, key: str, **args: int) -> Connection:
+    """Start a call that writes without end and read only its first bytes."""
+    connection = await Connection.open(client.port, receive_buffer=4_096)
+    response = await client.post(call(key, "flood", key=key, **args), on=connection)
+    assert response.is_stream
+    connection.stop_reading()
+    return connection
+
+
+@http_test
+async def test_trap_26_stopped_readers_beside_healthy_ones_delay_nobody(trial: Process) -> None:
+    """The producers wait, memory stays where it was, the same session's other calls do not notice."""
+    client = await Client.opened(trial.port)
+    alone = await latencies(client, 800)
+    before = await client.call("stats")
+    stopped = [await stopped_reader(client, f"flood {n}", n=1_000_000, size=1_000) for n in range(10)]
+    beside = await latencies(client, 800)
+    first = await client.call("stats", key="flood 0")
+    beside += await latencies(client, 800)
+    second = await client.call("stats", key="flood 0")
+    assert first["written"] == second["written"], "the producer waits"
+    assert first["written"] * 1_000 < 8 * MIB
+    assert second["rss"] - before["rss"] < 60 * MIB
+    assert p99(sorted(beside)) < max(5 * p99(alone), 0.1)
+    assert len(stopped) == 10
+
+
+@http_test
+async def test_a_stalled_reader_is_detached_and_resumes_what_is_retained() -> None:
+    """Traps 14, 21: the stall costs the connection; the gap is said, and the answer is always kept."""
+    settings = Settings(limits=Limits(stream_events=200), times=Times(write_stall=0.5))
+    with process(Config(settings=settings)) as running:
+        client = await Client.opened(running.port)
+        connection = await Connection.open(running.port, receive_buffer=4_096)
+        response = await client.post(call("stall", "flood", key="stall", n=20_000, size=1_000), on=connection)
+        seen = response.events()
+        first = [await anext(seen), await anext(seen)]
+        connection.stop_reading()
+        written = 0
+        while written < 20_000:
+            await asyncio.sleep(0.1)
+            written = (await client.call("stats", key="stall"))["written"]
+        resumed = await client.get(first[-1].id)
+        events = [event async for event in resumed.events(comments=True)]
+        assert [event.comment.split()[0] for event in events if event.comment] == ["gap"]
+        data = [event.message for event in events if event.data]
+        assert text(data[-1]) == "20000 sent"
+        steps = [message["params"]["progress"] for message in data[:-1]]
+        assert steps == list(range(steps[0], 20_000)), "what is retained is whole"
+        assert 100 <= len(steps) <= 200
+        assert (await client.call("told")) in (["opened"], ["opened", "detached", "reattached"])
+
+
+@http_test
+async def test_trap_25_a_slow_replay_delays_neither_the_session_nor_the_stream_it_catches_up_with() -> None:
+    async with in_loop() as served:
+        client = await Client.opened(served.port)
+        response = await client.start("gated", key="g", before=400, after=50)
+        first = await anext(event async for event in response.events() if event.data)
+        response.connection.cut()
+        slow = await Connection.open(served.port, receive_buffer=4_096)
+        replay = await client.get(first.id, on=slow)
+        slow.stop_reading()
+        assert await client.call("echo", text="not delayed") == "not delayed"
+        await client.call("open", key="g")
+        slow.go_on_reading()
+        messages = [message async for message in replay.messages()]
+        progress = [message["params"]["progress"] for message in messages[:-1]]
+        assert progress == [0] * 399 + list(range(50))
+        assert text(messages[-1]) == "g through"
+
+
+@http_test
+async def test_a_million_notifications_end_in_the_answer() -> None:
+    """A17: the producer waits for its own reader, nothing is dropped for a reader that reads."""
+    async with in_loop(Config(settings=Settings(limits=Limits(stream_events=100)))) as served:
+        client = await Client.opened(served.port)
+        response = await client.start("flood", key="many", n=20_000)
+        expected = 0
+        async for message in response.messages():
+            if "id" in message:
+                assert text(message) == "20000 sent"
+            else:
+                assert message["params"]["progress"] == expected
+                expected += 1
+        assert expected == 20_000
+
+
+@http_test
+async def test_trap_24_logs_are_bounded_by_count_and_by_bytes_per_stream_and_session() -> None:
+    limits = Limits(stream_events=50, stream_bytes=20_000, session_bytes=60_000)
+    async with in_loop(Config(settings=Settings(limits=limits))) as served:
+        client = await Client.opened(served.port)
+        for number in range(20):
+            response = await client.start("gated", id=f"g{number}", key=f"k{number}", before=1)
+            response.connection.cut()
+        await client.call("push", start=0, n=500)
+        await until(lambda: not any(s.readers for s in served.engine.runtime.sessions.values()))
+        for number in range(20):
+            await client.call("open", key=f"k{number}")
+        await asyncio.gather(*(flooded(client, f"f{number}") for number in range(20)))
+        assert repr(served.engine.runtime.store).endswith("log bytes>")
+        kept = int(repr(served.engine.runtime.store).split()[-3])
+        assert kept <= limits.session_bytes + limits.stream_bytes
+
+
+async def flooded(client: Client, key: str) -> None:
+    response = await client.start("flood", key=key, n=200, size=200)
+    assert text(await response.answer()) == "200 sent"
+
+
+@http_test
+async def test_trap_23_trimming_costs_replay_and_never_an_unrelated_call() -> None:
+    limits = Limits(
+        stream_events=20, stream_bytes=5_000, session_bytes=10_000, store_bytes=20_000, finished_streams=3
+    )
+    async with in_loop(Config(settings=Settings(limits=limits))) as served:
+        clients = [await Client.opened(served.port) for _ in range(4)]
+        jobs = [flooded(client, f"{n} {number}") for n, client in enumerate(clients) for number in range(10)]
+        await asyncio.gather(*jobs)
+
+
+@pytest.mark.parametrize("size", [200_000, 3_000_000])
+@http_test
+async def test_an_answer_larger_than_every_budget_is_still_delivered(size: int) -> None:
+    limits = Limits(stream_bytes=10_000, session_bytes=20_000)
+    async with in_loop(Config(settings=Settings(limits=limits))) as served:
+        client = await Client.opened(served.port)
+        response = await client.start("slow", seconds=0.3, text="x" * size)
+        assert response.is_stream
+        assert len(text(await response.answer())) == size
