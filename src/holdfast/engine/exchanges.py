@@ -194,10 +194,8 @@ class Exchanges:
         if exchange.settled:
             return
         exchange.session.gate.abandon(exchange)
-        task = exchange.task
-        try:
-            await self.settle(exchange, refusal(exchange.request.id, error))
-        finally:
-            # A handler that closes its own session must live to finish closing it.
-            if task is not None and task is not asyncio.current_task():
-                task.cancel()
+        # The handler wakes up after `settle` has marked the exchange, and need not wait for a slow peer to be told.
+        # One that closes its own session must live to finish closing it.
+        if exchange.task is not None and exchange.task is not asyncio.current_task():
+            exchange.task.cancel()
+        await self.settle(exchange, refusal(exchange.request.id, error))

@@ -1,0 +1,63 @@
+"""What is the memory store's own: it never waits, and forgets everything about what is gone."""
+
+import asyncio
+
+from holdfast.core.lifecycle import Input
+from holdfast.stores.base import Claim, Claimed, Refusal
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import VirtualClock
+from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+
+
+async def _churn(store: MemoryStore, clock: VirtualClock) -> None:
+    for number in range(2_000):
+        await store.open(record(str(number)), evict=False)
+        await store.close(str(number), Input.DELETED)
+        clock.advance(0.01)
+
+
+def test_sessions_that_came_and_went_leave_nothing_behind() -> None:
+    clock = VirtualClock()
+    store = MemoryStore(clock=clock)
+    asyncio.run(_churn(store, clock))
+    assert (store._sessions, store._principals, store._subscribers) == ({}, {}, {})
+    assert len(store._due) < 100
+
+
+def test_a_session_that_breaks_and_returns_for_ever_has_one_deadline() -> None:
+    async def conversation() -> int:
+        clock = VirtualClock()
+        store = MemoryStore(clock=clock)
+        await store.open(record(idle=1e6, grace=1e6, lifetime=1e9), evict=False)
+        for number in range(2_000):
+            claimed = await store.claim(KEY, PRINCIPAL, Claim(1, f"s{number}", b""))
+            assert isinstance(claimed, Claimed)
+            await store.detach(KEY, f"s{number}", 0, None, broke=True)
+            await store.settle(KEY, f"s{number}", claimed.fence, b"x", tag=number, keep=False)
+            clock.advance(1)
+        return len(store._due)
+
+    assert asyncio.run(conversation()) < 100
+
+
+def test_principals_that_were_refused_are_not_remembered() -> None:
+    async def conversation() -> MemoryStore:
+        store = MemoryStore()
+        store._limits = type(store._limits)(sessions=1)
+        await store.open(record(), evict=False)
+        for number in range(100):
+            assert await store.open(record(f"k{number}", f"p{number}"), evict=True) is Refusal.FULL
+        return store
+
+    assert len(asyncio.run(conversation())._principals) == 1
+
+
+def test_a_closed_store_is_empty() -> None:
+    async def conversation() -> str:
+        store = MemoryStore()
+        await store.open(record(), evict=False)
+        await store.append(KEY, "", -1, 1, b"data")
+        await store.aclose()
+        return repr(store)
+
+    assert asyncio.run(conversation()) == "<MemoryStore 0 sessions, 0 log bytes>"
