@@ -10,7 +10,6 @@ from holdfast.cli import banner
 from holdfast.cli.target import load
 from holdfast.config import LOOPBACK_HOSTS, Duplicates, HttpSettings, ResponseMode, Settings
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.serve import run_http
 from holdfast.fronts.stdio import run_stdio
 
@@ -94,6 +93,4 @@ def serve(target: str, http: str | None, options: Options, *, log_level: str) ->
         run_stdio(server.engine)
         return
     front = server.asgi(**{name: getattr(options.http(), name) for name in HttpSettings.__struct_fields__})
-    if not isinstance(front, HttpFront):
-        raise ConfigError(f"{target} is not served by holdfast's HTTP front")
     run_http(front, *where, ready=lambda url: banner.show(server, url))

@@ -39,7 +39,7 @@ class StdioFront:
         ends = [
             receiving,
             loop.create_task(self._stopped.wait()),
-            loop.create_task(self._duplex.gone.wait()),
+            loop.create_task(self._lose()),
         ]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -50,6 +50,11 @@ class StdioFront:
         await self._end(Input.DELETED if hung_up else Input.SHUTDOWN)
         if receiving.done() and not receiving.cancelled():
             receiving.result()
+
+    async def _lose(self) -> None:
+        """Notice that the client no longer reads: there is nobody left to finish for."""
+        await self._writer.broke.wait()
+        self._duplex.gone.set()
 
     async def _end(self, reason: Input) -> None:
         times = self._engine.settings.times

@@ -70,9 +70,14 @@ class PipeWriter:
         self._jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._turns = asyncio.Lock()
         self._moved = asyncio.Event()
-        self.broken = False
-        """The other side no longer reads."""
+        self.broke = asyncio.Event()
+        """Set once the other side no longer reads."""
         threading.Thread(target=self._pump, name="holdfast-writer", daemon=True).start()
+
+    @property
+    def broken(self) -> bool:
+        """The other side no longer reads."""
+        return self.broke.is_set()
 
     async def write(self, data: bytes) -> None:
         """Take the text; waits, in turn, while too much of what came before is unwritten.
@@ -102,7 +107,7 @@ class PipeWriter:
 
     def give_up(self) -> None:
         """Wait for the other side no longer: to everyone here it is gone."""
-        self.broken = True
+        self.broke.set()
         self._moved.set()
 
     def close(self) -> None:
@@ -129,7 +134,8 @@ class PipeWriter:
     def _wrote(self, size: int, broken: bool) -> None:  # noqa: FBT001 - called by the loop, by position
         self._pending -= size
         self._writing = False
-        self.broken = self.broken or broken
+        if broken:
+            self.broke.set()
         if self._parts and not self.broken:
             self._start()
         self._moved.set()

@@ -32,16 +32,18 @@ class Phase(Enum):
 class Watch:
     """The time, as of the last sweep, and the limits that apply: shared by all connections of a server."""
 
-    __slots__ = ("limits", "now")
+    __slots__ = ("limits", "now", "stall")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, stall: float) -> None:
         self.limits = limits
+        self.stall = stall
+        """Seconds after which a client that takes none of the bytes that wait for it is dropped."""
         self.now = 0.0
 
     @property
     def interval(self) -> float:
         """How often to look: every second, or often enough for a short limit."""
-        return min(1.0, self.limits.header_seconds / 4, self.limits.body_seconds / 4)
+        return min(1.0, self.limits.header_seconds / 4, self.limits.body_seconds / 4, self.stall / 4)
 
 
 class Refused(Exception):
@@ -71,6 +73,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._since = 0.0
         self._chunk = 0
         self._fed = 0
+        self._unsent = 0
+        self._taken_at = 0.0
         self._refusal: Refused | None = None
 
     @override
@@ -145,7 +149,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def sweep(self) -> None:
-        """End the connection if its client is late."""
+        """End the connection if its client is late with its request, or takes nothing of its answer."""
         limits = self.watch.limits
         waited = self.watch.now - self._since
         if self._phase is Phase.HEAD and waited > limits.header_seconds:
@@ -153,5 +157,15 @@ class GuardedProtocol(HttpToolsProtocol):
                 Refused(408, f"Request timeout: the head took longer than {limits.header_seconds:g} s")
             )
         # The front answers a slow body itself, if it reads it at all; this is for those it does not read.
-        elif self._phase is Phase.BODY and waited > limits.body_seconds + self.watch.interval:
+        elif (
+            self._phase is Phase.BODY and waited > limits.body_seconds + self.watch.interval
+        ) or self._stalls():
             self.transport.abort()
+
+    def _stalls(self) -> bool:
+        """Tell whether bytes wait and none has left for too long. Streams are ended by the front before that."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent < self._unsent or not self._unsent:
+            self._taken_at = self.watch.now
+        self._unsent = unsent
+        return unsent > 0 and self.watch.now - self._taken_at > self.watch.stall + self.watch.interval

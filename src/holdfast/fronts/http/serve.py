@@ -2,6 +2,7 @@
 
 import contextlib
 import ipaddress
+import os
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -78,8 +79,8 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise ConfigError(
             f"cannot listen on {host}:{port}: {reason}; choose another with --http HOST:PORT (port 0 takes a free one)"
         ) from None

@@ -30,7 +30,8 @@ class Service(uvicorn.Server):
 
     def __init__(self, front: HttpFront) -> None:
         self._engine: Engine = front._engine
-        self._watch = watch = Watch(front._engine.settings.limits)
+        settings = front._engine.settings
+        self._watch = watch = Watch(settings.limits, settings.times.write_stall)
         self._sweeper: asyncio.Task[None] | None = None
 
         class Guarded(GuardedProtocol):

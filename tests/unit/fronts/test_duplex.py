@@ -1,0 +1,268 @@
+"""The core that stdio and the pair in memory share, on a wire that is a list."""
+
+import asyncio
+import json
+from typing import Any
+
+from holdfast.config import Limits, Settings, Times
+from holdfast.core.lifecycle import Input
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Exchange
+from holdfast.errors import SessionGone
+from holdfast.fronts.duplex import OWED, Duplex
+from holdfast.testing.back import ScriptedBack
+from tests.support import async_test, virtual_test
+
+
+class Wire:
+    """A peer's end: what arrived, and a valve that stops it from reading."""
+
+    def __init__(self, back: ScriptedBack, settings: Settings = Settings()) -> None:
+        self.engine = Engine(back, settings)
+        self.duplex = Duplex(self.engine, self.write)
+        self.received: list[Any] = []
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self.arrived = asyncio.Condition()
+
+    async def write(self, message: bytes) -> None:
+        await self.reading.wait()
+        async with self.arrived:
+            self.received.append(json.loads(message))
+            self.arrived.notify_all()
+
+    async def say(self, method: str, request_id: int | str | None = None, **params: Any) -> None:
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
+        if request_id is not None:
+            message["id"] = request_id
+        await self.duplex.take(json.dumps(message).encode())
+
+    async def open(self, version: str = "2025-11-25") -> None:
+        client = {"name": "wire", "version": "0"}
+        await self.say(
+            "initialize", 0, protocolVersion=version, clientInfo=client, capabilities={"sampling": {}}
+        )
+        assert (await self.answer(0))["result"]["protocolVersion"] == version
+        await self.say("notifications/initialized")
+
+    async def answer(self, request_id: int | str | None, count: int = 1) -> Any:
+        """Wait for the answer with this id: the count-th."""
+
+        def found() -> list[Any]:
+            return [
+                m
+                for m in self.received
+                if isinstance(m, dict) and "method" not in m and m.get("id") == request_id
+            ]
+
+        async with self.arrived:
+            await self.arrived.wait_for(lambda: len(found()) >= count)
+        return found()[count - 1]
+
+    async def batch(self) -> list[Any]:
+        async with self.arrived:
+            await self.arrived.wait_for(lambda: any(isinstance(m, list) for m in self.received))
+        return next(m for m in self.received if isinstance(m, list))
+
+
+class Held(ScriptedBack):
+    """Answers `echo` at once, and `hold` when its gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__({"echo": self.echo, "hold": self.hold, "ping": self.pong, "ask": self.ask})
+        self.gate = asyncio.Event()
+
+    async def echo(self, exchange: Exchange) -> object:
+        return exchange.request.params
+
+    async def hold(self, exchange: Exchange) -> object:
+        await self.gate.wait()
+        return {"held": exchange.request.params.get("n")}
+
+    async def pong(self, exchange: Exchange) -> object:
+        return {}
+
+    async def ask(self, exchange: Exchange) -> object:
+        try:
+            return {"answer": await exchange.ask("sampling/createMessage", {})}
+        except SessionGone:
+            return {"answer": "nobody"}
+
+
+@async_test
+async def test_before_initialize_only_ping_is_answered() -> None:
+    wire = Wire(Held())
+    await wire.say("echo", 1)
+    await wire.say("ping", 2)
+    await wire.say("notifications/initialized")
+    refused = (await wire.answer(1))["error"]
+    assert (refused["code"], "initialize first" in refused["message"]) == (-32600, True)
+    assert (await wire.answer(2))["result"] == {}
+
+
+@async_test
+async def test_a_malformed_initialize_is_refused_and_a_right_one_may_follow() -> None:
+    wire = Wire(Held())
+    await wire.say("initialize", "a", protocolVersion="2025-11-25")
+    assert (await wire.answer("a"))["error"]["code"] == -32602
+    await wire.open()
+
+
+@async_test
+async def test_a_second_initialize_is_refused_and_the_first_session_stays() -> None:
+    wire = Wire(Held())
+    await wire.open("2025-06-18")
+    session = wire.duplex.session
+    await wire.say("initialize", 1, protocolVersion="2025-11-25", clientInfo={"name": "x"}, capabilities={})
+    assert (await wire.answer(1))["error"]["code"] == -32600
+    await wire.say("echo", 2, text="still here")
+    assert (await wire.answer(2))["result"] == {"text": "still here"}
+    assert wire.duplex.session is session
+    assert session is not None
+    assert session.revision.name == "2025-06-18"
+
+
+@async_test
+async def test_an_id_in_flight_is_refused_and_the_first_request_completes() -> None:
+    back = Held()
+    wire = Wire(back, Settings(duplicates="isolate"))
+    await wire.open()
+    await wire.say("hold", 7, n="first")
+    await wire.say("hold", 7, n="second")
+    assert (await wire.answer(7))["error"]["code"] == -32600
+    await wire.say("echo", "7", text="another id")
+    assert (await wire.answer("7"))["result"] == {"text": "another id"}
+    back.gate.set()
+    assert (await wire.answer(7, 2))["result"] == {"held": "first"}
+    await wire.say("echo", 7, text="free again")
+    assert (await wire.answer(7, 3))["result"] == {"text": "free again"}
+
+
+@async_test
+async def test_pings_answers_and_cancellations_pass_while_every_slot_is_taken() -> None:
+    back = Held()
+    wire = Wire(back, Settings(limits=Limits(running=1)))
+    await wire.open()
+    await wire.say("hold", 1)
+    await wire.say("echo", 2, text="queued")
+    await wire.say("ping", 3)
+    assert (await wire.answer(3))["result"] == {}
+    assert not [m for m in wire.received if m.get("id") == 2]
+    await wire.say("notifications/cancelled", requestId=1)
+    assert (await wire.answer(1))["error"]["code"] == -32800
+    assert (await wire.answer(2))["result"] == {"text": "queued"}
+
+
+@async_test
+async def test_what_is_no_message_is_answered_and_the_connection_goes_on() -> None:
+    wire = Wire(Held())
+    await wire.open()
+    await wire.duplex.take(b"{garbage")
+    assert (await wire.answer(None))["error"]["code"] == -32700
+    await wire.duplex.take(b'{"jsonrpc":"2.0","id":5,"method":7}')
+    assert (await wire.answer(5))["error"]["code"] == -32600
+    await wire.duplex.take(b'{"jsonrpc":"2.0","id":"nobody.1","result":{}}')
+    await wire.say("echo", 6, text="on")
+    assert (await wire.answer(6))["result"] == {"text": "on"}
+
+
+@async_test
+async def test_a_batch_of_2025_03_26_is_answered_by_one_array() -> None:
+    back = Held()
+    wire = Wire(back)
+    await wire.open("2025-03-26")
+    calls = [{"jsonrpc": "2.0", "id": n, "method": "echo", "params": {"n": n}} for n in (1, 2)]
+    hold = {"jsonrpc": "2.0", "id": 3, "method": "hold", "params": {"n": 3}}
+    again = {"jsonrpc": "2.0", "id": 3, "method": "echo", "params": {}}
+    note = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
+    late = {"jsonrpc": "2.0", "id": 4, "method": "initialize", "params": {}}
+    await wire.duplex.take(json.dumps([*calls, note, hold, again, late]).encode())
+    back.gate.set()
+    answers = await wire.batch()
+    results = {m["id"]: m["result"] for m in answers if "result" in m}
+    assert results == {1: {"n": 1}, 2: {"n": 2}, 3: {"held": 3}}
+    assert sorted((m["id"], m["error"]["code"]) for m in answers if "error" in m) == [
+        (3, -32600),
+        (4, -32600),
+    ]
+
+
+@async_test
+async def test_batches_are_refused_in_later_revisions_and_before_initialize() -> None:
+    wire = Wire(Held())
+    batch = b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]'
+    await wire.duplex.take(batch)
+    assert "initialize first" in (await wire.answer(None))["error"]["message"]
+    await wire.open()
+    await wire.duplex.take(batch)
+    assert "2025-03-26" in (await wire.answer(None, 2))["error"]["message"]
+
+
+@virtual_test
+async def test_a_peer_that_writes_and_never_reads_is_no_longer_read_from() -> None:
+    wire = Wire(Held())
+    await wire.open()
+    wire.reading.clear()
+
+    async def flood() -> None:
+        for n in range(10 * OWED):
+            await wire.say("ping", n + 1)
+
+    flooding = asyncio.ensure_future(flood())
+    await asyncio.sleep(60)
+    assert not flooding.done()
+    assert len(wire.duplex._replies) == OWED
+    wire.reading.set()
+    await flooding
+    await wire.answer(10 * OWED)
+
+
+@virtual_test
+async def test_hanging_up_lets_running_and_queued_calls_finish_and_gives_the_reason() -> None:
+    back = Held()
+    wire = Wire(back, Settings(limits=Limits(running=1)))
+    await wire.open()
+    await wire.say("hold", 1, n=1)
+    await wire.say("echo", 2, text="queued")
+    asyncio.get_running_loop().call_later(5, back.gate.set)
+    await wire.duplex.hang_up(Input.DELETED)
+    assert (await wire.answer(1))["result"] == {"held": 1}
+    assert (await wire.answer(2))["result"] == {"text": "queued"}
+    assert back.events[-1] == "closed: deleted"
+
+
+@virtual_test
+async def test_what_outlasts_the_drain_time_is_ended_with_an_answer() -> None:
+    back = Held()
+    wire = Wire(back, Settings(times=Times(drain=3)))
+    await wire.open()
+    await wire.say("hold", 1)
+    before = asyncio.get_running_loop().time()
+    await wire.duplex.hang_up(Input.SHUTDOWN)
+    assert asyncio.get_running_loop().time() - before == 3
+    assert (await wire.answer(1))["error"]["code"] == -32800
+    assert back.events[-1] == "closed: shutdown"
+
+
+@virtual_test
+async def test_an_ask_fails_at_once_when_nobody_can_answer_any_more() -> None:
+    back = Held()
+    wire = Wire(back, Settings(limits=Limits(running=1)))
+    await wire.open()
+    await wire.say("ask", 1)
+    await wire.say("ask", 2)
+    await asyncio.sleep(0)
+    before = asyncio.get_running_loop().time()
+    await wire.duplex.hang_up(Input.DELETED)
+    assert asyncio.get_running_loop().time() == before
+    assert [(await wire.answer(n))["result"] for n in (1, 2)] == [{"answer": "nobody"}] * 2
+
+
+@virtual_test
+async def test_no_clock_ends_a_session_whose_connection_lives() -> None:
+    back = Held()
+    wire = Wire(back)
+    await wire.open()
+    assert wire.duplex.session is not None
+    record = wire.duplex.session.record
+    assert min(record.idle, record.lifetime) > 10 * 365 * 86_400
