@@ -1,0 +1,110 @@
+"""`holdfast serve`: options over settings, and errors that help."""
+
+import json
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from holdfast import Settings, Times, __version__
+from holdfast.cli.banner import client_config, initialize_call
+from holdfast.cli.serve import Options, address
+from holdfast.config import LOOPBACK_HOSTS
+from holdfast.errors import ConfigError
+
+SMALL: Final = str(Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py")
+
+
+def holdfast(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("127.0.0.1:8000", ("127.0.0.1", 8000)),
+        ("0.0.0.0:80", ("0.0.0.0", 80)),
+        ("[::1]:9", ("::1", 9)),
+        (":8080", ("127.0.0.1", 8080)),
+        ("8080", ("127.0.0.1", 8080)),
+    ],
+)
+def test_an_address_may_leave_the_host_out(text: str, meant: tuple[str, int]) -> None:
+    assert address(text) == meant
+
+
+@pytest.mark.parametrize("text", ["localhost", "localhost:", "localhost:http", "localhost:70000", ""])
+def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"HOST:PORT such as 127\.0\.0\.1:8000"):
+        address(text)
+
+
+def test_options_change_only_what_they_name() -> None:
+    own = Settings(times=Times(idle=5, grace=7), in_order=True, duplicates="isolate")
+    assert Options().over(own) == own
+    changed = Options(grace=0, duplicates="reject", stateless=True).over(own)
+    assert changed == Settings(times=Times(idle=5, grace=0), in_order=True, stateless=True)
+
+
+def test_hosts_are_added_to_those_of_this_machine() -> None:
+    settings = Options(allowed_hosts=("mcp.example.com",), path="api").http()
+    assert settings.allowed_hosts == (*LOOPBACK_HOSTS, "mcp.example.com")
+    assert settings.path == "/api"
+    assert settings.allow_anonymous is None
+
+
+def test_the_banner_can_be_pasted() -> None:
+    command = shlex.split(initialize_call("http://127.0.0.1:1/mcp"))
+    body = json.loads(command[command.index("-d") + 1])
+    assert (command[0], body["method"]) == ("curl", "initialize")
+    config = json.loads(client_config("mine", "http://127.0.0.1:1/mcp"))
+    assert config["mcpServers"]["mine"]["url"] == "http://127.0.0.1:1/mcp"
+
+
+def test_the_version_is_told() -> None:
+    told = holdfast("--version")
+    assert (told.stdout, told.returncode) == (f"holdfast {__version__}\n", 0)
+
+
+def test_a_port_in_use_is_one_line_and_no_traceback() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = holdfast("serve", SMALL, "--http", f"127.0.0.1:{port}")
+    assert told.returncode == 2
+    assert told.stdout == ""
+    assert told.stderr.startswith(f"holdfast: cannot listen on 127.0.0.1:{port}: Address already in use")
+    assert told.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere.py"], "there is no file nowhere.py"),
+        ([SMALL, "--http", "0.0.0.0:0"], "--allow-anonymous"),
+        ([SMALL, "--http", "0.0.0.0:0", "--allow-anonymous"], "--allow-host"),
+        ([SMALL, "--log-level", "loud"], "--log-level is one of"),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_line(arguments: list[str], said: str) -> None:
+    told = holdfast("serve", *arguments)
+    assert told.returncode == 2
+    assert said in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_an_error_in_the_authors_code_shows_where(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("server = 1 / 0\n")
+    told = holdfast("serve", str(tmp_path / "fails.py"))
+    assert told.returncode == 1
+    assert "fails.py" in told.stderr
+    assert "ZeroDivisionError" in told.stderr

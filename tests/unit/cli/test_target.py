@@ -1,0 +1,78 @@
+"""What TARGET may be, and what is said when it is something else."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from holdfast import Server
+from holdfast.cli.target import load, split
+from holdfast.errors import ConfigError
+
+SMALL: Final = Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py"
+
+
+@pytest.mark.parametrize(
+    ("target", "place", "name"),
+    [
+        ("a/b.py", "a/b.py", "server"),
+        ("a/b.py:mine", "a/b.py", "mine"),
+        ("package.module", "package.module", "server"),
+        ("package.module:mine", "package.module", "mine"),
+        ("C:\\servers\\mine.py", "C:\\servers\\mine.py", "server"),
+        ("C:\\servers\\mine.py:other", "C:\\servers\\mine.py", "other"),
+    ],
+)
+def test_a_target_is_a_place_and_a_name(target: str, place: str, name: str) -> None:
+    assert split(target) == (place, name)
+
+
+@pytest.fixture(autouse=True)
+def _own_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let a loaded target leave nothing behind."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_file_gives_its_server() -> None:
+    server = load(f"{SMALL}:server")
+    assert isinstance(server, Server)
+    assert server.name == "small"
+
+
+def test_a_module_gives_its_server(tmp_path: Path) -> None:
+    (tmp_path / "a_module_of_mine.py").write_text("import holdfast\nmine = holdfast.Server('mine')\n")
+    assert load("a_module_of_mine:mine").name == "mine"
+
+
+def test_a_file_can_import_what_lies_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "beside_it.py").write_text("NAME = 'neighbour'\n")
+    (tmp_path / "sub" / "imports_it.py").write_text(
+        "from beside_it import NAME\nfrom holdfast import Server\nserver = Server(NAME)\n"
+    )
+    assert load("sub/imports_it.py").name == "neighbour"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("nowhere.py", "there is no file nowhere.py"),
+        ("no_such_module:server", "there is no module 'no_such_module'"),
+        ("no_such.module", "there is no module 'no_such.module'"),
+        (":server", "names no server"),
+        ("a.py:1x", "names no server"),
+        (f"{SMALL}:missing", f"has no object 'missing'; it has: {SMALL}:server"),
+        (f"{SMALL}:nothing", "is of type object, not holdfast.Server; it has:"),
+    ],
+)
+def test_a_wrong_target_is_told_what_would_be_right(target: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(target)
+    assert said in str(caught.value)
+
+
+def test_a_missing_import_inside_the_target_is_the_authors_to_see(tmp_path: Path) -> None:
+    (tmp_path / "broken_inside.py").write_text("import surely_not_installed\n")
+    with pytest.raises(ModuleNotFoundError, match="surely_not_installed"):
+        load("broken_inside:server")

@@ -1,0 +1,84 @@
+"""Use the installed package as a stranger would: no checkout, no test tools. Run by tools/wheel_test.sh."""
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+SERVER = '''
+from holdfast import Server
+
+server = Server("smoke", version="1.0")
+
+
+@server.tool
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+'''
+
+
+def request(request_id: int, method: str, **params: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}).encode()
+
+
+INITIALIZE = request(
+    1,
+    "initialize",
+    protocolVersion="2025-11-25",
+    capabilities={},
+    clientInfo={"name": "smoke", "version": "1"},
+)
+CALL = request(2, "tools/call", name="add", arguments={"a": 20, "b": 22})
+
+
+def check(answer: Any) -> None:
+    assert answer["result"]["content"][0]["text"] == "42", answer
+
+
+def over_stdio(command: list[str]) -> None:
+    done = subprocess.run(
+        [*command, "--stdio"],
+        input=INITIALIZE + b"\n" + CALL + b"\n",
+        capture_output=True,
+        timeout=30,
+        check=True,
+    )
+    answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
+    assert answers[1]["result"]["serverInfo"]["name"] == "smoke"
+    check(answers[2])
+
+
+def over_http(command: list[str]) -> None:
+    with subprocess.Popen([*command, "--http", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            url = next(line.split()[1] for line in server.stderr if "serving" in line)
+            headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+            with urllib.request.urlopen(
+                urllib.request.Request(url, INITIALIZE, headers), timeout=10
+            ) as answer:
+                headers["Mcp-Session-Id"] = answer.headers["Mcp-Session-Id"]
+            with urllib.request.urlopen(urllib.request.Request(url, CALL, headers), timeout=10) as answer:
+                check(json.load(answer))
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(timeout=10) == 0
+        finally:
+            server.kill()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as room:
+        target = Path(room) / "smoke.py"
+        target.write_text(SERVER)
+        command = [str(Path(sys.executable).parent / "holdfast"), "serve", f"{target}:server"]
+        over_stdio(command)
+        over_http(command)
+
+
+if __name__ == "__main__":
+    main()
