@@ -59,6 +59,11 @@ class Readers:
         self._install(reader, standalone=standalone)
         return reader
 
+    async def is_spent(self, reader: Reader) -> bool:
+        """Tell whether the stream is finished and its reader has had all of it."""
+        page = await self._runtime.store.read(reader.session.record.key, reader.stream, reader.cursor, 1, 1)
+        return page is not None and page.finished and not page.events
+
     async def repeat(self, session: Session, stream: str) -> Reader:
         """Attach a repeated POST to the exchange it repeats, from the start of its log."""
         exchange = session.exchanges.get(stream)

@@ -195,7 +195,13 @@ class HttpFront:
                 await self._engine.sessions.find(key, _owner(principal))
                 raise Unresumable
             stream, cursor = parsed
-        reader = await self._engine.readers.attach(key, _owner(principal), stream, cursor)
+        readers = self._engine.readers
+        reader = await readers.attach(key, _owner(principal), stream, cursor)
+        if cursor is not None and await readers.is_spent(reader):
+            # An empty stream would bring the official TypeScript client 1.x back for ever: it asks for more after
+            # every error. 204 is how a server of events says that there is no more.
+            await readers.detach(reader)
+            return NO_CONTENT
         await self._streamer.pump(reader, connection, principal)
         return None
 
