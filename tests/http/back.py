@@ -27,7 +27,9 @@ from holdfast.engine.observe import LogObserver
 from holdfast.engine.session import Session
 from holdfast.errors import HoldfastError, MethodNotFound
 from holdfast.fronts.http import HttpFront
+from holdfast.fronts.http.serve import serve
 from holdfast.protocol.versions import Revision
+from holdfast.transports.loops import run
 
 Tool = Callable[[Exchange, dict[str, Any]], Awaitable[object]]
 PROGRESS = "notifications/progress"
@@ -163,7 +165,7 @@ class ToolBack:
 
     async def fanout(self, exchange: Exchange, args: dict[str, Any]) -> object:
         async def one(number: int) -> str:
-            message = {"role": "user", "content": {"type": "text", "text": str(number)}}
+            message = {"role": "user", "content": {"type": "text", "text": f"question {number}"}}
             answer = await exchange.ask(
                 "sampling/createMessage",
                 {"messages": [message], "maxTokens": 10},
@@ -258,9 +260,6 @@ def build(config: Config) -> tuple[ToolBack, Engine, HttpFront]:
 
 
 if __name__ == "__main__":
-    import uvicorn
-
     logging.basicConfig(level=logging.DEBUG, format="%(message)s")
     _, _, app = build(msgspec.json.decode(sys.argv[1], type=Config))
-    server = uvicorn.Server(uvicorn.Config(app, loop="uvloop", http="httptools", log_level="info"))
-    server.run(sockets=[socket.socket(fileno=int(sys.argv[2]))])
+    run(serve(app, socket.socket(fileno=int(sys.argv[2]))))

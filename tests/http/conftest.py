@@ -12,3 +12,17 @@ def trial() -> Iterator[serving.Process]:
     """A process with the test back."""
     with serving.process() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def everything() -> Iterator[serving.Process]:
+    """The example server, as `make serve` runs it."""
+    with serving.holdfast_serve("examples/everything.py:server") as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["trial", "everything"])
+def house(request: pytest.FixtureRequest) -> serving.Process:
+    """Both, one after the other; they share echo, slow, ticks, fanout and bump."""
+    running: serving.Process = request.getfixturevalue(request.param)
+    return running

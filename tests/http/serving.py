@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,7 +18,9 @@ import msgspec
 import uvicorn
 
 from holdfast.engine.engine import Engine
+from holdfast.fronts.http.service import Service
 from tests.http.back import DEFAULT, Config, ToolBack, build
+from tests.http.client import Connection
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,10 +46,6 @@ class Process:
         """Ask it to stop; return its exit code. Fails if it takes longer."""
         self._popen.send_signal(signal.SIGTERM)
         return self._popen.wait(seconds)
-
-    def kill(self) -> None:
-        self._popen.kill()
-        self._popen.wait()
 
 
 def listening() -> socket.socket:
@@ -77,27 +76,50 @@ def wait_until_connected(port: int, popen: "subprocess.Popen[bytes]", seconds: f
 
 @contextlib.contextmanager
 def process(config: Config = DEFAULT) -> Iterator[Process]:
-    """Run the test back as a process of its own; it is killed afterwards."""
-    with listening() as sock, tempfile.TemporaryFile() as log:
+    """Run the test back as a process of its own, served as `holdfast serve` does; it is killed afterwards."""
+    with listening() as sock:
+        program = [sys.executable, str(Path(__file__).with_name("back.py"))]
+        command = [*program, msgspec.json.encode(config).decode(), str(sock.fileno())]
+        with _running(command, sock.fileno()) as (popen, log):
+            port = sock.getsockname()[1]
+            sock.close()
+            wait_until_connected(port, popen)
+            yield Process(port, popen, log)
+
+
+@contextlib.contextmanager
+def holdfast_serve(target: str, *options: str) -> Iterator[Process]:
+    """Run `holdfast serve` on a free port; it is killed afterwards."""
+    command = [sys.executable, "-m", "holdfast", "serve", target, "--http", "127.0.0.1:0", *options]
+    with _running(command) as (popen, log):
+        found: list[str] = []
+        deadline = time.monotonic() + 30
+        while not found:
+            assert popen.poll() is None, f"the server ended with {popen.returncode}"
+            assert time.monotonic() < deadline, "the server did not say where it listens"
+            time.sleep(0.02)
+            log.seek(0)
+            found = re.findall(r"http://127\.0\.0\.1:(\d+)/", log.read().decode())
+        wait_until_connected(int(found[0]), popen)
+        yield Process(int(found[0]), popen, log)
+
+
+@contextlib.contextmanager
+def _running(command: list[str], *fds: int) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    with tempfile.TemporaryFile() as log:
         popen = subprocess.Popen(
-            [
-                sys.executable,
-                str(Path(__file__).with_name("back.py")),
-                msgspec.json.encode(config),
-                str(sock.fileno()),
-            ],
+            command,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            pass_fds=[sock.fileno()],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            pass_fds=fds,
             stdout=log,
             stderr=log,
         )
-        running = Process(sock.getsockname()[1], popen, log)
-        sock.close()
         try:
-            yield running
+            yield popen, log
         finally:
-            running.kill()
+            popen.kill()
+            popen.wait()
 
 
 class Served:
@@ -111,24 +133,23 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def in_loop(config: Config = DEFAULT) -> AsyncIterator[Served]:
-    """Serve on a real socket inside this loop."""
+    """Serve on a real socket inside this loop, as `holdfast serve` does."""
     back, engine, front = build(config)
-    async with served(front) as port:
+    async with running(Service(front)) as port:
         yield Served(port, back, engine)
 
 
 @contextlib.asynccontextmanager
-async def served(app: object) -> AsyncIterator[int]:
-    """Serve any ASGI application on a real socket; yield the port."""
-    settings = uvicorn.Config(app, http="httptools", log_level="critical", timeout_graceful_shutdown=1)  # type: ignore[arg-type]
-    settings.load()
-    server = uvicorn.Server(settings)
-    server.lifespan = settings.lifespan_class(settings)
+async def running(server: uvicorn.Server) -> AsyncIterator[int]:
+    """Run a server that takes no signals; yield the port."""
+    server.config.load()
+    server.lifespan = server.config.lifespan_class(server.config)
     sock = listening()
     await server.startup(sockets=[sock])
     try:
         yield sock.getsockname()[1]
     finally:
+        await Connection.cut_all()
         await server.shutdown(sockets=[sock])
 
 

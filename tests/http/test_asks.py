@@ -36,11 +36,11 @@ async def fanned_out(client: Client, n: int, person: Callable[[Json], Awaitable[
 
 
 @http_test
-async def test_fifty_asks_are_in_flight_at_once_and_take_about_one_answers_time(trial: Process) -> None:
+async def test_fifty_asks_are_in_flight_at_once_and_take_about_one_answers_time(house: Process) -> None:
     """Trap 45: the receive path waits for no handler."""
-    client, person = await Client.opened(trial.port), Person(1.0)
+    client, person = await Client.opened(house.port), Person(1.0)
     answers, seconds = await fanned_out(client, 50, person)
-    assert answers == ",".join(f"re {number}" for number in range(50))
+    assert answers == ",".join(f"re question {number}" for number in range(50))
     assert person.most == 50
     assert seconds < 2.5
 
@@ -50,7 +50,7 @@ async def test_with_a_limit_of_eight_asks_there_are_never_more() -> None:
     with process(Config(settings=Settings(limits=Limits(asks=8)))) as running:
         client, person = await Client.opened(running.port), Person(0.1)
         answers, seconds = await fanned_out(client, 50, person)
-        assert answers == ",".join(f"re {number}" for number in range(50))
+        assert answers == ",".join(f"re question {number}" for number in range(50))
         assert person.most == 8
         assert seconds < 3.0
 
@@ -111,8 +111,8 @@ async def test_trap_10_a_client_request_and_an_ask_may_have_the_same_id(trial: P
 
 
 @http_test
-async def test_an_ask_is_answered_after_its_stream_was_cut_and_resumed(trial: Process) -> None:
-    client, person = await Client.opened(trial.port), Person(0)
+async def test_an_ask_is_answered_after_its_stream_was_cut_and_resumed(house: Process) -> None:
+    client, person = await Client.opened(house.port), Person(0)
     response = await client.start("fanout", n=3)
     async for message in response.messages():
         assert message["method"] == "sampling/createMessage"
@@ -120,7 +120,7 @@ async def test_an_ask_is_answered_after_its_stream_was_cut_and_resumed(trial: Pr
         break
     response.connection.cut()
     answer = await answer_asks(client, await client.get(response.last_id), person)
-    assert text(answer) == "re 0,re 1,re 2"
+    assert text(answer) == "re question 0,re question 1,re question 2"
 
 
 @http_test

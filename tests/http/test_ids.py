@@ -55,9 +55,9 @@ async def test_the_same_request_twice_at_once_is_a_duplicate_while_its_first_rea
 
 
 @http_test
-async def test_one_and_the_text_one_are_two_ids(trial: Process) -> None:
+async def test_one_and_the_text_one_are_two_ids(house: Process) -> None:
     """Trap 6: `1` beside `"1"`."""
-    client = await Client.opened(trial.port)
+    client = await Client.opened(house.port)
     number, word = await asyncio.gather(
         client.start("slow", id=1, seconds=0.4, text="number"),
         client.start("slow", id="1", seconds=0.4, text="word"),
@@ -67,19 +67,19 @@ async def test_one_and_the_text_one_are_two_ids(trial: Process) -> None:
 
 
 @http_test
-async def test_five_hundred_quick_calls_with_one_id_are_all_served(trial: Process) -> None:
+async def test_five_hundred_quick_calls_with_one_id_are_all_served(house: Process) -> None:
     """Trap 3: sequential reuse is legal."""
-    client = await Client.opened(trial.port)
-    connection = await Connection.open(trial.port)
+    client = await Client.opened(house.port)
+    connection = await Connection.open(house.port)
     for number in range(500):
         response = await client.post(call(1, "echo", text=str(number)), on=connection)
         assert (response.status, text(await response.json())) == (200, str(number))
 
 
 @http_test
-async def test_an_id_is_free_again_after_a_streamed_answer(trial: Process) -> None:
+async def test_an_id_is_free_again_after_a_streamed_answer(house: Process) -> None:
     """Trap 3, for answers that were streams."""
-    client = await Client.opened(trial.port)
+    client = await Client.opened(house.port)
     for number in range(5):
         response = await client.start("ticks", id=1, n=2, interval=0.01)
         assert response.is_stream, number
@@ -87,9 +87,9 @@ async def test_an_id_is_free_again_after_a_streamed_answer(trial: Process) -> No
 
 
 @http_test
-async def test_two_sessions_use_one_id_at_once(trial: Process) -> None:
+async def test_two_sessions_use_one_id_at_once(house: Process) -> None:
     """Trap 13: the connection that holds an id is found within its session."""
-    clients = [await Client.opened(trial.port) for _ in range(2)]
+    clients = [await Client.opened(house.port) for _ in range(2)]
     responses = [
         await client.start("slow", id=1, seconds=0.4, text=f"of {number}")
         for number, client in enumerate(clients)
@@ -98,8 +98,8 @@ async def test_two_sessions_use_one_id_at_once(trial: Process) -> None:
 
 
 @http_test
-async def test_trap_4_a_cancelled_id_is_free_again_and_its_stream_ends(trial: Process) -> None:
-    client = await Client.opened(trial.port)
+async def test_trap_4_a_cancelled_id_is_free_again_and_its_stream_ends(house: Process) -> None:
+    client = await Client.opened(house.port)
     first = await client.start("slow", id="job", seconds=60, text="cancelled")
     assert (
         await client.tell("notifications/cancelled", {"requestId": "job", "reason": "changed my mind"}) == 202
@@ -125,8 +125,8 @@ async def test_trap_5_a_late_end_of_a_cancelled_call_does_not_touch_its_successo
 
 
 @http_test
-async def test_trap_11_a_cancellation_reaches_only_its_own_session(trial: Process) -> None:
-    mine, other = await Client.opened(trial.port), await Client.opened(trial.port)
+async def test_trap_11_a_cancellation_reaches_only_its_own_session(house: Process) -> None:
+    mine, other = await Client.opened(house.port), await Client.opened(house.port)
     response = await mine.start("slow", id=1, seconds=0.5, text="untouched")
     assert await other.tell("notifications/cancelled", {"requestId": 1}) == 202
     assert await mine.tell("notifications/cancelled", {"requestId": "1"}) == 202

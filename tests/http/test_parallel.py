@@ -8,9 +8,9 @@ from tests.http.serving import Process
 
 
 @http_test
-async def test_two_hundred_parallel_calls_are_each_answered_on_their_own_post(trial: Process) -> None:
+async def test_two_hundred_parallel_calls_are_each_answered_on_their_own_post(house: Process) -> None:
     """Trap 7: nothing lost, nothing doubled, nothing on another POST."""
-    client = await Client.opened(trial.port)
+    client = await Client.opened(house.port)
 
     async def one(number: int) -> Json:
         tool = {"tool": "slow", "seconds": 0.3 * (number % 3)} if number % 2 else {"tool": "echo"}
@@ -24,12 +24,12 @@ async def test_two_hundred_parallel_calls_are_each_answered_on_their_own_post(tr
 
 
 @http_test
-async def test_two_hundred_parallel_calls_over_shared_keep_alive_connections(trial: Process) -> None:
-    client = await Client.opened(trial.port)
+async def test_two_hundred_parallel_calls_over_shared_keep_alive_connections(house: Process) -> None:
+    client = await Client.opened(house.port)
     seen: Counter[str] = Counter()
 
     async def line(name: int) -> None:
-        connection = await Connection.open(trial.port)
+        connection = await Connection.open(house.port)
         for number in range(10):
             label = f"{name}-{number}"
             answer = await (await client.post(call(label, "echo", text=label), on=connection)).json()
@@ -42,10 +42,10 @@ async def test_two_hundred_parallel_calls_over_shared_keep_alive_connections(tri
 
 
 @http_test
-async def test_a_thousand_concurrent_increments_give_a_thousand(trial: Process) -> None:
+async def test_a_thousand_concurrent_increments_give_a_thousand(house: Process) -> None:
     """Trap 7: no whole payload is read, changed and written."""
-    client = await Client.opened(trial.port)
-    lines = [await Connection.open(trial.port) for _ in range(50)]
+    client = await Client.opened(house.port)
+    lines = [await Connection.open(house.port) for _ in range(50)]
 
     async def twenty(name: int, connection: Connection) -> list[int]:
         calls = [call(name * 20 + number, "bump", key="visits") for number in range(20)]
@@ -57,8 +57,8 @@ async def test_a_thousand_concurrent_increments_give_a_thousand(trial: Process) 
 
 
 @http_test
-async def test_counters_of_two_sessions_are_two_counters(trial: Process) -> None:
+async def test_counters_of_two_sessions_are_two_counters(house: Process) -> None:
     """Trap 9: one server object, two sessions: neither sees the other."""
-    first, second = await Client.opened(trial.port), await Client.opened(trial.port)
+    first, second = await Client.opened(house.port), await Client.opened(house.port)
     assert [await first.call("bump", key="n"), await first.call("bump", key="n")] == [1, 2]
     assert await second.call("bump", key="n") == 1
