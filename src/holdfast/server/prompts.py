@@ -7,12 +7,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engine.exchange import Exchange
-from holdfast.errors import INTERNAL_ERROR, AskError, McpError, ToolError
+from holdfast.errors import INTERNAL_ERROR, McpError
 from holdfast.protocol.content import NO_LINKS
 from holdfast.protocol.types import GetPromptResult, Icon, Meta, Prompt, messages_for
 from holdfast.server.content import to_prompt_result
 from holdfast.server.context import Context
 from holdfast.server.functions import Function
+from holdfast.server.told import TOLD, words_of
 from holdfast.server.tools import needs_context
 
 if TYPE_CHECKING:
@@ -85,5 +86,8 @@ async def told(work: Awaitable[object]) -> object:
     """Await an author's function; what it raises to be read is read, as an error answer."""
     try:
         return await work
-    except (ToolError, AskError) as error:
-        raise McpError(INTERNAL_ERROR, str(error)) from error
+    except TOLD as error:
+        words = words_of(error)
+        if words is None:
+            raise
+        raise McpError(INTERNAL_ERROR, words) from error

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engine.exchange import Exchange
-from holdfast.errors import AskError, ConfigError, InvalidArguments, ToolError
+from holdfast.errors import ConfigError, InvalidArguments, ToolError
 from holdfast.protocol.content import NO_LINKS
 from holdfast.protocol.types import (
     CallToolResult,
@@ -29,6 +29,7 @@ from holdfast.server.context import Context
 from holdfast.server.depends import Injector
 from holdfast.server.functions import Function
 from holdfast.server.signature import Callee
+from holdfast.server.told import TOLD, words_of
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -126,8 +127,11 @@ def _runner(function: Function, call: Callee, owner: "Server") -> Run:
             return failed(error.message)
         try:
             value = await call(kwargs, Context(exchange, server, owner) if wants_context else None)
-        except (ToolError, AskError) as error:
-            return failed(str(error))
+        except TOLD as error:
+            words = words_of(error)
+            if words is None:
+                raise
+            return failed(words)
         result = to_result(value, structure, wraps_result=wraps_result)
         version = exchange.session.record.version
         return result if version not in NO_LINKS else _in_older_words(result, version)
