@@ -27,7 +27,7 @@ from holdfast.protocol.types import (
     Root,
 )
 from holdfast.server.blocking import BlockingContext
-from holdfast.server.elicitation import Elicited, answer, form
+from holdfast.server.elicitation import Elicited, answer, form, form_for
 from holdfast.server.sampling import SamplingOptions, check_sampling, sampling_params
 from holdfast.server.session_view import SessionView, log_params
 from holdfast.server.signature import ContextBase
@@ -215,7 +215,8 @@ class Context(ContextBase):
             raise CapabilityMissing(
                 "the client cannot show forms: it did not declare the capability `elicitation`"
             )
-        params = ElicitFormParams(message=message, requested_schema=asked.schema)
+        schema = form_for(self._exchange.session.record.version, asked.schema)
+        params = ElicitFormParams(message=message, requested_schema=schema)
         result = await self._ask("elicitation/create", params, ElicitResult, timeout)
         data = answer(asked, result.content) if result.action == "accept" else None
         return Elicited(result.action, data)

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
-from holdfast.errors import AskError
+from holdfast.errors import AskError, CapabilityMissing
 from holdfast.protocol.types import ElicitURLParams
 
 T = TypeVar("T")
@@ -26,6 +26,8 @@ KEYWORDS: Final = {
     "array": {*_COMMON, "minItems", "maxItems", "items"},
 }
 """What a form's property of each type may say."""
+OLDER_FORMS: Final = frozenset({"2025-03-26", "2025-06-18"})
+"""Revisions whose forms have no lists, and name the titles of choices in `enumNames`."""
 FORMATS: Final = {"email", "uri", "date", "date-time"}
 
 
@@ -76,6 +78,31 @@ def form(shape: Any) -> Form[Any]:
     if required := [name for name in described.get("required", ()) if name in properties]:
         schema["required"] = required
     return Form(schema, read)
+
+
+def form_for(version: str, schema: Schema) -> Schema:
+    """Return a form's schema as a client of this revision may be sent it: in older words where there are some.
+
+    Raises:
+        CapabilityMissing: its revision has no choice of several.
+    """
+    if version not in OLDER_FORMS:
+        return schema
+    properties = {name: _in_older_words(name, entry) for name, entry in schema["properties"].items()}
+    return {**schema, "properties": properties}
+
+
+def _in_older_words(name: str, entry: Schema) -> Schema:
+    if entry["type"] == "array":
+        raise CapabilityMissing(
+            f"the client cannot show field {name!r}: a choice of several needs protocol 2025-11-25"
+        )
+    choices = entry.get("oneOf")
+    if not choices or any("const" not in choice for choice in choices):
+        return entry
+    values = [choice["const"] for choice in choices]
+    titles = [choice.get("title", choice["const"]) for choice in choices]
+    return {**{key: entry[key] for key in entry if key != "oneOf"}, "enum": values, "enumNames": titles}
 
 
 def answer(form: Form[T], content: Mapping[str, Any] | None) -> T:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, TypedDict
 import pytest
 from pydantic import BaseModel, Field
 
-from holdfast.errors import AskError
-from holdfast.server.elicitation import answer, form
+from holdfast.errors import AskError, CapabilityMissing
+from holdfast.server.elicitation import answer, form, form_for
 from tests.unit.server.peer import check
 
 
@@ -95,6 +95,37 @@ def test_a_ready_schema_is_sent_as_it_is() -> None:
     requested(schema)
     assert form(schema).schema is schema
     assert answer(form(schema), {"legacy": "a"}) == {"legacy": "a"}
+
+
+TITLED = {
+    "type": "object",
+    "properties": {
+        "plain": {"type": "string"},
+        "titled": {"type": "string", "title": "T", "oneOf": [{"const": "a", "title": "A"}, {"const": "b"}]},
+    },
+    "required": ["plain"],
+}
+
+
+def test_titled_choices_are_said_in_the_words_of_older_clients() -> None:
+    assert form_for("2025-11-25", TITLED) is TITLED
+    assert form_for("2025-06-18", TITLED) == {
+        "type": "object",
+        "properties": {
+            "plain": {"type": "string"},
+            "titled": {"type": "string", "title": "T", "enum": ["a", "b"], "enumNames": ["A", "b"]},
+        },
+        "required": ["plain"],
+    }
+
+
+def test_a_choice_of_several_is_not_sent_to_clients_whose_revision_has_none() -> None:
+    several = {
+        "type": "object",
+        "properties": {"many": {"type": "array", "items": {"type": "string", "enum": ["a"]}}},
+    }
+    with pytest.raises(CapabilityMissing, match="'many'"):
+        form_for("2025-06-18", several)
 
 
 class Nested(BaseModel):
