@@ -36,6 +36,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.bytes == before - freed
         kept = len(self.log.events)
         assert kept <= max(1, max_events)
+        assert kept or not self.model, "the newest event is always kept"
         assert self.log.bytes <= max_bytes or kept <= 1
         # Not more than was needed: the event before the first retained one did not fit.
         newly_dropped = len(self.model) - kept - self.dropped

@@ -14,6 +14,7 @@ from holdfast.engine.back import Back
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.readers import Readers
 from holdfast.engine.runtime import Runtime
+from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions
 from holdfast.errors import Cancelled
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom
@@ -89,21 +90,28 @@ class Engine:
             self._sweeper.cancel()
         await self.drain()
         for session in list(self.runtime.sessions.values()):
-            await self.sessions.close(session, Input.SHUTDOWN)
-            await session.told()
-        for task in list(self.runtime.tasks):
-            task.cancel()
+            self.runtime.spawn(self._shut(session))
+        await self.runtime.finish(self.settings.times.drain)
         await self.runtime.back.stop()
         await self.runtime.store.aclose()
 
+    async def _shut(self, session: Session) -> None:
+        await self.sessions.close(session, Input.SHUTDOWN)
+
     async def drain(self) -> None:
-        """Wait for running handlers, then end those that are left."""
-        live = [e for s in self.runtime.sessions.values() for e in s.exchanges.values()]
-        tasks = [exchange.task for exchange in live if exchange.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=self.settings.times.drain)
-        for exchange in live:
-            await self.exchanges.end(exchange, Cancelled("the server is stopping"))
+        """Wait until nothing is in flight any more, queued calls included; after the drain time, end what is left."""
+        now = asyncio.get_running_loop().time
+        deadline = now() + self.settings.times.drain
+        while (tasks := self._running()) and now() < deadline:
+            await asyncio.wait(tasks, timeout=deadline - now())
+        working = [session for session in self.runtime.sessions.values() if session.exchanges]
+        await asyncio.gather(
+            *(self.sessions.end_work(session, "the server is stopping") for session in working)
+        )
+
+    def _running(self) -> set[asyncio.Task[None]]:
+        exchanges = [exchange for s in self.runtime.sessions.values() for exchange in s.exchanges.values()]
+        return {exchange.task for exchange in exchanges if exchange.task and not exchange.task.done()}
 
     def _ring(self, what: Ring, key: str, name: str) -> None:
         """Take a bell of the store's."""

@@ -55,3 +55,12 @@ class Runtime:
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+    async def finish(self, seconds: float) -> None:
+        """Wait for everything that was spawned, and what that spawns; after so long, end what is left."""
+        now = asyncio.get_running_loop().time
+        deadline = now() + seconds
+        while self.tasks and now() < deadline:
+            await asyncio.wait(self.tasks, timeout=deadline - now())
+        for task in self.tasks:
+            task.cancel()

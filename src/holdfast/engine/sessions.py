@@ -196,26 +196,32 @@ class Sessions:
 
     async def close(self, session: Session, reason: Input) -> bool:
         """End a session: settle what is in flight, close it in the store. False if it was closed already."""
-        await self._end_exchanges(session, reason)
+        why = f"the session was closed ({reason.value})"
+        await self.end_work(session, why)
         closed = await self._runtime.store.close(session.record.key, reason)
         if closed is None:
             return False
         self._announce(closed)
-        await self._end_exchanges(session, reason)
+        await self.end_work(session, why)
         return True
 
-    async def _end_exchanges(self, session: Session, reason: Input) -> None:
+    async def end_work(self, session: Session, why: str) -> None:
+        """Settle what is in flight and wait a moment for its readers to take their terminal messages."""
         ended = list(session.exchanges.values())
         for exchange in ended:
-            await self._exchanges.end(exchange, Cancelled(f"the session was closed ({reason.value})"))
+            await self._exchanges.end(exchange, Cancelled(why))
         outlets = [exchange.outlet for exchange in ended if isinstance(exchange.outlet, StreamOutlet)]
         deadline = asyncio.get_running_loop().time() + _FLUSH_SECONDS
         for outlet in outlets:
             await outlet.flushed(deadline - asyncio.get_running_loop().time())
+        # Those who still read what had ended before.
+        streams = [stream for stream in session.readers if stream != session.record.standalone]
+        for reader in [reader for stream in streams for reader in session.readers[stream]]:
+            await reader.ended.wait(max(0.0, deadline - asyncio.get_running_loop().time()))
 
     async def forget(self, session: Session) -> None:
         """Drop a session that lived for one request only; no listener ever knew it."""
-        await self._end_exchanges(session, Input.SHUTDOWN)
+        await self.end_work(session, "the request is over")
         await self._runtime.store.close(session.record.key, Input.SHUTDOWN)
         self._runtime.sessions.pop(session.record.key, None)
 
@@ -242,6 +248,8 @@ class Sessions:
                 arrived.set_result(None)
         runtime.observer.note("session.closed", session=session.name, reason=closed.reason.value)
         session.tell(lambda: runtime.back.closed(session, closed.reason))
+        # Nobody else holds on to the session now, and the back must not stop before its listener has heard.
+        runtime.spawn(session.told())
 
 
 def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

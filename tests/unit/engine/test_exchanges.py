@@ -483,3 +483,57 @@ async def test_stopping_ends_what_does_not_finish_within_the_drain_time() -> Non
         await d.engine.aclose()
         assert asyncio.get_running_loop().time() - began == pytest.approx(5)
         assert (await post.whole())[-1]["error"]["code"] == REQUEST_CANCELLED
+
+
+@pytest.mark.parametrize("seconds", [2, 100])
+def test_a_streamed_exchange_gets_its_terminal_message_when_the_server_stops(seconds: float) -> None:
+    async def work(exchange: Exchange) -> object:
+        await exchange.notify("notifications/progress", {"n": 1})
+        await asyncio.sleep(seconds)
+        return {}
+
+    @engine_test
+    async def conversation() -> None:
+        async with desk(ScriptedBack({CALL: work}), times=Times(drain=5)) as d:
+            posts = [await d.post(number) for number in range(3)]
+            await settle_down()
+            await d.engine.aclose()
+            for post in posts:
+                assert [set(message) & {"result", "error"} for message in await post.whole()] == [
+                    set(),
+                    {"result" if seconds == 2 else "error"},
+                ]
+
+    conversation()
+
+
+@engine_test
+async def test_queued_calls_are_answered_when_the_server_stops() -> None:
+    async def work(exchange: Exchange) -> object:
+        await asyncio.sleep(2)
+        return {}
+
+    async with desk(ScriptedBack({CALL: work}), limits=Limits(running=1), times=Times(drain=5)) as d:
+        posts = [await d.post(number) for number in range(5)]
+        await settle_down()
+        await d.engine.aclose()
+        ends = ["result" if "result" in (await post.whole())[-1] else "error" for post in posts]
+        assert ends == ["result", "result", "error", "error", "error"]
+
+
+@engine_test
+async def test_readers_that_do_not_read_hold_up_a_stopping_server_only_a_moment() -> None:
+    async def work(exchange: Exchange) -> object:
+        await exchange.notify("notifications/progress", {"n": 1})
+        await asyncio.Event().wait()
+        return {}
+
+    async with desk(ScriptedBack({CALL: work}), times=Times(drain=5)) as d:
+        for number in range(10):
+            d.session = await d.open()
+            post = await d.post(number)
+            post.may_read.clear()
+        await settle_down()
+        began = asyncio.get_running_loop().time()
+        await d.engine.aclose()
+        assert asyncio.get_running_loop().time() - began < 10

@@ -252,3 +252,31 @@ async def test_stopping_twice_stops_once_and_leaves_no_task() -> None:
         await settle_down()
         assert d.back.events == ["start", "opened", "closed: shutdown", "stop"]
         assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
+@engine_test
+async def test_a_listener_that_hangs_does_not_keep_the_server_from_stopping() -> None:
+    class Hanging(ScriptedBack):
+        async def closed(self, session: Session, reason: Input) -> None:
+            await asyncio.Event().wait()
+
+    async with desk(Hanging(), times=Times(drain=5)) as d:
+        for _ in range(3):
+            await d.open()
+        began = asyncio.get_running_loop().time()
+        await d.engine.aclose()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(5)
+        assert d.back.events[-1] == "stop"
+
+
+@engine_test
+async def test_the_listeners_of_a_session_closed_just_before_are_heard_before_the_back_stops() -> None:
+    class Slow(ScriptedBack):
+        async def closed(self, session: Session, reason: Input) -> None:
+            await asyncio.sleep(1)
+            await super().closed(session, reason)
+
+    async with desk(Slow()) as d:
+        await d.engine.sessions.close(d.session, Input.DELETED)
+        await d.engine.aclose()
+        assert d.back.events == ["start", "opened", "closed: deleted", "stop"]
