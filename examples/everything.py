@@ -32,7 +32,7 @@ server = Server(
     "everything",
     version="1.0",
     title="Everything",
-    instructions="Every feature of the protocol, for trying out clients. Nothing here has side effects.",
+    instructions="Every feature of the protocol, for trying out clients. Nothing here touches the world outside.",
 )
 
 READ_ONLY: Final = ToolAnnotations(read_only_hint=True)

@@ -1,0 +1,196 @@
+"""A client of the example servers on bare ASGI, in the same process; what they send is held against the schema."""
+
+import asyncio
+import importlib.util
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from holdfast import Server
+from tests.schema import Json, Recorder, Response
+
+EXAMPLES: Final = Path(__file__).parents[1] / "examples"
+
+CAPABILITIES: Final[dict[str, Json]] = {
+    "2025-03-26": {"sampling": {}, "roots": {}},
+    "2025-06-18": {"sampling": {}, "roots": {}, "elicitation": {}},
+    "2025-11-25": {"sampling": {}, "roots": {}, "elicitation": {"form": {}, "url": {}}},
+}
+FORM: Final = {
+    "username": "ada",
+    "email": "ada@example.com",
+    "name": "Ada",
+    "age": 36,
+    "score": 1.5,
+    "status": "pending",
+    "verified": False,
+    "untitledSingle": "option1",
+    "titledSingle": "value1",
+    "legacyEnum": "opt1",
+    "untitledMulti": ["option1", "option2"],
+    "titledMulti": ["value1"],
+}
+
+
+def fill_in(params: Json) -> Json:
+    """Answer a form with the fields that it asks for."""
+    names = params["requestedSchema"]["properties"]
+    return {"action": "accept", "content": {name: FORM[name] for name in names}}
+
+
+ANSWERS: Final[dict[str, Callable[[Json], Json]]] = {
+    "sampling/createMessage": lambda _params: {
+        "role": "assistant",
+        "content": {"type": "text", "text": "yes"},
+        "model": "m",
+    },
+    "elicitation/create": fill_in,
+}
+
+
+class Client:
+    """One session on a bare ASGI application; answers what it is asked."""
+
+    def __init__(self, app: Recorder, version: str) -> None:
+        self._app = app
+        self._version = version
+        self._headers: dict[str, str] = {}
+        self._ids = itertools.count(1)
+        self._last_event_id = ""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.heard: asyncio.Queue[Json] = asyncio.Queue()
+        """Notifications, in order of arrival."""
+
+    async def open(self) -> Json:
+        """Shake hands."""
+        params = {
+            "protocolVersion": self._version,
+            "capabilities": CAPABILITIES[self._version],
+            "clientInfo": {"name": "test", "version": "1"},
+        }
+        opened = await self.result("initialize", params)
+        await self._exchange({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return opened
+
+    async def result(self, method: str, params: Json = None) -> Json:
+        """Make a request and return its result."""
+        answer = await self.ask(method, params)
+        assert "result" in answer, answer
+        return answer["result"]
+
+    async def ask(self, method: str, params: Json = None) -> Json:
+        """Make a request and return the message that answers it."""
+        request_id = next(self._ids)
+        meta = {"_meta": {"progressToken": f"token {request_id}"}}
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**(params or {}), **meta}}
+        answers = [item for item in await self._exchange(message) if "method" not in item]
+        if not answers:
+            # The server closed the stream early; the answer waits where the last event left off.
+            answers = [item for item in await self._resume() if "method" not in item]
+        assert [item["id"] for item in answers] == [request_id]
+        return answers[0]
+
+    def listen(self) -> None:
+        """Open the standalone stream."""
+        self._spawn(self._serve("GET", None, {}))
+
+    async def close(self) -> None:
+        """End what still runs."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _resume(self) -> list[Json]:
+        return await self._serve("GET", None, {"last-event-id": self._last_event_id})
+
+    async def _exchange(self, message: Json) -> list[Json]:
+        return await self._serve("POST", message, {})
+
+    async def _serve(self, method: str, message: Json, extra: dict[str, str]) -> list[Json]:
+        response, messages = Response(), []
+        body = json.dumps(message).encode() if message is not None else b""
+        requests = iter([{"type": "http.request", "body": body}])
+
+        async def receive() -> Json:
+            return next(requests, None) or await asyncio.Event().wait()
+
+        async def send(event: Json) -> None:
+            self._note_event_id(event.get("body", b""))
+            for item in response.feed(event):
+                messages.append(item)
+                self._take(item)
+
+        await self._app(self._scope(method, extra), receive, send)
+        assert response.status in (200, 202), response.status
+        self._headers |= {k: v for k, v in response.headers.items() if k == "mcp-session-id"}
+        return messages
+
+    def _scope(self, method: str, extra: dict[str, str]) -> Json:
+        headers = {
+            "host": "localhost",
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+            "mcp-protocol-version": self._version,
+            **self._headers,
+            **extra,
+        }
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        return {"type": "http", "method": method, "path": "/mcp", "headers": raw, "client": ("127.0.0.1", 1)}
+
+    def _note_event_id(self, chunk: bytes) -> None:
+        for line in chunk.splitlines():
+            if line.startswith(b"id: "):
+                self._last_event_id = line[4:].decode()
+
+    def _take(self, message: Json) -> None:
+        if "method" not in message:
+            return
+        if "id" not in message:
+            self.heard.put_nowait(message)
+            return
+        result = ANSWERS[message["method"]](message["params"])
+        self._spawn(self._exchange({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class Opened(NamedTuple):
+    """A server, one client's session on it, and what was sent there."""
+
+    server: Server
+    client: Client
+    recorder: Recorder
+
+
+def load(example: str) -> Server:
+    """Return a fresh server from an example file."""
+    spec = importlib.util.spec_from_file_location(example, EXAMPLES / f"{example}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    server = module.server
+    assert isinstance(server, Server)
+    return server
+
+
+@asynccontextmanager
+async def session(example: str, version: str, **http: Any) -> AsyncIterator[Opened]:
+    """Open a session with an example; in the end, hold every message it sent against the schema."""
+    server = load(example)
+    recorder = Recorder(server.asgi(**http))
+    client = Client(recorder, version)
+    try:
+        opened = await client.open()
+        assert opened["protocolVersion"] == version
+        yield Opened(server, client, recorder)
+    finally:
+        await client.close()
+        await server.engine.aclose()
+    recorder.validate_all()
