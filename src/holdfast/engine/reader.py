@@ -102,13 +102,13 @@ class Reader:
             if page is not None and (page.events or page.missed):
                 yield page
                 self._advance(page)
-            elif not self._is_over() and not await self.wake.wait(self._patience()):
-                if self._expires is not None and self._clock.now() >= self._expires:
-                    self.end = End.AGED
-                else:
-                    yield None
+            elif self.end is None and not await self.wake.wait(self._patience()) and not self._is_over():
+                yield None
 
     def _is_over(self) -> bool:
+        """Tell whether it has ended; one that never finds its stream silent is looked at here too."""
+        if self.end is None and self._expires is not None and self._clock.now() >= self._expires:
+            self.end = End.AGED
         return self.end is not None
 
     async def _read(self) -> Page | None:

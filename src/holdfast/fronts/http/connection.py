@@ -68,9 +68,12 @@ class Connection:
         """Return the request's body.
 
         Raises:
-            BadBody: it is too large, too slow, or its sender has gone.
+            BadBody: it is too large or too slow.
+            Gone: its sender has gone.
         """
         message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
         body: bytes = message.get("body", b"")
         if len(body) > limit:
             raise BadBody(too_large(limit))
@@ -99,14 +102,17 @@ class Connection:
     async def answer(self, answer: Answer) -> bool:
         """Send a whole answer; False if it is known that nobody could take it."""
         headers = [*answer.headers, *self._cors] if self._cors else answer.headers
-        await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": answer.body})
+        try:
+            await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            await self._send({"type": "http.response.body", "body": answer.body})
+        except OSError:
+            return False
         return not (self.gone or (self._transport is not None and self._transport.is_closing()))
 
     async def start_stream(self, first: bytes, stall: float) -> None:
         """Begin an event stream. Proxies hold headers until a byte of body: there is always a first one."""
         headers = [*_SSE_HEADERS, *self._cors]
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._write({"type": "http.response.start", "status": 200, "headers": headers}, stall)
         await self.write(first, stall)
 
     async def write(self, chunk: bytes, stall: float) -> None:
@@ -115,21 +121,27 @@ class Connection:
         Raises:
             Gone: the connection is gone, or has taken nothing for `stall` seconds.
         """
+        await self._write({"type": "http.response.body", "body": chunk, "more_body": True}, stall)
+
+    async def end_stream(self, stall: float) -> None:
+        """Complete the stream. Servers wait here for what was written before: the stall limit holds.
+
+        Raises:
+            Gone: as `write`.
+        """
+        await self._write({"type": "http.response.body", "body": b""}, stall)
+
+    async def _write(self, message: dict[str, Any], stall: float) -> None:
         if self.gone:
             raise Gone
         try:
             async with asyncio.timeout(stall):
-                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await self._send(message)
         except OSError:
             # TimeoutError is one too; either way the reader is lost, and its buffered bytes with it.
             if self._transport is not None:
                 self._transport.abort()
             raise Gone from None
-
-    async def end_stream(self) -> None:
-        """Complete the stream; nothing where nobody is left."""
-        if not self.gone:
-            await self._send({"type": "http.response.body", "body": b""})
 
     # Watching
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Final
 
 from holdfast.auth import Principal, Verifier
-from holdfast.config import HttpSettings
+from holdfast.config import HttpSettings, ResponseMode
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
@@ -23,12 +23,9 @@ from holdfast.fronts.http.cors import cors_headers, preflight
 from holdfast.fronts.http.head import Head, Headers, HeadRules, check_version
 from holdfast.fronts.http.posts import Posts
 from holdfast.fronts.http.streams import Streamer
-from holdfast.protocol.versions import REVISIONS
-from holdfast.wire.jsonrpc import Request, decode
+from holdfast.wire.jsonrpc import Request, RequestId, decode
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-_METHODS: Final = "GET, POST, DELETE"
-_NO_SESSION_ID: Final = refuse(400, "Bad request: the Mcp-Session-Id header is missing; initialize first")
 _NOT_FROM_HERE: Final = refuse(
     403, "Forbidden: anonymous clients are served from this machine only; set a verifier or allow_anonymous"
 )
@@ -52,7 +49,8 @@ class HttpFront:
         self._path = settings.path.rstrip("/") or "/"
         self._rules = HeadRules(settings)
         self._verifier = verifier
-        self._routes = routes or {}
+        self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
+        self._methods = _methods(settings.response, stateless=engine.settings.stateless)
         self._streamer = Streamer(engine)
         self._posts = Posts(engine, settings, self._streamer)
 
@@ -86,6 +84,10 @@ class HttpFront:
             await self._engine.ensure_started()
         connection = Connection(scope, receive, send)
         head = Head(scope["headers"])
+        origin = head.text(b"origin")
+        if origin and self._rules.origin_allowed(origin):
+            # Its page may also read why it was refused.
+            connection.allow_origin(cors_headers(origin))
         try:
             answer = self._rules.check(scope["method"], head) or await self._dispatch(
                 scope["method"], head, connection
@@ -111,13 +113,10 @@ class HttpFront:
             )
 
     async def _dispatch(self, method: str, head: Head, connection: Connection) -> Answer | None:
-        origin = head.text(b"origin")
-        if origin:
-            if method == "OPTIONS":
-                return preflight(origin)
-            connection.allow_origin(cors_headers(origin))
-        if method not in {"POST", "GET", "DELETE"}:
-            return not_allowed(_METHODS)
+        if method == "OPTIONS" and head.text(b"origin"):
+            return preflight(", ".join(self._methods))
+        if method not in self._methods:
+            return not_allowed(", ".join(self._methods))
         principal = None
         if self._verifier is not None:
             principal = await self._principal(self._verifier, head)
@@ -132,11 +131,9 @@ class HttpFront:
     async def _on_session(
         self, method: str, head: Head, principal: Principal | None, connection: Connection
     ) -> Answer | None:
-        if self._engine.settings.stateless or (method == "GET" and self._settings.response == "json"):
-            return not_allowed("POST" if self._engine.settings.stateless else "POST, DELETE")
         session_id = head.text(b"mcp-session-id")
         if not session_id:
-            return _NO_SESSION_ID
+            return _no_session_id()
         refused = check_version(head.text(b"mcp-protocol-version"))
         if refused is not None:
             return refused
@@ -168,15 +165,15 @@ class HttpFront:
         session_id = head.text(b"mcp-session-id")
         if type(message) is Request and message.method == "initialize":
             return await self._posts.initialize(message, session_id, caller)
+        request_id = message.id if type(message) is Request else None
         version = head.text(b"mcp-protocol-version")
-        if version not in REVISIONS:
-            refused = check_version(version)
-            if refused is not None:
-                return refused
+        refused = check_version(version, request_id)
+        if refused is not None:
+            return refused
         if self._engine.settings.stateless:
             return await self._posts.stateless(message, version, caller, connection)
         if not session_id:
-            return _NO_SESSION_ID
+            return _no_session_id(request_id)
         key = session_key(session_id)
         if isinstance(message, Request):
             return await self._posts.request(key, caller, message, sha256(body).digest(), connection)
@@ -210,6 +207,19 @@ class HttpFront:
         if not await self._engine.sessions.close(session, Input.DELETED):
             raise SessionGone
         return NO_CONTENT
+
+
+def _methods(response: ResponseMode, *, stateless: bool) -> tuple[str, ...]:
+    """Return what the endpoint can be asked: without sessions nothing can be deleted, without streams none read."""
+    if stateless:
+        return ("POST",)
+    return ("POST", "DELETE") if response == "json" else ("GET", "POST", "DELETE")
+
+
+def _no_session_id(request_id: RequestId | None = None) -> Answer:
+    return refuse(
+        400, "Bad request: the Mcp-Session-Id header is missing; initialize first", request_id=request_id
+    )
 
 
 def _unauthorized(head: Head) -> Answer:

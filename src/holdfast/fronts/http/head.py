@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.config import HttpSettings
 from holdfast.fronts.http.answer import Answer, refuse
 from holdfast.protocol.versions import REVISIONS
+from holdfast.wire.jsonrpc import RequestId
 
 RawHeaders = list[tuple[bytes, bytes]]
 Judged = tuple[bytes, bytes, bytes, bytes, bytes]
@@ -120,7 +121,7 @@ class HeadRules:
         origin = head.text(b"origin")
         if not self._host_allowed(head.text(b"host").lower()):
             return refuse(421, "Misdirected request: this Host is not served here; see allowed_hosts")
-        if origin and not self._origin_allowed(origin):
+        if origin and not self.origin_allowed(origin):
             return refuse(403, "Forbidden: this Origin may not call here; see allowed_origins")
         if method == "POST":
             return _judge_post(head)
@@ -131,7 +132,7 @@ class HeadRules:
     def _host_allowed(self, host: str) -> bool:
         return "*" in self._hosts or host in self._hosts or _without_port(host) in self._hosts
 
-    def _origin_allowed(self, origin: str) -> bool:
+    def origin_allowed(self, origin: str) -> bool:
         """Tell whether a browser page from `origin` may call: it is listed, or served from this machine."""
         if origin in self._origins:
             return True
@@ -142,18 +143,22 @@ class HeadRules:
 def _judge_post(head: Head) -> Answer | None:
     if head.text(b"content-type").partition(";")[0].strip().lower() != "application/json":
         return refuse(415, "Unsupported media type: Content-Type must be application/json")
-    if head.text(b"content-encoding") not in {"", "identity"}:
+    if head.text(b"content-encoding").lower() not in {"", "identity"}:
         return refuse(415, "Unsupported media type: send the body without Content-Encoding")
     if _accepts(head) != (True, True):
         return refuse(406, "Not acceptable: Accept must list application/json and text/event-stream")
     return None
 
 
-def check_version(version: str) -> Answer | None:
+def check_version(version: str, request_id: RequestId | None = None) -> Answer | None:
     """Check the negotiated version a request names; naming none is allowed."""
     if version and version not in REVISIONS:
         known = ", ".join(REVISIONS)
-        return refuse(400, f"Bad request: unsupported MCP-Protocol-Version; supported: {known}")
+        return refuse(
+            400,
+            f"Bad request: unsupported MCP-Protocol-Version; supported: {known}",
+            request_id=request_id,
+        )
     return None
 
 

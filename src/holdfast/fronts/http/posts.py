@@ -4,6 +4,8 @@ A request's answer is adaptive: ready at once, it is one JSON body and no stream
 slow or talkative, it becomes a stream that can be resumed.
 """
 
+from typing import Final
+
 from holdfast.config import HttpSettings
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, Exchange
@@ -11,18 +13,19 @@ from holdfast.engine.exchanges import Repeat
 from holdfast.engine.outlet import StreamOutlet
 from holdfast.engine.sessions import session_key
 from holdfast.engine.wake import turn
-from holdfast.errors import INVALID_REQUEST, HoldfastError
+from holdfast.errors import INVALID_REQUEST, HoldfastError, SessionGone
 from holdfast.fronts.http.answer import ACCEPTED, Answer, json_answer, refusal_for, refuse, retry_after
-from holdfast.fronts.http.batch import answer_batch
+from holdfast.fronts.http.batch import Batch
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.versions import ASSUMED
 from holdfast.stores.base import Answered
 from holdfast.wire import sse
-from holdfast.wire.jsonrpc import Message, Notification, Request, Response, result_message
+from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response, result_message
 
-_SSE = (b"content-type", b"text/event-stream")
+_SSE: Final = (b"content-type", b"text/event-stream")
+_UNASKED: Final = refuse(400, "Bad request: no request with this id is waiting for an answer")
 
 
 class Posts:
@@ -62,7 +65,11 @@ class Posts:
         """
         if quirks_of(request.params.get("clientInfo"), self._engine.runtime.quirks).reinitialize:
             return False
-        return await self._engine.runtime.store.find(session_key(session_id), caller.key) is not None
+        try:
+            await self._engine.sessions.find(session_key(session_id), caller.key)
+        except SessionGone:
+            return False
+        return True
 
     async def control(self, key: str, owner: str, message: Notification | Response) -> Answer:
         """Take a notification or the answer to an ask: 202, and nothing waits for a handler."""
@@ -74,7 +81,7 @@ class Posts:
             return ACCEPTED
         if verdict is Answered.CONFLICT:
             return refuse(400, "Bad request: this request was already answered, differently")
-        return refuse(400, "Bad request: no request with this id is waiting for an answer")
+        return _UNASKED
 
     async def request(
         self, key: str, caller: Caller, request: Request, digest: bytes, connection: Connection
@@ -87,7 +94,7 @@ class Posts:
         except HoldfastError as error:
             return refusal_for(error, request.id)
         if isinstance(exchange, Repeat):
-            return await self._repeat(exchange, connection, caller)
+            return await self._repeat(exchange, connection, caller, request.id)
         # A handler that never suspends has answered after one turn of the loop.
         await turn()
         outlet = exchange.stream
@@ -118,7 +125,10 @@ class Posts:
             await self._late(exchange, outlet.terminal, connection)
             return None
         reader = await self._engine.readers.first(exchange, outlet)
-        await self._streamer.pump(reader, connection, exchange.principal)
+        try:
+            await self._streamer.pump(reader, connection, exchange.principal)
+        finally:
+            await self._streamer.keep_unread(exchange, reader)
         return None
 
     async def _late(self, exchange: Exchange, terminal: bytes, connection: Connection) -> None:
@@ -128,13 +138,18 @@ class Posts:
         if not await connection.answer(answer):
             await self._engine.readers.keep_answer(exchange, terminal)
 
-    async def _repeat(self, repeat: Repeat, connection: Connection, caller: Caller) -> Answer | None:
+    async def _repeat(
+        self, repeat: Repeat, connection: Connection, caller: Caller, request_id: RequestId
+    ) -> Answer | None:
         """Answer the word-for-word repeat of a POST that was cut, from the one execution."""
         reader = await self._engine.readers.repeat(repeat.session, repeat.stream)
         if self._mode != "json":
             await self._streamer.pump(reader, connection, caller.principal)
             return None
-        return await self._streamer.last(reader, connection)
+        try:
+            return json_answer(await self._streamer.last(reader, connection))
+        except HoldfastError as error:
+            return refusal_for(error, request_id)
 
     async def batch(
         self, key: str, caller: Caller, messages: list[Message], connection: Connection
@@ -149,21 +164,30 @@ class Posts:
         requests = [message for message in messages if isinstance(message, Request)]
         if not requests:
             return ACCEPTED
-        return await answer_batch(self._engine, self._streamer, key, caller, requests, connection)
+        await Batch(self._engine, self._streamer, self._mode, connection).answer(key, caller, requests)
+        return None
 
     async def stateless(
         self, message: Message | list[Message], version: str, caller: Caller, connection: Connection
     ) -> Answer | None:
-        """Answer a request without a session: one that lives for this request only, and cannot be asked anything."""
-        if not isinstance(message, Request):
+        """Answer without a session: with one that lives for this POST only, and cannot be asked anything."""
+        if isinstance(message, Notification):
             return ACCEPTED
+        if isinstance(message, Response):
+            return _UNASKED
         params = {
             "protocolVersion": version or ASSUMED.name,
             "clientInfo": {"name": ""},
             "capabilities": {},
         }
-        opened = await self._engine.sessions.open(caller.key, params, lasting=False)
+        request_id = message.id if isinstance(message, Request) else None
         try:
+            opened = await self._engine.sessions.open(caller.key, params, lasting=False)
+        except HoldfastError as error:
+            return refusal_for(error, request_id)
+        try:
+            if isinstance(message, list):
+                return await self.batch(opened.session.record.key, caller, message, connection)
             return await self.request(opened.session.record.key, caller, message, b"", connection)
         finally:
             await self._engine.sessions.forget(opened.session)

@@ -3,9 +3,11 @@
 from holdfast.auth import Principal
 from holdfast.core.stream import Page
 from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchanges import DuplicateId
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import event_id
-from holdfast.fronts.http.answer import Answer, json_answer
+from holdfast.errors import SessionGone
 from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.wire import sse
 
@@ -19,19 +21,29 @@ class Streamer:
 
     async def pump(self, reader: Reader, connection: Connection, principal: Principal | None = None) -> None:
         """Write a reader's stream as the whole response, until either ends; then give the place back."""
-        if principal is not None and principal.expires is not None:
-            reader.expire_within(principal.expires - self._engine.runtime.clock.wall())
+        self.bound(reader, principal)
         connection.watch(lambda: reader.stop(End.BROKE))
         try:
             await connection.start_stream(self.opening(reader), self._times.write_stall)
             await self.write_pages(reader, connection)
-            await connection.end_stream()
+            await connection.end_stream(self._times.write_stall)
         except Gone:
             reader.stop(End.BROKE if connection.gone else End.STALLED)
         finally:
             # Reached without a verdict only when the server cancels the request: the connection is gone.
             reader.stop(End.BROKE)
             await self._engine.readers.detach(reader)
+
+    def bound(self, reader: Reader, principal: Principal | None) -> None:
+        """End the reader with its caller's token: who comes back authenticates again."""
+        if principal is not None and principal.expires is not None:
+            reader.expire_within(principal.expires - self._engine.runtime.clock.wall())
+
+    async def keep_unread(self, exchange: Exchange, reader: Reader) -> None:
+        """Keep the answer of an exchange for a repeat of its request, if writing it has failed."""
+        terminal = exchange.stream.terminal
+        if terminal is not None and reader.end in {End.BROKE, End.STALLED}:
+            await self._engine.readers.keep_answer(exchange, terminal)
 
     async def write_pages(self, reader: Reader, connection: Connection) -> None:
         """Write what the reader finds, and comments while it finds nothing."""
@@ -53,15 +65,25 @@ class Streamer:
             parts.insert(0, sse.comment(f"gap {page.missed[0]}-{page.missed[1]}"))
         return b"".join(parts)
 
-    async def last(self, reader: Reader, connection: Connection) -> Answer:
-        """Wait for the stream's terminal message and return it as a plain answer."""
+    async def last(self, reader: Reader, connection: Connection) -> bytes:
+        """Wait for the stream's terminal message and return it, for an answer that is no stream.
+
+        Raises:
+            Gone: the connection broke first.
+            DuplicateId: another repeat has taken this one's place.
+            SessionGone: the session ended first.
+        """
         connection.watch(lambda: reader.stop(End.BROKE))
         message = b""
         try:
             async for page in reader.pages():
-                if page is not None and page.events:
+                if page is not None and page.finished:
                     message = page.events[-1].data
         finally:
             reader.stop(End.BROKE)
             await self._engine.readers.detach(reader)
-        return json_answer(message)
+        if message:
+            return message
+        if reader.end is End.BROKE:
+            raise Gone
+        raise DuplicateId if reader.end is End.TAKEN_OVER else SessionGone
