@@ -13,23 +13,24 @@ from tests.conformance.serving import everything
 from tests.conformance.suite import Check, Suite, read_checks, tally
 
 SUITES: Final = {
-    "new": Suite("CONFORMANCE", "conformance", ("--requirements", "2025-11-25")),
-    "old": Suite("CONFORMANCE_OLD", "conformance-old", ("--suite", "all")),
+    "required": Suite("CONFORMANCE", "conformance", ("--requirements", "2025-11-25")),
+    "older": Suite("CONFORMANCE", "conformance", ("--suite", "all", "--spec-version", "2025-06-18")),
+    "stable": Suite("CONFORMANCE_OLD", "conformance-old", ("--suite", "all")),
 }
 UNSCORED: Final = {"server-session-lifecycle", "json-schema-2020-12", "server-sse-polling"}
-"""What the new suite runs for 2025-11-25 without counting it. We count it."""
-SCENARIOS: Final = {"new": 30 + len(UNSCORED), "old": 32}
-SUCCESSES: Final = {
-    ("new", "adaptive"): 83,
-    ("new", "sse"): 84,
-    ("new", "json"): 66,
-    ("old", "adaptive"): 46,
-    ("old", "sse"): 47,
-    ("old", "json"): 29,
+"""What the suite runs for 2025-11-25 without counting it. We count it."""
+RUNS: Final = {
+    ("required", "adaptive"): (30 + len(UNSCORED), 84),
+    ("required", "sse"): (30 + len(UNSCORED), 84),
+    ("required", "json"): (30 + len(UNSCORED), 74),
+    ("older", "adaptive"): (27, 56),
+    ("stable", "adaptive"): (32, 47),
+    ("stable", "sse"): (32, 47),
+    ("stable", "json"): (32, 37),
 }
-"""How many checks succeed; fewer would mean that some were no longer made."""
+"""How many scenarios and verdicts there are; fewer would mean that something was no longer tried."""
 
-QUICK: Final = "tools/list is ready at once and answered in JSON: no streams to look at"
+QUICK: Final = "tools/list is ready at once and answered in JSON: there are no streams to look at"
 NO_LOGS: Final = "one JSON body has no room for log messages; the specification lets a server leave them out"
 NO_PROGRESS: Final = "one JSON body has no room for progress; the specification lets a server leave it out"
 NO_ASKS: Final = "one JSON body has no room for a request to the client; the tool's result says so"
@@ -49,24 +50,23 @@ EXPLAINED: Final[dict[str, dict[tuple[str, str, str], str]]] = {
     },
 }
 """By response mode: every verdict that is not SUCCESS, and why it is right."""
+OPTIONAL: Final = {("server-sse-multiple-streams", "server-sse-streams-functional", "INFO")}
+"""May as well succeed: on a busy machine tools/list is late and comes as a stream; not all runs look at it."""
 
 
-@pytest.mark.parametrize("mode", EXPLAINED)
-@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize(("name", "mode"), RUNS)
 def test_the_official_suite_passes_with_every_check_accounted_for(
     name: str, mode: str, tmp_path: Path
 ) -> None:
     suite = SUITES[name]
     with everything(tmp_path / "server.log", "--response", mode) as served:
         checks = suite.run(served.url, tmp_path / "checks")
-    counts = tally(checks)
-    print(f"conformance {suite.version}, {mode}: {dict(counts)}")
+    print(f"conformance {suite.version}, {name}, {mode}: {dict(tally(checks))}")
     assert unexplained(checks, mode) == []
     assert stale(checks, mode) == set()
     scenarios = {check.scenario for check in checks}
-    assert len(scenarios) == SCENARIOS[name]
-    assert scenarios >= UNSCORED - ({"server-session-lifecycle"} if name == "old" else set())
-    assert counts["SUCCESS"] == SUCCESSES[name, mode]
+    assert (len(scenarios), len(checks)) == RUNS[name, mode]
+    assert name != "required" or scenarios >= UNSCORED
     assert served.complaints() == ""
 
 
@@ -77,7 +77,7 @@ def unexplained(checks: list[Check], mode: str) -> list[Check]:
 
 def stale(checks: list[Check], mode: str) -> set[tuple[str, str, str]]:
     """Return the table's entries that did not occur."""
-    return EXPLAINED[mode].keys() - {check[:3] for check in checks}
+    return EXPLAINED[mode].keys() - OPTIONAL - {check[:3] for check in checks}
 
 
 def test_a_warning_or_a_skipped_check_is_not_taken_for_success(tmp_path: Path) -> None:
