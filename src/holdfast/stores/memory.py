@@ -214,8 +214,9 @@ class MemoryStore:
             self._finish(session, stream)
         else:
             self._forget(session, stream)
-        # A session that only became idle later than it was hinted to be is found by that hint.
-        if session.hint == inf or session.state is State.DETACHED:
+        # A session that only became idle later than it was hinted to be is found by that hint; one that was
+        # looked at while this exchange ran has a hint as far as its lifetime.
+        if session.hint > session.settled + session.record.idle or session.state is State.DETACHED:
             self._schedule(session)
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes, *, tag: int) -> None:
