@@ -1,8 +1,11 @@
 """Every setting with its default and the reason for it. Frozen, passed in, never read from the environment."""
 
+from math import inf
 from typing import Literal
 
 from msgspec import Struct
+
+from holdfast.errors import ConfigError
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -81,6 +84,15 @@ class Times(Struct, frozen=True, kw_only=True):
     """How often due sessions are looked for."""
     drain: float = 30.0
     """How long running handlers may take to finish when the server stops."""
+
+    def __post_init__(self) -> None:
+        for name in ("idle", "lifetime"):
+            seconds = getattr(self, name)
+            if not 0 < seconds < inf:
+                raise ConfigError(
+                    f"{name}={seconds!r} would leave sessions that nobody deletes until no more fit: "
+                    "give a number of seconds above 0"
+                )
 
     @property
     def grace_seconds(self) -> float:
