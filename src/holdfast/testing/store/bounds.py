@@ -1,7 +1,7 @@
 """What stays replayable has bounds, and what matters most goes last (law 9)."""
 
 from holdfast.core.stream import Position, Verdict
-from holdfast.stores.base import Attached
+from holdfast.stores.base import Attached, Duplicate
 from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, Contract, data_of, record, scenario, tag_of
 
 
@@ -84,6 +84,19 @@ class BoundContract(Contract):
         for number in range(1, 4):
             await _finished(bench, number)
         assert data_of(await bench.read(read, reader.cursor)) == [b"last"]
+
+    @scenario(finished_streams=1)
+    async def test_forgetting_an_old_stream_leaves_its_id_to_whoever_has_it_now(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        await bench.store.detach(KEY, "a", 0, None, broke=False)
+        await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 1))
+        await bench.begin(1, "b")
+        for number in range(3):
+            await _finished(bench, number)
+        duplicate = await bench.claim(1, "c")
+        assert isinstance(duplicate, Duplicate)
+        assert duplicate.stream == "b"
 
     @scenario(session_bytes=1000, stream_bytes=900)
     async def test_a_session_over_its_bytes_forgets_finished_streams_first(self, bench: Bench) -> None:
