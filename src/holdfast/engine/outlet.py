@@ -35,8 +35,8 @@ class Outlet(Protocol):
 class StreamOutlet:
     """The writer's side of a resumable stream. The stream begins to exist when it is first needed."""
 
-    __slots__ = ("_leaving", "_random", "_room", "_store", "claim", "fence", "has_reader", "position", "reader",
-                 "releasing", "session", "start", "streams", "terminal", "wake", "written_bytes")  # fmt: skip
+    __slots__ = ("_begun", "_leaving", "_random", "_room", "_store", "claim", "fence", "has_reader", "position",
+                 "reader", "releasing", "session", "start", "streams", "terminal", "wake", "written_bytes")  # fmt: skip
 
     def __init__(
         self, store: Store, random: Random, session: Session, claim: Claim, fence: int, *, streams: bool
@@ -61,6 +61,8 @@ class StreamOutlet:
         self.has_reader = True
         """False once the connection that waits for the answer is known to be gone."""
         self.written_bytes = 0
+        self._begun: asyncio.Event | None = None
+        """Set when the store has answered whoever wanted the stream to begin."""
         self._room: asyncio.Event | None = None
         self._leaving: asyncio.Event | None = None
 
@@ -72,12 +74,16 @@ class StreamOutlet:
         """Begin the stream, if it has not begun, and return its newest position."""
         if self.position is None:
             tag = self._random.tag()
-            opened = await self._store.open_stream(
-                self.session.record.key, self.claim.stream, self.fence, tag
-            )
-            if self.position is None:
-                # Nobody else of this handler has opened it, or even written, meanwhile.
-                self.start = self.position = opened
+            begun = self._begun = self._begun or asyncio.Event()
+            try:
+                opened = await self._store.open_stream(
+                    self.session.record.key, self.claim.stream, self.fence, tag
+                )
+                if self.position is None:
+                    # Nobody else of this handler has opened it, or even written, meanwhile.
+                    self.start = self.position = opened
+            finally:
+                begun.set()
             self.wake.ring()
         return self.position
 
@@ -97,6 +103,9 @@ class StreamOutlet:
     async def settle(self, terminal: bytes) -> None:
         """Append the terminal message to the stream if there is one; keep it if nobody is there to take it."""
         self.terminal = terminal
+        if self._begun is not None:
+            # Decided before the stream exists, the end would be missing from it.
+            await self._begun.wait()
         keep = not self.has_reader and not self.session.record.isolate
         logged = terminal if keep or self.position is not None else None
         try:

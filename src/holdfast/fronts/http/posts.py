@@ -4,6 +4,7 @@ A request's answer is adaptive: ready at once, it is one JSON body and no stream
 slow or talkative, it becomes a stream that can be resumed.
 """
 
+import asyncio
 from typing import Final
 
 from holdfast.config import HttpSettings
@@ -118,8 +119,14 @@ class Posts:
             if connection.gone:
                 await self._engine.readers.broke_before_stream(exchange)
                 return None
+            try:
+                rung = await outlet.wake.wait(self._patience)
+            except asyncio.CancelledError:
+                # Some servers end the request of a client that has gone.
+                await self._engine.readers.broke_before_stream(exchange)
+                raise
             # A call that still waits for its slot may yet be refused with a status of its own.
-            if not await outlet.wake.wait(self._patience) and exchange.task is not None:
+            if not rung and exchange.task is not None:
                 break
         if outlet.terminal is not None and outlet.position is None:
             await self._late(exchange, outlet.terminal, connection)

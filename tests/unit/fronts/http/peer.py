@@ -107,6 +107,8 @@ class Call:
         self.transport = FakeTransport()
         self.fails = False
         """Raise OSError from every further write."""
+        self.stops_after = 0
+        """Take nothing more after so many messages on the stream."""
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._gone = asyncio.Event()
@@ -144,6 +146,8 @@ class Call:
             assert not self.complete, "something was written after the response's end"
             self.chunks.append(message.get("body", b""))
             self.complete = not message.get("more_body", False)
+            if self.stops_after and len(self.messages) >= self.stops_after:
+                self.stop_reading()
         self._news.set()
 
     # What has come
@@ -239,7 +243,9 @@ class Peer:
         self.session = ""
         self.version = ""
 
-    def headers(self, method: str, changed: Mapping[str, str | None] | None = None) -> list[tuple[bytes, bytes]]:
+    def headers(
+        self, method: str, changed: Mapping[str, str | None] | None = None
+    ) -> list[tuple[bytes, bytes]]:
         """Return what a well-behaved client sends; `changed` replaces headers, None leaves one out."""
         sent: dict[str, str | None] = {"host": "localhost:8000", "accept": BOTH}
         if method == "POST":
