@@ -196,6 +196,10 @@ async def desk(
         yield made
     finally:
         await made.engine.aclose()
+        await settle_down()
+    tasks = [exchange.task for exchange in made.back.handled if exchange.task is not None]
+    failed = [task.exception() for task in tasks if task.done() and not task.cancelled()]
+    assert failed == [None] * len(failed), "an exchange's own task never fails"
 
 
 async def echo(exchange: Exchange) -> object:

@@ -113,6 +113,18 @@ async def test_a_repeat_of_a_cut_post_attaches_to_the_one_execution() -> None:
 
 
 @engine_test
+async def test_another_body_under_the_id_of_a_cut_post_that_still_runs_is_a_duplicate() -> None:
+    wait, event = gate()
+    async with desk(ScriptedBack({CALL: wait})) as d:
+        first = await d.post(1, digest=b"body")
+        await settle_down()
+        await first.cut()
+        with pytest.raises(DuplicateId):
+            await d.submit(1, digest=b"other")
+        event.set()
+
+
+@engine_test
 async def test_a_repeat_before_any_stream_existed_gets_the_answer_too() -> None:
     wait, event = gate()
     async with desk(ScriptedBack({CALL: wait})) as d:
@@ -385,6 +397,7 @@ async def test_control_traffic_passes_when_everything_is_full() -> None:
         with pytest.raises(Busy):
             await d.submit(2)
         assert (await d.call("p", "ping"))["result"] == {}
+        assert d.session.gate.inside == 1, "a ping takes no slot and gives none back"
         await d.cancel(1)
         assert (await busy.whole())[-1]["error"]["code"] == REQUEST_CANCELLED
 
