@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.admission import Verdict
 from holdfast.engine.session import Session
-from holdfast.errors import AskRefused, AskTimeout, BackPressureError, SessionGone
+from holdfast.errors import AskRefused, AskTimeout, BackPressureError, NoBackChannel, SessionGone
 from holdfast.stores.base import Store
 from holdfast.wire.jsonrpc import notification_message, request_message
 
@@ -29,6 +29,8 @@ async def ask(
     timeout: float | None,
 ) -> Any:
     """Send one ask on `stream` and wait for its result."""
+    if not session.lasting:
+        raise NoBackChannel(f"{method} cannot reach the client: without sessions no answer finds its way back")
     limits = session.limits
     seconds = limits.ask_seconds if timeout is None else timeout
     name = f"{stream}.{session.mint()}"

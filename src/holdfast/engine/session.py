@@ -3,12 +3,15 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec.structs import replace
 
 from holdfast.config import Settings
 from holdfast.core.admission import Gate
 from holdfast.core.stream import Position
-from holdfast.protocol.versions import REVISIONS
+from holdfast.protocol.versions import REVISIONS, Revision
 from holdfast.stores.base import SessionRecord
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ class Session:
         "channel",
         "exchanges",
         "gate",
+        "lasting",
         "limits",
         "minted",
         "pending",
@@ -47,7 +51,9 @@ class Session:
     def __init__(self, record: SessionRecord, settings: Settings, channel: Channel | None = None) -> None:
         limits = self.limits = settings.limits
         self.record = record
-        self.revision = REVISIONS[record.version]
+        self.lasting = channel is not None or not settings.stateless
+        """False for one that lives for a single request: no listener knows it, nobody can come back to it."""
+        self.revision = _revision(record.version, lasting=self.lasting)
         self.channel = channel
         self.exchanges: dict[str, Exchange] = {}
         self.gate: Gate[Exchange] = Gate(1 if settings.in_order else limits.running, limits.queued)
@@ -127,6 +133,13 @@ class Session:
         """Wait until every listener told so far has returned."""
         if self._telling is not None:
             await self._telling
+
+
+@cache
+def _revision(version: str, *, lasting: bool) -> Revision:
+    """Return the rules of a revision; where nobody can come back, no stream may invite to it or end early."""
+    revision = REVISIONS[version]
+    return revision if lasting else replace(revision, priming=False, early_close=False)
 
 
 def event_id(stream: str, position: Position) -> str:

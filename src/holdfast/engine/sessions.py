@@ -232,6 +232,8 @@ class Sessions:
 
     def detached(self, session: Session) -> None:
         """Tell that a session lost its last reader."""
+        if not session.lasting:
+            return
         self._runtime.observer.note("session.detached", session=session.name)
         session.tell(lambda: self._runtime.back.detached(session))
         if session.record.grace == 0:
@@ -246,6 +248,8 @@ class Sessions:
         for arrived in session.pending.values():
             if not arrived.done():
                 arrived.set_result(None)
+        if not session.lasting:
+            return
         runtime.observer.note("session.closed", session=session.name, reason=closed.reason.value)
         session.tell(lambda: runtime.back.closed(session, closed.reason))
         # Nobody else holds on to the session now, and the back must not stop before its listener has heard.
