@@ -5,6 +5,7 @@ have worded itself is escaped, so that no line can look like another.
 """
 
 import logging
+import traceback
 from typing import Final
 
 LOGGER: Final = logging.getLogger("holdfast")
@@ -35,11 +36,28 @@ class LogObserver:
         error = facts.get("error")
         traced = error if event in TRACED and isinstance(error, BaseException) else None
         words = [event, *(f"{name}={_plain(value)}" for name, value in facts.items())]
-        LOGGER.log(level, "%s", " ".join(words), exc_info=traced)
+        if traced is None:
+            LOGGER.log(level, "%s", " ".join(words))
+        else:
+            LOGGER.handle(_traced(level, " ".join(words), traced))
+
+
+def _traced(level: int, text: str, error: BaseException) -> logging.LogRecord:
+    """Return a record whose traceback cannot imitate other lines: an error's words may be a client's."""
+    cause = (type(error), error, error.__traceback__)
+    record = LOGGER.makeRecord(LOGGER.name, level, __file__, 0, text, (), cause)
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    # Formatters take the text that is there instead of making their own.
+    record.exc_text = "\n".join(f"  | {_escaped(line)}" for line in lines)
+    return record
 
 
 def _plain(value: object) -> str:
     """Return a fact as one word on one line."""
     text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)
-    escaped = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    escaped = _escaped(text)
     return f'"{escaped}"' if " " in escaped else escaped
+
+
+def _escaped(text: str) -> str:
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
