@@ -89,6 +89,9 @@ class ToolBack:
     def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:
         return {"serverInfo": {"name": "trial", "version": "1"}, "capabilities": {"tools": {}, "logging": {}}}
 
+    def mirrored(self, method: str, params: dict[str, Any]) -> tuple[()]:
+        return ()
+
     async def handle(self, exchange: Exchange) -> bytes:
         request = exchange.request
         if request.method == "ping":
@@ -186,6 +189,7 @@ class ToolBack:
     async def session_ask(self, exchange: Exchange, args: dict[str, Any]) -> object:
         """Ask on the standalone stream."""
         assert self.engine is not None
+        assert isinstance(exchange.session, Session)
         try:
             return await self.engine.sessions.ask(exchange.session, "roots/list", {}, timeout=args["timeout"])
         except HoldfastError as error:
@@ -261,5 +265,5 @@ def build(config: Config) -> tuple[ToolBack, Engine, HttpFront]:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.DEBUG, format="%(message)s")
-    _, _, app = build(msgspec.json.decode(sys.argv[1], type=Config))
+    app = build(msgspec.json.decode(sys.argv[1], type=Config))[2]
     run(serve(app, socket.socket(fileno=int(sys.argv[2]))))

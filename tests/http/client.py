@@ -222,20 +222,27 @@ class Response:
         self.headers = headers
         self.last_id = ""
         """The id of the newest event seen: what a resume names."""
+        self._left = 0
+        self._complete = False
+        self._text = b""
 
     @property
     def is_stream(self) -> bool:
         return self.headers.get("content-type", "").startswith("text/event-stream")
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body part by part."""
+        """Yield the body part by part; a second reader goes on where the first has stopped."""
         if self.headers.get("transfer-encoding") == "chunked":
-            while size := int(await self.connection.until(b"\r\n"), 16):
-                while size:
-                    part = await self.connection.at_most(size)
-                    size -= len(part)
+            while not self._complete:
+                if not self._left:
+                    # An empty line ends the chunk before.
+                    line = await self.connection.until(b"\r\n") or await self.connection.until(b"\r\n")
+                    self._left = int(line, 16)
+                    self._complete = not self._left
+                while self._left:
+                    part = await self.connection.at_most(self._left)
+                    self._left -= len(part)
                     yield part
-                await self.connection.exactly(2)
             await self.connection.until(b"\r\n")
         elif "content-length" in self.headers:
             yield await self.connection.exactly(int(self.headers["content-length"]))
@@ -250,15 +257,18 @@ class Response:
 
     async def events(self, *, comments: bool = False) -> AsyncIterator[Event]:
         """Yield events as they come; priming events too, comments if wanted."""
-        text = b""
-        async for chunk in self.chunks():
-            text += chunk
-            while b"\n\n" in text:
-                block, _, text = text.partition(b"\n\n")
+        chunks = self.chunks()
+        while True:
+            while b"\n\n" in self._text:
+                block, _, self._text = self._text.partition(b"\n\n")
                 event = _parse(block.decode())
                 self.last_id = event.id or self.last_id
                 if not event.comment or comments:
                     yield event
+            try:
+                self._text += await anext(chunks)
+            except StopAsyncIteration:
+                return
 
     async def messages(self) -> AsyncIterator[Json]:
         """Yield the stream's messages; or the one message of a JSON answer."""

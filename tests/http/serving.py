@@ -110,7 +110,11 @@ def _running(command: list[str], *fds: int) -> Iterator[tuple[subprocess.Popen[b
         popen = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+                "PYTHONUNBUFFERED": "1",
+            },
             pass_fds=fds,
             stdout=log,
             stderr=log,
