@@ -52,7 +52,7 @@ LAZY_MODULES: Final = POSIX_MODULES | {
     "uvicorn",
 }
 LAZY_LAYERS: Final = {"server"}
-LAZY_HOMES: Final = {"holdfast.fronts.http.service"}
+LAZY_HOMES: Final = {"holdfast.fronts.http.service", "holdfast.transports.http"}
 """Modules of ours that exist to import a lazy one at their top."""
 
 MODULE_LINES: Final = 400

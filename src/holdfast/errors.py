@@ -20,6 +20,17 @@ HoldfastError
 │   ├── BackPressureError    too many asks outstanding and waiting
 │   ├── CapabilityMissing    the client did not declare what the ask needs
 │   └── NoBackChannel        this connection cannot carry an ask
+├── LinkError                a client's connection to its server failed
+│   ├── NotSent              the request was not executed: it never left, or was turned away at the door
+│   └── Broken               the connection broke after the request had left
+├── ClientError              a client's call ended without an answer, or its answer cannot be used
+│   ├── CallTimeout          no answer in the time the caller gave
+│   ├── HttpRefused          the server answered with an HTTP status that is no answer
+│   │   └── Unauthorized     401 or 403, and the authorizer had nothing better to offer
+│   ├── VersionRefused       no protocol version in common
+│   ├── BadAnswer            the answer does not have the shape its method gives it
+│   ├── InputRefused         the server wants input that nobody here can give
+│   └── TooManyRounds        the server kept asking for input past the bound
 ├── StateError               session state: conflict, or over its limit
 ├── SessionGone              the session was closed meanwhile
 └── StoreError               the store refused or cannot be reached
@@ -169,6 +180,61 @@ class CapabilityMissing(AskError):
 
 class NoBackChannel(AskError):
     """Nothing here can carry a request to the client (always-JSON or stateless mode)."""
+
+
+class LinkError(HoldfastError):
+    """The connection to a server failed; which kind says whether the request may have been executed."""
+
+
+class NotSent(LinkError):
+    """The request was certainly not executed, so it may be sent again.
+
+    It never left, or was refused before anybody looked at it. `retry_after` is what the server asked for.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Broken(LinkError):
+    """The connection broke after the request had left: it may or may not have been executed."""
+
+
+class ClientError(HoldfastError):
+    """A client's call that ended without a usable answer."""
+
+
+class CallTimeout(ClientError, TimeoutError):
+    """The server did not answer in the time the caller gave; the request was cancelled."""
+
+
+class HttpRefused(ClientError):
+    """The server answered with a status that carries no JSON-RPC answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unauthorized(HttpRefused):
+    """The server wants credentials, or better ones."""
+
+
+class VersionRefused(ClientError):
+    """Client and server have no protocol version in common."""
+
+
+class BadAnswer(ClientError):
+    """The server's answer does not have the shape that its method gives it."""
+
+
+class InputRefused(ClientError):
+    """The server wants input that no handler of this client gives."""
+
+
+class TooManyRounds(ClientError):
+    """The server asked for input again and again, past the client's bound."""
 
 
 class StateError(HoldfastError):

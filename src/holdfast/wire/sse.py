@@ -1,9 +1,12 @@
-"""Server-sent events: the bytes of an event, a comment and a retry hint.
+"""Server-sent events: the bytes of an event, a comment and a retry hint; and the parser of what others send.
 
-Payloads are JSON on one line, so an event needs exactly one `data` line.
+Our payloads are JSON on one line, so an event of ours needs exactly one `data` line. What comes in
+may be cut anywhere and is bounded: a line or an event over its limit ends the stream.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
+
+from holdfast.errors import INVALID_REQUEST, WireError
 
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 
@@ -28,3 +31,87 @@ def retry(milliseconds: int) -> bytes:
 def comment(text: str) -> bytes:
     """Return a line that clients ignore and people read."""
     return b": %b\n\n" % text.encode()
+
+
+class Received(NamedTuple):
+    """One event of somebody else's stream. `id` and `retry` are None where it did not say."""
+
+    data: bytes
+    id: str | None
+    retry: int | None
+    """Milliseconds."""
+
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+class EventParser:
+    """Bytes in, in any cut; whole events out. Lines end in CR, LF or both, as the standard says."""
+
+    __slots__ = ("_data", "_event_limit", "_id", "_limit", "_line", "_retry", "_size", "_started", "_was_cr")
+
+    def __init__(self, limit: int, event_limit: int | None = None) -> None:
+        self._limit = limit
+        self._event_limit = limit if event_limit is None else event_limit
+        self._line = bytearray()
+        self._data: list[bytes] = []
+        self._size = 0
+        self._id: str | None = None
+        self._retry: int | None = None
+        self._was_cr = False
+        self._started = False
+
+    def feed(self, chunk: bytes) -> list[Received]:
+        """Take a chunk and return the events it completes, also those that only carry an id or a delay.
+
+        Raises:
+            WireError: a line or an event is over its limit; the stream is of no more use.
+        """
+        events: list[Received] = []
+        # The LF of a CR LF that was cut in two.
+        if self._was_cr and chunk:
+            self._was_cr = False
+            chunk = chunk.removeprefix(b"\n")
+        if b"\r" in chunk:
+            self._was_cr = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            self._grow(chunk[start:end])
+            line = bytes(self._line)
+            self._line.clear()
+            self._take(line, events)
+            start = end + 1
+        self._grow(chunk[start:])
+        return events
+
+    def _grow(self, part: bytes) -> None:
+        if len(self._line) + len(part) > self._limit:
+            raise WireError(INVALID_REQUEST, f"a line of the event stream is over {self._limit} bytes")
+        self._line += part
+
+    def _take(self, line: bytes, events: list[Received]) -> None:
+        if not self._started:
+            self._started = True
+            line = line.removeprefix(_BOM)
+        if not line:
+            self._dispatch(events)
+            return
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._size += len(value) + 1
+            if self._size > self._event_limit:
+                raise WireError(INVALID_REQUEST, f"an event of the stream is over {self._event_limit} bytes")
+            self._data.append(value)
+        elif name == b"id" and b"\0" not in value:
+            self._id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit():
+            self._retry = int(value[:9])
+
+    def _dispatch(self, events: list[Received]) -> None:
+        if self._data or self._id is not None or self._retry is not None:
+            events.append(Received(b"\n".join(self._data), self._id, self._retry))
+        self._data.clear()
+        self._size = 0
+        self._id = self._retry = None
