@@ -50,6 +50,7 @@ LAZY_MODULES: Final = POSIX_MODULES | {
     "rich",
     "typer",
     "uvicorn",
+    "cryptography",
 }
 LAZY_LAYERS: Final = {"server"}
 LAZY_HOMES: Final = {"holdfast.fronts.http.service", "holdfast.transports.http"}

@@ -45,6 +45,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     ask_seconds: float = 600.0
     """How long an ask waits for its answer. Ten minutes: a person may have to read and type."""
 
+    guests: int = 10_000
+    """Calls of clients without a session (2026-07-28) that run at once; beyond: 429, −31001."""
+    parked: int = 10_000
+    parked_per_principal: int = 1_000
+    """Calls that wait for a retry, in all and per authenticated principal; beyond: busy."""
+
     stream_events: int = 1_000
     stream_bytes: int = MIB
     session_bytes: int = 8 * MIB
@@ -80,6 +86,13 @@ class Times(Struct, frozen=True, kw_only=True):
     """A stream's connection ends between these ages, where the revision allows it, and the client resumes."""
     retry: tuple[float, float] = (0.5, 3.0)
     """The reconnection delay we ask clients for, jittered so that they do not come back together."""
+    quiet: float = 0.01
+    """Asks of a call without a session that are made within this of each other go out in one round."""
+    parked: float = 600.0
+    """How long such a call waits for its retry, and its outcome for a repeat of it."""
+    continue_after: float | None = None
+    """Answer such a call that still runs after this with its state alone; the client comes back for the rest.
+    For balancers that cut every response: set it well below their limit."""
     sweep: float = 1.0
     """How often due sessions are looked for."""
     drain: float = 30.0

@@ -10,8 +10,10 @@ from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
 from holdfast.errors import MethodNotFound
+from holdfast.protocol.methods import NOT_IN_SESSIONS, NOT_MODERN
+from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.results import Result
-from holdfast.protocol.versions import Revision
+from holdfast.protocol.versions import MODERN, Revision
 from holdfast.wire.jsonrpc import encode
 
 Handler = Callable[[Exchange, dict[str, Any]], Awaitable[Result]]
@@ -25,6 +27,14 @@ class App(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """Return capabilities, server info and instructions as they travel."""
+        ...
+
+    def modernized(self, method: str, result: Result) -> bytes:
+        """Encode a result with what 2026-07-28 wants of every one."""
+        ...
+
+    def mirrored(self, tool: object) -> tuple[Mirrored, ...]:
+        """Return the parameters of a tool that headers mirror; nothing for what is no tool."""
         ...
 
     async def start(self) -> None:
@@ -67,13 +77,19 @@ class NativeBack:
         """Return what the app says of itself; clients of older revisions pass over members they do not know."""
         return self._app.describe()
 
+    def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
+        """Ask the app about the tool that is called."""
+        return self._app.mirrored(params.get("name")) if method == "tools/call" else ()
+
     async def handle(self, exchange: Exchange) -> bytes:
         """Look up, call, encode."""
         request = exchange.request
+        modern = exchange.session.revision is MODERN
         handler = self._app.handlers.get(request.method)
-        if handler is None:
+        if handler is None or request.method in (NOT_MODERN if modern else NOT_IN_SESSIONS):
             raise MethodNotFound(request.method[:100])
-        return encode(await handler(exchange, request.params))
+        result = await handler(exchange, request.params)
+        return self._app.modernized(request.method, result) if modern else encode(result)
 
     async def notify(self, session: Session, method: str, params: dict[str, Any]) -> None:
         """Pass it on."""

@@ -30,7 +30,9 @@ async def ask(
 ) -> Any:
     """Send one ask on `stream` and wait for its result."""
     if not session.lasting:
-        raise NoBackChannel(f"{method} cannot reach the client: without sessions no answer finds its way back")
+        raise NoBackChannel(
+            f"{method} cannot reach the client: without sessions no answer finds its way back"
+        )
     limits = session.limits
     seconds = limits.ask_seconds if timeout is None else timeout
     name = f"{stream}.{session.mint()}"

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
+from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.versions import Revision
 
 
@@ -21,6 +22,10 @@ class Back(Protocol):
 
     def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:
         """Return the members of an initialize result besides `protocolVersion`."""
+        ...
+
+    def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
+        """Return the parameters of a request that its headers must mirror (2026-07-28)."""
         ...
 
     async def handle(self, exchange: Exchange) -> bytes:

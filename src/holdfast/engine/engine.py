@@ -12,6 +12,7 @@ from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
 from holdfast.engine.back import Back
 from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.modern import Modern
 from holdfast.engine.readers import Readers
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
@@ -55,6 +56,7 @@ class Engine:
         self.exchanges = Exchanges(self.runtime)
         self.sessions = Sessions(self.runtime, self.exchanges)
         self.readers = Readers(self.runtime, self.sessions)
+        self.modern = Modern(self.runtime)
         self._starting: asyncio.Future[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self.started = False

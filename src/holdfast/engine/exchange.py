@@ -7,12 +7,14 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.auth import Principal
-from holdfast.engine.asks import ask
-from holdfast.engine.outlet import Outlet, StreamOutlet
+from holdfast.engine.guest import Guest
+from holdfast.engine.outlet import Outlet, SessionOutlet, StreamOutlet
 from holdfast.engine.session import Session
-from holdfast.errors import NoBackChannel
 from holdfast.stores.base import Claim, Store
 from holdfast.wire.jsonrpc import Request, notification_message
+
+Client = Session | Guest
+"""Who a request is from, as far as the protocol knows it: a session, or a guest of one request."""
 
 
 class Caller(Struct, frozen=True):
@@ -24,38 +26,35 @@ class Caller(Struct, frozen=True):
 
 
 class Exchange:
-    """Starts at most once, ends with exactly one terminal message, on its own stream."""
+    """What a back is given. Starts at most once, ends with exactly one terminal message."""
 
-    __slots__ = ("busy", "caller", "claim", "deadline", "fence", "outlet", "request", "session",
-                 "settled", "store", "task")  # fmt: skip
+    __slots__ = ("caller", "key", "outlet", "request", "session", "settled", "store", "task")
+
+    session: Client
+    outlet: Outlet
 
     def __init__(
         self,
-        store: Store,
-        session: Session,
+        key: str,
+        session: Client,
         request: Request,
-        claim: Claim,
-        fence: int,
-        outlet: Outlet,
         caller: Caller,
+        outlet: Outlet,
+        store: Store,
     ) -> None:
-        self.store = store
+        self.key = key
+        """Minted by us; the client's id is only a label (law 1)."""
         self.session = session
         self.request = request
-        self.claim = claim
-        self.fence = fence
-        self.outlet = outlet
         self.caller = caller
+        self.outlet = outlet
+        self.store = store
         self.settled = False
         self.task: asyncio.Task[None] | None = None
-        self.deadline: asyncio.TimerHandle | None = None
-        """While it waits for a slot: when it is refused as busy."""
-        self.busy = False
-        """It was refused because no slot became free."""
 
     def __repr__(self) -> str:
         state = "settled" if self.settled else "running" if self.task else "queued"
-        return f"<Exchange {self.request.method} {state} in {self.session.name}>"
+        return f"<{type(self).__name__} {self.request.method} {state} in {self.session.name}>"
 
     @property
     def principal(self) -> Principal | None:
@@ -67,30 +66,59 @@ class Exchange:
         """The request's headers, by lower-case name; empty where there are none."""
         return self.caller.headers
 
+    async def notify(self, method: str, params: object = None) -> None:
+        """Send a notification that belongs to this exchange. Dropped once it is settled."""
+        if not self.settled:
+            await self.outlet.send(notification_message(method, params))
+
+    async def ask(
+        self, method: str, params: object, *, timeout: float | None = None, key: str | None = None
+    ) -> Any:
+        """Send the client a request within this exchange and wait for its result.
+
+        `key` names the ask for clients of 2026-07-28, which see one; others do not.
+
+        Raises:
+            AskRefused, AskTimeout, BackPressureError, NoBackChannel: as their names say.
+        """
+        return await self.outlet.ask(method, params, timeout, key)
+
+    async def close_stream(self) -> None:
+        """End this exchange's connection now; the client comes back for the rest. Nothing where that is not allowed."""
+
+
+class SessionExchange(Exchange):
+    """An exchange of a session: it has claimed its id in the store."""
+
+    __slots__ = ("busy", "claim", "deadline", "fence")
+
+    session: Session
+    outlet: SessionOutlet
+
+    def __init__(
+        self,
+        store: Store,
+        session: Session,
+        request: Request,
+        claim: Claim,
+        fence: int,
+        outlet: SessionOutlet,
+        caller: Caller,
+    ) -> None:
+        super().__init__(claim.stream, session, request, caller, outlet, store)
+        self.claim = claim
+        self.fence = fence
+        self.deadline: asyncio.TimerHandle | None = None
+        """While it waits for a slot: when it is refused as busy."""
+        self.busy = False
+        """It was refused because no slot became free."""
+
     @property
     def stream(self) -> StreamOutlet:
         """The exchange's stream; only exchanges of the HTTP front have one."""
         if not isinstance(self.outlet, StreamOutlet):
             raise TypeError("this exchange writes to a connection, not to a stream")
         return self.outlet
-
-    async def notify(self, method: str, params: object = None) -> None:
-        """Send a notification that belongs to this exchange. Dropped once it is settled."""
-        if not self.settled:
-            await self.outlet.send(notification_message(method, params))
-
-    async def ask(self, method: str, params: object, *, timeout: float | None = None) -> Any:
-        """Send the client a request within this exchange and wait for its result.
-
-        Raises:
-            AskRefused, AskTimeout, BackPressureError, NoBackChannel: as their names say.
-        """
-        refusal = self.outlet.refuse_asks()
-        if refusal is not None:
-            raise NoBackChannel(f"{method} cannot reach the client: {refusal}")
-        return await ask(
-            self.store, self.session, self.claim.stream, self.outlet.send, method, params, timeout
-        )
 
     async def close_stream(self) -> None:
         """End this exchange's connection now; the client comes back for the rest. Nothing where that is not allowed."""

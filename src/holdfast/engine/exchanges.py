@@ -10,14 +10,16 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.core.admission import Verdict
-from holdfast.engine.exchange import Caller, Exchange
-from holdfast.engine.outlet import ChannelOutlet, Outlet, StreamOutlet
+from holdfast.engine.exchange import Caller, SessionExchange
+from holdfast.engine.handling import handle
+from holdfast.engine.outcome import Outcome
+from holdfast.engine.outlet import ChannelOutlet, SessionOutlet, StreamOutlet
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
-from holdfast.errors import INTERNAL_ERROR, Busy, Cancelled, McpError, SessionGone, StoreError
+from holdfast.errors import Busy, McpError, SessionGone, StoreError
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal
-from holdfast.wire.jsonrpc import Request, error_message, refusal, result_message
+from holdfast.wire.jsonrpc import Request
 
 _NEWS_SECONDS: Final = 0.1
 """How long the end of a connection may be on its way to us after its client has noticed it."""
@@ -51,7 +53,7 @@ class Exchanges:
         digest: bytes = b"",
         *,
         streams: bool = True,
-    ) -> Exchange | Repeat:
+    ) -> SessionExchange | Repeat:
         """Claim the exchange and start it, or queue it.
 
         Raises:
@@ -68,14 +70,14 @@ class Exchanges:
         session = runtime.sessions.get(key) or runtime.adopt(claimed.record)
         if claimed.returned:
             runtime.returned(session)
-        outlet: Outlet
+        outlet: SessionOutlet
         if session.channel is None:
             outlet = StreamOutlet(
                 runtime.store, runtime.random, session, claim, claimed.fence, streams=streams
             )
         else:
             outlet = ChannelOutlet(runtime.store, session, session.channel, claim, claimed.fence)
-        exchange = Exchange(runtime.store, session, request, claim, claimed.fence, outlet, caller)
+        exchange = SessionExchange(runtime.store, session, request, claim, claimed.fence, outlet, caller)
         session.exchanges[claim.stream] = exchange
         verdict = Verdict.START if control else session.gate.enter(exchange)
         if verdict is Verdict.START:
@@ -114,7 +116,7 @@ class Exchanges:
 
     # Running
 
-    async def _queue(self, exchange: Exchange, verdict: Verdict) -> None:
+    async def _queue(self, exchange: SessionExchange, verdict: Verdict) -> None:
         """Leave it waiting for a slot, with a deadline; or refuse it before it has begun."""
         if verdict is Verdict.REFUSE:
             exchange.settled = True
@@ -125,48 +127,19 @@ class Exchanges:
         seconds = self._runtime.settings.limits.queue_seconds
         exchange.deadline = asyncio.get_running_loop().call_later(seconds, self._give_up, exchange)
 
-    def _give_up(self, exchange: Exchange) -> None:
+    def _give_up(self, exchange: SessionExchange) -> None:
         if exchange.session.gate.abandon(exchange):
             exchange.busy = True
             busy = Busy(f"Busy: no slot became free within {self._runtime.settings.limits.queue_seconds:g} s")
-            self._runtime.spawn(self.settle(exchange, refusal(exchange.request.id, busy)))
+            self._runtime.spawn(self.settle(exchange, Outcome(error=busy)))
 
-    async def _run(self, exchange: Exchange) -> None:
-        try:
-            terminal = await self._answer(exchange)
-        except asyncio.CancelledError:
-            if exchange.settled:
-                raise
-            terminal = refusal(exchange.request.id, Cancelled())
-        except Exception as error:  # noqa: BLE001 - a handler's fault becomes its answer
-            terminal = self._masked(exchange, error)
-        await self.settle(exchange, terminal)
-
-    async def _answer(self, exchange: Exchange) -> bytes:
-        request = exchange.request
-        try:
-            return result_message(request.id, await self._runtime.back.handle(exchange))
-        except McpError as error:
-            return refusal(request.id, error)
-
-    def _masked(self, exchange: Exchange, error: Exception) -> bytes:
-        """Hide what happened from the client, tell the log, join the two by a correlation id."""
-        correlation = self._runtime.random.token(6)
-        self._runtime.observer.note(
-            "handler.failed",
-            session=exchange.session.name,
-            method=exchange.request.method,
-            correlation=correlation,
-            error=error,
-        )
-        return error_message(
-            exchange.request.id, INTERNAL_ERROR, f"Internal error (correlation id {correlation})"
-        )
+    async def _run(self, exchange: SessionExchange) -> None:
+        await self.settle(exchange, await handle(self._runtime, exchange))
 
     # Ending
 
-    async def settle(self, exchange: Exchange, terminal: bytes) -> None:
-        """End the exchange with this message, unless it has ended."""
+    async def settle(self, exchange: SessionExchange, outcome: Outcome) -> None:
+        """End the exchange with this outcome, unless it has ended."""
         if exchange.settled:
             return
         exchange.settled = True
@@ -177,7 +150,7 @@ class Exchanges:
         if exchange.deadline is not None:
             exchange.deadline.cancel()
         try:
-            await exchange.outlet.settle(terminal)
+            await exchange.outlet.settle(outcome.message(exchange.request.id))
         except (StoreError, SessionGone, OSError) as error:
             # The session or its connection is gone, or somebody else ended this exchange: nothing is left to write to.
             self._runtime.observer.note("exchange.fenced", session=session.name, error=error)
@@ -189,7 +162,7 @@ class Exchanges:
                 following.deadline.cancel()
             following.task = asyncio.get_running_loop().create_task(self._run(following))
 
-    async def end(self, exchange: Exchange, error: McpError) -> None:
+    async def end(self, exchange: SessionExchange, error: McpError) -> None:
         """Stop the handler and settle with an error; what the handler still returns is dropped."""
         if exchange.settled:
             return
@@ -198,4 +171,4 @@ class Exchanges:
         # One that closes its own session must live to finish closing it.
         if exchange.task is not None and exchange.task is not asyncio.current_task():
             exchange.task.cancel()
-        await self.settle(exchange, refusal(exchange.request.id, error))
+        await self.settle(exchange, Outcome(error=error))

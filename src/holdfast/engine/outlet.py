@@ -5,9 +5,11 @@ Both end an exchange in the same way: the terminal message last, the claim relea
 
 import asyncio
 import contextlib
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
 
 from holdfast.core.stream import Position
+from holdfast.engine.asks import ask
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session
 from holdfast.engine.wake import Wake
@@ -15,17 +17,23 @@ from holdfast.errors import NoBackChannel
 from holdfast.ports import Random
 from holdfast.stores.base import Claim, Store
 
+_PLAIN_JSON: Final = "this endpoint answers with plain JSON only"
+
 
 class Outlet(Protocol):
     """The way out of one exchange."""
 
-    def refuse_asks(self) -> str | None:
-        """Return why no request can reach the client this way; None if one can."""
+    async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:
+        """Ask the client and wait for its result."""
         ...
 
     async def send(self, message: bytes) -> None:
         """Send a message that is not the last."""
         ...
+
+
+class SessionOutlet(Outlet, Protocol):
+    """The way out of an exchange that has claimed its id."""
 
     async def settle(self, terminal: bytes) -> None:
         """Send the last message and free the exchange's id."""
@@ -66,10 +74,6 @@ class StreamOutlet:
         self._room: asyncio.Event | None = None
         self._leaving: asyncio.Event | None = None
 
-    def refuse_asks(self) -> str | None:
-        """An always-JSON answer can carry no ask."""
-        return None if self.streams else "this endpoint answers with plain JSON only"
-
     async def open(self) -> Position:
         """Begin the stream, if it has not begun, and return its newest position."""
         if self.position is None:
@@ -90,7 +94,7 @@ class StreamOutlet:
     async def send(self, message: bytes) -> None:
         """Append to the log (law 4), then wait while this exchange's own reader is far behind (law 7)."""
         if not self.streams:
-            raise NoBackChannel(f"nothing but the result can be sent: {self.refuse_asks()}")
+            raise NoBackChannel(f"nothing but the result can be sent: {_PLAIN_JSON}")
         await self.open()
         position = await self._store.append(
             self.session.record.key, self.claim.stream, self.fence, self._random.tag(), message
@@ -99,6 +103,12 @@ class StreamOutlet:
         self.written_bytes += len(message)
         while self._is_behind():
             await self._moved()
+
+    async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:  # noqa: ARG002
+        """Ask on the stream, where it waits for a reader; an always-JSON answer can carry no ask."""
+        if not self.streams:
+            raise NoBackChannel(f"{method} cannot reach the client: {_PLAIN_JSON}")
+        return await ask(self._store, self.session, self.claim.stream, self.send, method, params, timeout)
 
     async def settle(self, terminal: bytes) -> None:
         """Append the terminal message to the stream if there is one; keep it if nobody is there to take it."""
@@ -210,7 +220,7 @@ class StreamOutlet:
 class ChannelOutlet:
     """Straight onto the connection that carries the whole session."""
 
-    __slots__ = ("_channel", "_claim", "_fence", "_session", "_store")
+    __slots__ = ("_channel", "_claim", "_fence", "_session", "_store", "last")
 
     def __init__(self, store: Store, session: Session, channel: Channel, claim: Claim, fence: int) -> None:
         self._store = store
@@ -218,10 +228,12 @@ class ChannelOutlet:
         self._channel = channel
         self._claim = claim
         self._fence = fence
+        self.last: Callable[[bytes], Awaitable[None]] = channel.send
+        """Where the terminal message goes: onto the connection, unless it is gathered with others."""
 
-    def refuse_asks(self) -> str | None:
-        """A connection carries everything."""
-        return None
+    async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:  # noqa: ARG002
+        """Ask on the connection."""
+        return await ask(self._store, self._session, self._claim.stream, self.send, method, params, timeout)
 
     async def send(self, message: bytes) -> None:
         """Write it; waits while the peer is behind."""
@@ -232,4 +244,4 @@ class ChannelOutlet:
         try:
             await self._store.settle(self._session.record.key, self._claim.stream, self._fence, None)
         finally:
-            await self._channel.send(terminal)
+            await self.last(terminal)

@@ -1,7 +1,7 @@
 """Readers: who reads a stream now, who waits behind them, and what their end means for the session."""
 
 from holdfast.core.stream import Position
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.outlet import StreamOutlet
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.runtime import Runtime
@@ -25,7 +25,7 @@ class Readers:
         self._runtime = runtime
         self._sessions = sessions
 
-    async def first(self, exchange: Exchange, outlet: StreamOutlet) -> Reader:
+    async def first(self, exchange: SessionExchange, outlet: StreamOutlet) -> Reader:
         """Make the POST that claimed the exchange the reader of its stream, which now begins to exist."""
         start = await outlet.open() if outlet.position is None else outlet.start
         reader = self._reader(exchange.session, exchange.claim.stream, 0, start)
@@ -125,7 +125,7 @@ class Readers:
         ):
             self._sessions.detached(session)
 
-    async def broke_before_stream(self, exchange: Exchange) -> None:
+    async def broke_before_stream(self, exchange: SessionExchange) -> None:
         """Record that the connection waiting for a plain answer is gone."""
         outlet = exchange.outlet
         if isinstance(outlet, StreamOutlet):
@@ -135,7 +135,7 @@ class Readers:
         ):
             self._sessions.detached(exchange.session)
 
-    async def keep_answer(self, exchange: Exchange, terminal: bytes) -> None:
+    async def keep_answer(self, exchange: SessionExchange, terminal: bytes) -> None:
         """After a failed write of a plain answer: keep it for a repeat of the request."""
         if not exchange.session.record.isolate:
             await self._runtime.store.keep(

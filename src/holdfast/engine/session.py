@@ -15,7 +15,7 @@ from holdfast.protocol.versions import REVISIONS, Revision
 from holdfast.stores.base import SessionRecord
 
 if TYPE_CHECKING:
-    from holdfast.engine.exchange import Exchange
+    from holdfast.engine.exchange import SessionExchange
     from holdfast.engine.reader import Reader
 
 Listener = Callable[[], Awaitable[None]]
@@ -55,8 +55,8 @@ class Session:
         """False for one that lives for a single request: no listener knows it, nobody can come back to it."""
         self.revision = _revision(record.version, lasting=self.lasting)
         self.channel = channel
-        self.exchanges: dict[str, Exchange] = {}
-        self.gate: Gate[Exchange] = Gate(1 if settings.in_order else limits.running, limits.queued)
+        self.exchanges: dict[str, SessionExchange] = {}
+        self.gate: Gate[SessionExchange] = Gate(1 if settings.in_order else limits.running, limits.queued)
         self.asking: Gate[asyncio.Future[None]] = Gate(limits.asks, limits.asks_queued)
         self.pending: dict[str, asyncio.Future[None]] = {}
         """Asks made here and not yet answered."""

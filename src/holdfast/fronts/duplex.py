@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.exchanges import DuplicateId, Repeat
+from holdfast.engine.outlet import ChannelOutlet
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS, TooManySessions
 from holdfast.errors import BUSY, INVALID_REQUEST, HoldfastError, McpError, WireError
@@ -175,13 +176,14 @@ class Duplex:
             if request.method == "initialize":
                 raise McpError(INVALID_REQUEST, "Invalid request: initialize may not be part of a batch")
             exchange = await self._engine.exchanges.submit(session.record.key, self._caller, request)
-            if not isinstance(exchange, Exchange):
+            if not isinstance(exchange, SessionExchange):
                 raise DuplicateId
         except HoldfastError as error:
             await gathering.add(_refusal(request.id, error))
             return
         # Its task has not run yet: it was made in this very step.
-        exchange.outlet = gathering.outlet(exchange, self)
+        if isinstance(exchange.outlet, ChannelOutlet):
+            exchange.outlet.last = gathering.add
 
     # Ending
 
@@ -221,8 +223,8 @@ class Duplex:
                     arrived.set_result(None)
 
 
-async def _ended(exchange: Exchange | Repeat) -> None:
-    if isinstance(exchange, Exchange) and exchange.task is not None:
+async def _ended(exchange: SessionExchange | Repeat) -> None:
+    if isinstance(exchange, SessionExchange) and exchange.task is not None:
         await asyncio.wait({exchange.task})
 
 

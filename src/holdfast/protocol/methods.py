@@ -1,4 +1,4 @@
-"""The methods of the session era: who sends them, what they need, how they are treated. One table."""
+"""The methods of both eras: who sends them, what they need, how they are treated. One table."""
 
 from enum import Enum
 from typing import Final
@@ -24,38 +24,51 @@ class Method(Struct, frozen=True):
     """What the receiver must have declared, as a path into its capabilities."""
     control: bool = False
     """Passes even when every slot is taken (law 10)."""
+    sessions: bool = True
+    """Exists where there are sessions (2025-03-26 to 2025-11-25)."""
+    modern: bool = True
+    """Exists where there are none (2026-07-28)."""
 
 
 METHODS: Final[dict[str, Method]] = {
     method.name: method
     for method in (
-        Method("initialize", control=True),
-        Method("ping", From.BOTH, control=True),
+        Method("initialize", control=True, modern=False),
+        Method("ping", From.BOTH, control=True, modern=False),
+        Method("server/discover", sessions=False),
+        Method("subscriptions/listen", sessions=False),
+        Method("tasks/get", capability="extensions.io.modelcontextprotocol/tasks", sessions=False),
+        Method("tasks/update", capability="extensions.io.modelcontextprotocol/tasks", sessions=False),
+        Method("tasks/cancel", capability="extensions.io.modelcontextprotocol/tasks", sessions=False),
         Method("tools/list", capability="tools"),
         Method("tools/call", capability="tools"),
         Method("resources/list", capability="resources"),
         Method("resources/templates/list", capability="resources"),
         Method("resources/read", capability="resources"),
-        Method("resources/subscribe", capability="resources.subscribe"),
-        Method("resources/unsubscribe", capability="resources.subscribe"),
+        Method("resources/subscribe", capability="resources.subscribe", modern=False),
+        Method("resources/unsubscribe", capability="resources.subscribe", modern=False),
         Method("prompts/list", capability="prompts"),
         Method("prompts/get", capability="prompts"),
         Method("completion/complete", capability="completions"),
-        Method("logging/setLevel", capability="logging"),
+        Method("logging/setLevel", capability="logging", modern=False),
         Method("sampling/createMessage", From.SERVER, capability="sampling"),
         Method("elicitation/create", From.SERVER, capability="elicitation"),
         Method("roots/list", From.SERVER, capability="roots"),
-        Method("notifications/initialized", notification=True),
+        Method("notifications/initialized", notification=True, modern=False),
         Method("notifications/cancelled", From.BOTH, notification=True),
         Method("notifications/progress", From.BOTH, notification=True),
-        Method("notifications/roots/list_changed", notification=True),
+        Method("notifications/roots/list_changed", notification=True, modern=False),
         Method("notifications/message", From.SERVER, notification=True, capability="logging"),
         Method("notifications/tools/list_changed", From.SERVER, notification=True),
         Method("notifications/resources/list_changed", From.SERVER, notification=True),
         Method("notifications/resources/updated", From.SERVER, notification=True),
         Method("notifications/prompts/list_changed", From.SERVER, notification=True),
-        Method("notifications/elicitation/complete", From.SERVER, notification=True),
+        Method("notifications/elicitation/complete", From.SERVER, notification=True, modern=False),
+        Method("notifications/subscriptions/acknowledged", From.SERVER, notification=True, sessions=False),
+        Method("notifications/tasks", From.SERVER, notification=True, sessions=False),
     )
 }
 
+NOT_IN_SESSIONS: Final = frozenset(name for name, method in METHODS.items() if not method.sessions)
+NOT_MODERN: Final = frozenset(name for name, method in METHODS.items() if not method.modern)
 CONTROL: Final = frozenset(name for name, method in METHODS.items() if method.control)

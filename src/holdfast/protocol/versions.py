@@ -26,6 +26,9 @@ REVISIONS: Final[dict[str, Revision]] = {
     )
 }
 
+MODERN: Final = Revision("2026-07-28", priming=False, early_close=False, batches=False)
+"""The revision without sessions. It is not negotiated: each request names it."""
+
 LATEST: Final = REVISIONS["2025-11-25"]
 ASSUMED: Final = REVISIONS["2025-03-26"]
 """What a request without a version header speaks, by the specification's word."""

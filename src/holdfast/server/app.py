@@ -12,20 +12,22 @@ from holdfast.auth import Verifier
 from holdfast.backs.native import Handler, NativeBack
 from holdfast.config import HttpSettings, Settings
 from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Client
 from holdfast.engine.observe import LogObserver
-from holdfast.engine.session import Session
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.serve import run_http
 from holdfast.fronts.stdio import run_stdio
 from holdfast.ports import Observer
-from holdfast.protocol.types import Icon, Implementation, ServerCapabilities
+from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.types import Icon, Implementation, Result, ServerCapabilities
 from holdfast.server.completions import Completer
 from holdfast.server.features import Features
 from holdfast.server.handlers import Handlers
 from holdfast.server.hooks import Hook, Hooks
 from holdfast.server.lifespan import Lifespan
 from holdfast.server.middleware import Middleware, surround
+from holdfast.server.modern import ModernResults
 from holdfast.server.prefixes import prefixed_name, prefixed_uri
 from holdfast.server.registry import Catalog
 from holdfast.server.routes import Route, RouteHandler, applications
@@ -84,6 +86,7 @@ class Server(Features):
         self._completed: list[Callable[[], list[Completer]]] = []
         self._hosts: list[tuple[Server, Callable[[str], str]]] = []
         self._table = Handlers(self).table()
+        self._modern = ModernResults(self.info)
         self.handlers: Mapping[str, Handler] = self._table
         """What answers each method."""
 
@@ -250,6 +253,15 @@ class Server(Features):
         described: dict[str, Any] = {"capabilities": capabilities.to_wire(), "serverInfo": self.info}
         return described if self.instructions is None else {**described, "instructions": self.instructions}
 
+    def modernized(self, method: str, result: Result) -> bytes:
+        """Encode a result as 2026-07-28 has it: its type, who answers, and how long it may be kept."""
+        return self._modern.encode(method, result)
+
+    def mirrored(self, tool: object) -> tuple[Mirrored, ...]:
+        """Return the parameters of a tool that headers mirror."""
+        entry = self.tools.entries.get(tool) if type(tool) is str else None
+        return entry.mirrored if entry is not None else ()
+
     async def start(self) -> None:
         """Enter the lifespans: this server's, then those it includes."""
         entered: list[Lifespan] = []
@@ -269,12 +281,12 @@ class Server(Features):
         for server in reversed((self, *self._all_included())):
             await server._lifespan.leave()
 
-    async def heard(self, session: Session, method: str, params: dict[str, Any]) -> None:  # noqa: ARG002
+    async def heard(self, session: Client, method: str, params: dict[str, Any]) -> None:  # noqa: ARG002
         """Take a client's notification; those nobody here waits for are passed over."""
         if method == "notifications/roots/list_changed":
             await self.moved("roots_changed", session)
 
-    async def moved(self, event: str, session: Session, *reason: str) -> None:
+    async def moved(self, event: str, session: Client, *reason: str) -> None:
         """Tell the listeners of an event."""
         await self._hooks.tell(event, SessionView(session, self), *reason, observer=self._observer)
         if event == "closed":

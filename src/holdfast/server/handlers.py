@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from holdfast.backs.native import Handler
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.session import Session
+from holdfast.engine.exchange import Client, Exchange
 from holdfast.errors import InvalidParams, ResourceNotFound
 from holdfast.protocol.types import (
     CallToolResult,
@@ -122,7 +121,7 @@ class Handlers:
         await exchange.store.unsubscribe(exchange.session.record.key, uri)
         return EMPTY
 
-    def _find(self, uri: str, session: Session) -> tuple[ResourceEntry | TemplateEntry, dict[str, str]]:
+    def _find(self, uri: str, session: Client) -> tuple[ResourceEntry | TemplateEntry, dict[str, str]]:
         entry = self._resources.get(uri, session)
         if entry is not None:
             return entry, {}
@@ -156,7 +155,7 @@ class Handlers:
             return CompleteResult(completion=NOTHING)
         return await complete(self._server.completers(), exchange, asked, self._server)
 
-    def _is_hidden(self, ref: PromptReference | ResourceReference, session: Session) -> bool:
+    def _is_hidden(self, ref: PromptReference | ResourceReference, session: Client) -> bool:
         if isinstance(ref, PromptReference):
             return ref.name in self._prompts.entries and self._prompts.get(ref.name, session) is None
         return ref.uri in self._templates.entries and self._templates.get(ref.uri, session) is None
@@ -169,7 +168,7 @@ class Handlers:
         record.level = level
         return EMPTY
 
-    def _page(self, catalog: Catalog[Any], session: Session, params: Params) -> tuple[list[Any], str | None]:
+    def _page(self, catalog: Catalog[Any], session: Client, params: Params) -> tuple[list[Any], str | None]:
         cursor = params.get("cursor")
         if cursor is not None and type(cursor) is not str:
             raise InvalidParams("Invalid params: a cursor is a string")

@@ -10,7 +10,7 @@ from typing import Final, Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
-from holdfast.engine.session import Session
+from holdfast.engine.exchange import Client
 from holdfast.errors import ConfigError
 
 
@@ -63,7 +63,7 @@ class Catalog(Generic[E]):
 
     # Looking
 
-    def get(self, name: str, session: Session) -> E | None:
+    def get(self, name: str, session: Client) -> E | None:
         """Return the entry if this session may see it."""
         if self._scopes:
             record = session.record
@@ -73,7 +73,7 @@ class Catalog(Generic[E]):
                     return self.entries.get(name) if word else None
         return self.enabled.get(name)
 
-    def visible(self, session: Session) -> Mapping[str, E]:
+    def visible(self, session: Client) -> Mapping[str, E]:
         """Return all that this session may see, in order."""
         record = session.record
         words = {

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.engine.session import Session
+from holdfast.engine.exchange import Client
 from holdfast.protocol.types import (
     LOGGING_LEVELS,
     ClientCapabilities,
@@ -25,7 +25,7 @@ _PLAIN: Final = (str, int, float, bool, type(None))
 
 
 def log_params(
-    session: Session, level: LoggingLevel, data: object, logger: str | None
+    session: Client, level: LoggingLevel, data: object, logger: str | None
 ) -> LoggingMessageParams | None:
     """Return a log message as it travels; None where the client asked for graver ones only.
 
@@ -48,7 +48,7 @@ class SessionView:
 
     __slots__ = ("_server", "_session")
 
-    def __init__(self, session: Session, server: "Server") -> None:
+    def __init__(self, session: Client, server: "Server") -> None:
         self._session = session
         self._server = server
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError, InvalidArguments, ToolError
 from holdfast.protocol.content import NO_LINKS
+from holdfast.protocol.mirror import Mirrored, mirrored_parameters
 from holdfast.protocol.types import (
     CallToolResult,
     Icon,
@@ -61,6 +62,8 @@ class ToolEntry(Struct, frozen=True):
 
     listed: Tool
     run: Run
+    mirrored: tuple[Mirrored, ...] = ()
+    """Parameters that headers repeat."""
 
     @property
     def key(self) -> str:
@@ -102,7 +105,8 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: "Server") ->
     call = function.call
     if (seconds := options.get("timeout")) is not None:
         call = _limited(call, function.name, seconds)
-    return ToolEntry(listed, _runner(function, call, owner))
+    mirrored = mirrored_parameters(function.input_schema, function.name)
+    return ToolEntry(listed, _runner(function, call, owner), mirrored)
 
 
 def needs_context(function: Function) -> bool:

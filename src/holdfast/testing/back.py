@@ -7,6 +7,7 @@ from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
 from holdfast.errors import MethodNotFound
+from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.versions import Revision
 from holdfast.wire.jsonrpc import encode
 
@@ -53,6 +54,10 @@ class ScriptedBack:
     def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:
         """Declare nothing."""
         return {"capabilities": {}, "serverInfo": {"name": "scripted", "version": "0"}}
+
+    def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
+        """Mirror nothing."""
+        return ()
 
     async def handle(self, exchange: Exchange) -> bytes:
         """Follow the method's script."""

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.stream import Position
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchange import Caller, Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session
@@ -56,7 +56,7 @@ class LoopClock:
 class Post:
     """One POST: what its connection has received, and the means to cut it."""
 
-    def __init__(self, desk: "Desk", exchange: Exchange) -> None:
+    def __init__(self, desk: "Desk", exchange: SessionExchange) -> None:
         self._desk = desk
         self.exchange = exchange
         self.messages: list[Json] = []
@@ -118,7 +118,7 @@ class Desk:
     async def submit(
         self, request_id: RequestId, method: str = CALL, params: Json | None = None, *,
         digest: bytes = b"", streams: bool = True, session: Session | None = None,
-    ) -> Exchange | Repeat:  # fmt: skip
+    ) -> SessionExchange | Repeat:  # fmt: skip
         key = (session or self.session).record.key
         request = Request(request_id, method, params or {})
         return await self.engine.exchanges.submit(key, CALLER, request, digest, streams=streams)
@@ -128,7 +128,7 @@ class Desk:
     ) -> Post:
         """Send a request that must begin an exchange."""
         exchange = await self.submit(request_id, method, params, **more)
-        assert isinstance(exchange, Exchange)
+        assert isinstance(exchange, SessionExchange)
         return Post(self, exchange)
 
     async def call(

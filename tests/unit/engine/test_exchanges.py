@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchange import Caller, Exchange, SessionExchange
 from holdfast.engine.exchanges import DuplicateId, Repeat
 from holdfast.errors import BUSY, INTERNAL_ERROR, REQUEST_CANCELLED, Busy, McpError, SessionGone
 from holdfast.testing import ScriptedBack
@@ -183,7 +183,7 @@ async def test_a_cancellation_settles_at_once_and_frees_the_id() -> None:
         await d.cancel(1)
         [terminal] = await post.whole()
         assert (terminal["id"], terminal["error"]["code"]) == (1, REQUEST_CANCELLED)
-        assert isinstance(await d.submit(1), Exchange)
+        assert isinstance(await d.submit(1), SessionExchange)
 
 
 @engine_test
@@ -461,7 +461,7 @@ async def test_closing_a_session_gives_every_exchange_exactly_one_terminal_messa
 async def test_a_handler_may_close_its_own_session() -> None:
     async def work(exchange: Exchange) -> object:
         await exchange.notify("notifications/progress", {"n": 1})
-        await d.engine.sessions.close(exchange.session, Input.DELETED)
+        await d.engine.sessions.close(d.session, Input.DELETED)
         return {}
 
     async with desk(ScriptedBack({CALL: work})) as d:

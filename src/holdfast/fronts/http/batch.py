@@ -5,7 +5,7 @@ from hashlib import sha256
 
 from holdfast.config import ResponseMode
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.reader import End, Reader
 from holdfast.errors import INVALID_REQUEST, HoldfastError, McpError
 from holdfast.fronts.http.answer import json_answer, refusal_for
@@ -27,7 +27,7 @@ class Batch:
         self._streams = mode != "json"
         self._connection = connection
         self._refused: list[bytes] = []
-        self._exchanges: list[Exchange] = []
+        self._exchanges: list[SessionExchange] = []
         self._readers: list[Reader] = []
         """Those of requests that repeat a POST that was cut."""
 
@@ -49,7 +49,7 @@ class Batch:
             raise McpError(INVALID_REQUEST, "Invalid request: initialize may not be part of a batch")
         digest = sha256(encode([request.id, request.method, request.params])).digest()
         submitted = await self._engine.exchanges.submit(key, caller, request, digest, streams=self._streams)
-        if isinstance(submitted, Exchange):
+        if isinstance(submitted, SessionExchange):
             self._exchanges.append(submitted)
         else:
             self._readers.append(await self._engine.readers.repeat(submitted.session, submitted.stream))
@@ -80,7 +80,7 @@ class Batch:
             for exchange in self._exchanges:
                 await self._lost(exchange)
 
-    async def _lost(self, exchange: Exchange) -> None:
+    async def _lost(self, exchange: SessionExchange) -> None:
         terminal = exchange.stream.terminal
         if terminal is None:
             await self._engine.readers.broke_before_stream(exchange)
@@ -120,7 +120,7 @@ class Batch:
                     await self._streamer.keep_unread(exchange, first[exchange.claim.stream])
 
 
-def _is_unanswered(exchange: Exchange) -> bool:
+def _is_unanswered(exchange: SessionExchange) -> bool:
     """Tell whether an exchange has no answer yet, or one that is in its stream."""
     return exchange.stream.terminal is None or exchange.stream.position is not None
 

@@ -5,7 +5,9 @@ answer is sent, or a reader is pumped. A request that ends here ends nothing but
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from hashlib import sha256
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from holdfast.auth import Principal, Verifier
@@ -17,19 +19,31 @@ from holdfast.engine.readers import Unresumable
 from holdfast.engine.session import parse_event_id
 from holdfast.engine.sessions import ANONYMOUS, session_key
 from holdfast.errors import HoldfastError, SessionGone
-from holdfast.fronts.http.answer import NO_CONTENT, Answer, not_allowed, refusal_for, refuse, too_large
+from holdfast.fronts.http.answer import (
+    ACCEPTED,
+    NO_CONTENT,
+    Answer,
+    not_allowed,
+    refusal_for,
+    refuse,
+    too_large,
+)
 from holdfast.fronts.http.connection import BadBody, Connection, Gone, Receive, Scope, Send
 from holdfast.fronts.http.cors import cors_headers, preflight
 from holdfast.fronts.http.head import Head, Headers, HeadRules, check_version
+from holdfast.fronts.http.modern import ModernPosts
 from holdfast.fronts.http.posts import Posts
 from holdfast.fronts.http.streams import Streamer
-from holdfast.wire.jsonrpc import Request, RequestId, decode
+from holdfast.protocol.modern import VERSION, declared_version
+from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, decode
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _NOT_FROM_HERE: Final = refuse(
     403, "Forbidden: anonymous clients are served from this machine only; set a verifier or allow_anonymous"
 )
-_LOOPBACK_CLIENTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_ONE_REQUEST: Final = refuse(
+    400, "Bad request: in protocol 2026-07-28 a POST is one request or one notification"
+)
 
 
 class HttpFront:
@@ -53,6 +67,7 @@ class HttpFront:
         self._methods = _methods(settings.response, stateless=engine.settings.stateless)
         self._streamer = Streamer(engine)
         self._posts = Posts(engine, settings, self._streamer)
+        self._modern = ModernPosts(engine)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -131,6 +146,8 @@ class HttpFront:
     async def _on_session(
         self, method: str, head: Head, principal: Principal | None, connection: Connection
     ) -> Answer | None:
+        if head.text(b"mcp-protocol-version") == VERSION:
+            return not_allowed("POST")
         session_id = head.text(b"mcp-session-id")
         if not session_id:
             return _no_session_id()
@@ -152,7 +169,7 @@ class HttpFront:
         if self._settings.allow_anonymous is not None:
             return self._settings.allow_anonymous
         client = scope.get("client")
-        return client is None or client[0] in _LOOPBACK_CLIENTS
+        return client is None or _is_here(client[0])
 
     async def _post(self, head: Head, principal: Principal | None, connection: Connection) -> Answer | None:
         limits = self._limits
@@ -162,11 +179,27 @@ class HttpFront:
         body = await connection.body(limits.body, limits.body_seconds)
         message = decode(body, max_depth=limits.depth)
         caller = Caller(_owner(principal), principal, Headers(connection.scope["headers"]))
-        session_id = head.text(b"mcp-session-id")
-        if type(message) is Request and message.method == "initialize":
-            return await self._posts.initialize(message, session_id, caller)
-        request_id = message.id if type(message) is Request else None
-        version = head.text(b"mcp-protocol-version")
+        if type(message) is Request:
+            if message.method == "initialize":
+                return await self._posts.initialize(message, head.text(b"mcp-session-id"), caller)
+            if self._is_modern(message, head):
+                return await self._modern.request(message, head, caller, connection)
+        elif head.text(b"mcp-protocol-version") == VERSION:
+            # This revision has no notification over HTTP that anybody here waits for, and no answers.
+            return ACCEPTED if isinstance(message, Notification) else _ONE_REQUEST
+        return await self._in_session(message, body, head, caller, connection)
+
+    async def _in_session(
+        self,
+        message: Message | list[Message],
+        body: bytes,
+        head: Head,
+        caller: Caller,
+        connection: Connection,
+    ) -> Answer | None:
+        """Answer a message of the era with sessions."""
+        version, session_id = head.text(b"mcp-protocol-version"), head.text(b"mcp-session-id")
+        request_id = message.id if isinstance(message, Request) else None
         refused = check_version(version, request_id)
         if refused is not None:
             return refused
@@ -180,6 +213,11 @@ class HttpFront:
         if isinstance(message, list):
             return await self._posts.batch(key, caller, message, connection)
         return await self._posts.control(key, caller.key, message)
+
+    @staticmethod
+    def _is_modern(request: Request, head: Head) -> bool:
+        """Tell the eras apart by how a request presents itself: with metadata of its own, or inside a session."""
+        return declared_version(request.params) is not None or head.text(b"mcp-protocol-version") == VERSION
 
     async def _get(
         self, key: str, last_event_id: str, principal: Principal | None, connection: Connection
@@ -220,6 +258,17 @@ def _no_session_id(request_id: RequestId | None = None) -> Answer:
     return refuse(
         400, "Bad request: the Mcp-Session-Id header is missing; initialize first", request_id=request_id
     )
+
+
+@lru_cache(maxsize=1_024)
+def _is_here(address: str) -> bool:
+    """Tell whether a client's address is one of this machine, also as a socket of both families writes it."""
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return False
+    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
+    return (mapped or ip).is_loopback
 
 
 def _unauthorized(head: Head) -> Answer:

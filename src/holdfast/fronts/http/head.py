@@ -39,10 +39,11 @@ _REMEMBERED: Final = 1_024
 class Head:
     """The headers the protocol knows. Texts are Latin-1, as HTTP has it; empty where absent."""
 
-    __slots__ = ("_values", "twice")
+    __slots__ = ("_raw", "_values", "twice")
 
     def __init__(self, headers: RawHeaders) -> None:
         values: dict[bytes, bytes] = {}
+        self._raw = headers
         self._values = values
         self.twice = b""
         for name, value in headers:
@@ -57,6 +58,12 @@ class Head:
             self._values[name] += b", " + value
         else:
             self.twice = name
+
+    def get(self, name: str) -> str | None:
+        """Return the value of any header by lower-case name; None where it is not given."""
+        wanted = name.encode("latin-1")
+        found = [value for key, value in self._raw if key == wanted]
+        return b", ".join(found).strip().decode("latin-1") if found else None
 
     def text(self, name: bytes) -> str:
         """Return a header's value."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.config import HttpSettings
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.outlet import StreamOutlet
 from holdfast.engine.sessions import session_key
@@ -111,7 +111,9 @@ class Posts:
             return json_answer(message)
         return Answer(200, [_SSE], sse.event(message))
 
-    async def _wait(self, exchange: Exchange, outlet: StreamOutlet, connection: Connection) -> Answer | None:
+    async def _wait(
+        self, exchange: SessionExchange, outlet: StreamOutlet, connection: Connection
+    ) -> Answer | None:
         """Wait for the result or for the moment to become a stream."""
         connection.watch(outlet.wake.ring)
         while outlet.terminal is None and outlet.position is None:
@@ -138,7 +140,7 @@ class Posts:
             await self._streamer.keep_unread(exchange, reader)
         return None
 
-    async def _late(self, exchange: Exchange, terminal: bytes, connection: Connection) -> None:
+    async def _late(self, exchange: SessionExchange, terminal: bytes, connection: Connection) -> None:
         answer = self._ready(terminal)
         if exchange.busy:
             answer = Answer(429, [*json_answer(terminal).headers, retry_after()], terminal)

@@ -3,7 +3,7 @@
 from holdfast.auth import Principal
 from holdfast.core.stream import Page
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import DuplicateId
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import event_id
@@ -39,7 +39,7 @@ class Streamer:
         if principal is not None and principal.expires is not None:
             reader.expire_within(principal.expires - self._engine.runtime.clock.wall())
 
-    async def keep_unread(self, exchange: Exchange, reader: Reader) -> None:
+    async def keep_unread(self, exchange: SessionExchange, reader: Reader) -> None:
         """Keep the answer of an exchange for a repeat of its request, if writing it has failed."""
         terminal = exchange.stream.terminal
         if terminal is not None and reader.end in {End.BROKE, End.STALLED}:

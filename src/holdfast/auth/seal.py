@@ -1,0 +1,57 @@
+"""Sealed texts: what we hand to a client to bring back, unreadable and unchangeable (AES-256-GCM)."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from holdfast.ports import Random
+
+KEY_BYTES: Final = 32
+_NONCE_BYTES: Final = 12
+MAX_SEALED: Final = 16 * 1024
+"""No text of ours is longer; a longer one is not looked at."""
+
+
+class Sealer:
+    """Seals with the newest key, opens with any. `purpose` keeps texts of different uses apart."""
+
+    def __init__(self, random: Random, purpose: str, keys: Sequence[bytes] = ()) -> None:
+        self._random = random
+        self._purpose = purpose.encode()
+        self._keys = list(keys)
+        self._ciphers: list[AESGCM] | None = None
+
+    def seal(self, text: bytes) -> str:
+        """Return the text sealed, as letters a JSON string or a header can carry."""
+        nonce = bytes.fromhex(self._random.token(_NONCE_BYTES))
+        sealed = nonce + self._open_ciphers()[0].encrypt(nonce, text, self._purpose)
+        return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+
+    def open(self, sealed: str) -> bytes | None:
+        """Return the text; None if it was not sealed here for this purpose, exactly as it is."""
+        if len(sealed) > MAX_SEALED or not sealed.isascii():
+            return None
+        try:
+            raw = base64.b64decode(sealed + "=" * (-len(sealed) % 4), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            return None
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - loaded only where something is sealed
+
+        for cipher in self._open_ciphers():
+            try:
+                return cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], self._purpose)
+            except (InvalidTag, ValueError):
+                continue
+        return None
+
+    def _open_ciphers(self) -> "list[AESGCM]":
+        if self._ciphers is None:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
+
+            keys = self._keys or [bytes.fromhex(self._random.token(KEY_BYTES))]
+            self._ciphers = [AESGCM(key) for key in keys]
+        return self._ciphers

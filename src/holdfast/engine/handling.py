@@ -1,0 +1,47 @@
+"""Running a handler: whatever it does, one outcome comes of it."""
+
+import asyncio
+
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.outcome import Outcome
+from holdfast.engine.runtime import Runtime
+from holdfast.errors import INTERNAL_ERROR, Cancelled, McpError
+from holdfast.wire.jsonrpc import encode
+
+
+async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
+    """Let the back answer an exchange.
+
+    Raises:
+        CancelledError: the exchange has been settled by somebody else, who stopped the handler.
+    """
+    try:
+        return await _answer(runtime, exchange)
+    except asyncio.CancelledError:
+        if exchange.settled:
+            raise
+        return Outcome(error=Cancelled())
+    except Exception as error:  # noqa: BLE001 - a handler's fault becomes its answer
+        return _masked(runtime, exchange, error)
+
+
+async def _answer(runtime: Runtime, exchange: Exchange) -> Outcome:
+    try:
+        return Outcome(await runtime.back.handle(exchange))
+    except McpError as error:
+        # What cannot be encoded must be found out here, where it still becomes an answer.
+        encode((error.message, error.data))
+        return Outcome(error=error)
+
+
+def _masked(runtime: Runtime, exchange: Exchange, error: Exception) -> Outcome:
+    """Hide what happened from the client, tell the log, join the two by a correlation id."""
+    correlation = runtime.random.token(6)
+    runtime.observer.note(
+        "handler.failed",
+        session=exchange.session.name,
+        method=exchange.request.method,
+        correlation=correlation,
+        error=error,
+    )
+    return Outcome(error=McpError(INTERNAL_ERROR, f"Internal error (correlation id {correlation})"))

@@ -1,0 +1,187 @@
+"""Exchanges of protocol 2026-07-28: no session, no claim, no store; a retry goes on where the call was parked.
+
+What a client brings back to go on is sealed and bound: to its principal, to the request it
+belongs to, to one round of one call, and to a date.
+"""
+
+import asyncio
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.auth.seal import Sealer
+from holdfast.core.rounds import Asked
+from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.guest import Guest
+from holdfast.engine.handling import handle
+from holdfast.engine.outcome import Outcome
+from holdfast.engine.parking import Parking
+from holdfast.engine.rounds import Attendant, RoundOutlet
+from holdfast.engine.runtime import Runtime
+from holdfast.errors import Busy, Cancelled, InvalidParams, McpError
+from holdfast.protocol.modern import SUSPENDABLE, ParkedGone, RequestMeta
+from holdfast.wire.jsonrpc import Request, encode
+
+PURPOSE: Final = "holdfast.requestState.1"
+_RETRY_MEMBERS: Final = frozenset({"_meta", "inputResponses", "requestState"})
+"""What may differ between a request and its retries."""
+
+
+class _State(Struct, frozen=True, array_like=True):
+    """What is sealed into a requestState."""
+
+    key: str
+    number: int
+    principal: str
+    request: bytes
+    expires: float
+
+
+class Attended(Struct, frozen=True):
+    """An exchange, and the place of one connection at it."""
+
+    exchange: Exchange
+    outlet: RoundOutlet
+    attendant: Attendant
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What this connection is to be answered with, once it is known."""
+        return self.outlet.outcomes.get(self.attendant.number)
+
+
+class Modern:
+    """Starts exchanges without a session, parks them, goes on with them."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._sealer = Sealer(runtime.random, PURPOSE)
+        self._running: set[Exchange] = set()
+        times, limits = runtime.settings.times, runtime.settings.limits
+        self.parking = Parking(limits, times.parked, self._expired)
+
+    def __repr__(self) -> str:
+        return f"<Modern {len(self._running)} running, {self.parking!r}>"
+
+    def start(self, meta: RequestMeta, caller: Caller, request: Request) -> Attended:
+        """Begin an exchange for a request that brings no state.
+
+        Raises:
+            Busy: too many run already.
+        """
+        runtime = self._runtime
+        limits = runtime.settings.limits
+        if len(self._running) >= limits.guests:
+            raise Busy("Busy: too many calls are running; try again shortly")
+        guest = Guest(meta, caller.key, limits)
+        exchange: Exchange
+        outlet = RoundOutlet(
+            lambda number, asked: self._park(exchange, number, asked),
+            quiet=runtime.settings.times.quiet,
+            limit=limits.asks,
+            suspendable=request.method in SUSPENDABLE,
+        )
+        exchange = Exchange(runtime.random.token(12), guest, request, caller, outlet, runtime.store)
+        attendant = outlet.attend(0)
+        self._running.add(exchange)
+        exchange.task = asyncio.get_running_loop().create_task(self._run(exchange, outlet))
+        return Attended(exchange, outlet, attendant)
+
+    async def _run(self, exchange: Exchange, outlet: RoundOutlet) -> None:
+        outcome = await handle(self._runtime, exchange)
+        await self._settle(exchange, outlet, outcome)
+
+    async def _settle(self, exchange: Exchange, outlet: RoundOutlet, outcome: Outcome) -> None:
+        if not exchange.settled:
+            exchange.settled = True
+            self._running.discard(exchange)
+            await outlet.settle(outcome)
+
+    # Parking and going on
+
+    def _park(self, exchange: Exchange, number: int, asked: dict[str, Asked]) -> bytes:
+        self.parking.keep(exchange)
+        runtime = self._runtime
+        expires = runtime.clock.wall() + runtime.settings.times.parked
+        principal = exchange.session.record.principal
+        state = _State(exchange.key, number, principal, _digest(exchange.request), expires)
+        result: dict[str, Any] = {
+            "resultType": "input_required",
+            "requestState": self._sealer.seal(encode(state)),
+        }
+        if asked:
+            result["inputRequests"] = asked
+        return encode(result)
+
+    def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> Attended:
+        """Go on with the call a retry belongs to. From now on the request's id, `_meta` and headers are the retry's.
+
+        Raises:
+            ParkedGone: the state is not, or no longer, good for this request; one error for every reason.
+            InvalidParams: inputResponses is not an object.
+        """
+        responses = request.params.get("inputResponses", {})
+        if type(responses) is not dict:
+            raise InvalidParams("Invalid params: inputResponses must be an object")
+        state = self._open(request, caller)
+        exchange = self.parking.find(state.key)
+        if exchange is None or not isinstance(exchange.outlet, RoundOutlet):
+            raise ParkedGone
+        outlet = exchange.outlet
+        if not outlet.take(state.number, responses, sha256(_canonical(responses)).digest()):
+            raise ParkedGone
+        if state.number == outlet.rounds.number and not exchange.settled:
+            exchange.request = request
+            exchange.caller = caller
+            exchange.session = Guest(meta, caller.key, self._runtime.settings.limits)
+        return Attended(exchange, outlet, outlet.attend(state.number))
+
+    def _open(self, request: Request, caller: Caller) -> _State:
+        sealed = request.params.get("requestState")
+        opened = self._sealer.open(sealed) if isinstance(sealed, str) else None
+        if opened is None:
+            raise ParkedGone
+        state = msgspec.json.decode(opened, type=_State)
+        if (
+            state.principal != caller.key
+            or state.expires < self._runtime.clock.wall()
+            or state.request != _digest(request)
+        ):
+            raise ParkedGone
+        return state
+
+    # Ending
+
+    async def leave(self, attended: Attended) -> None:
+        """Give a connection's place back. Closing the response is cancellation, unless the call is parked."""
+        if attended.outlet.leave(attended.attendant):
+            await self.end(attended.exchange, Cancelled("its response was closed"))
+
+    async def end(self, exchange: Exchange, error: McpError) -> None:
+        """Stop the handler; what it still returns is dropped."""
+        task = exchange.task
+        if not exchange.settled and isinstance(exchange.outlet, RoundOutlet):
+            await self._settle(exchange, exchange.outlet, Outcome(error=error))
+            if task is not None:
+                task.cancel()
+
+    def _expired(self, exchange: Exchange) -> None:
+        self._runtime.spawn(self.end(exchange, ParkedGone()))
+
+    async def aclose(self) -> None:
+        """End what still runs."""
+        self.parking.clear()
+        for exchange in list(self._running):
+            await self.end(exchange, Cancelled("the server is stopping"))
+
+
+def _canonical(value: object) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")
+
+
+def _digest(request: Request) -> bytes:
+    """Return what a request is, without what its retries may change."""
+    salient = {name: value for name, value in request.params.items() if name not in _RETRY_MEMBERS}
+    return sha256(_canonical([request.method, salient])).digest()

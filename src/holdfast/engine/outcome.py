@@ -1,0 +1,19 @@
+"""How an exchange ends: with a result or an error. Becomes a message when it is known whose id it answers."""
+
+from msgspec import Struct
+
+from holdfast.errors import McpError
+from holdfast.wire.jsonrpc import RequestId, refusal, result_message
+
+
+class Outcome(Struct, frozen=True, gc=False):
+    """An encoded result, or an error."""
+
+    result: bytes = b""
+    error: McpError | None = None
+
+    def message(self, request_id: RequestId) -> bytes:
+        """Return the answer to the request with this id."""
+        if self.error is not None:
+            return refusal(request_id, self.error)
+        return result_message(request_id, self.result)

@@ -1,0 +1,179 @@
+"""The way out of an exchange without a session: onto the response it has now, or into the next round.
+
+An ask suspends the handler. Asks made within a short quiet window go out together as one
+`input_required` result; from then on the exchange is parked until a retry brings the answers
+and a new response. The handler's body runs once, whatever number of rounds it takes.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.core.rounds import Asked, Rounds, Taken
+from holdfast.engine.outcome import Outcome
+from holdfast.engine.wake import Wake
+from holdfast.errors import AskTimeout, BackPressureError, McpError, NoBackChannel
+
+MAX_ROUNDS: Final = 64
+"""More rounds than any client goes along with; a handler that asks on and on is ended."""
+_MAX_MESSAGES: Final = 256
+"""Messages a response may be behind before its handler waits for it."""
+
+
+class Attendant:
+    """One connection, and the round whose outcome it waits for."""
+
+    __slots__ = ("messages", "number", "wake")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.messages: deque[bytes] = deque()
+        self.wake = Wake()
+
+
+GoOut = Callable[[int, dict[str, Asked]], bytes]
+"""Encodes the result that asks for input in the round of this number, and takes note that the call is parked."""
+
+
+class RoundOutlet:
+    """Where a guest's exchange sends what it has to say."""
+
+    __slots__ = ("_answers", "_attendants", "_go_out", "_limit", "_quiet", "_quiet_timer", "_room", "outcomes", "rounds",
+                 "suspendable")  # fmt: skip
+
+    def __init__(self, go_out: GoOut, *, quiet: float, limit: int, suspendable: bool) -> None:
+        self._go_out = go_out
+        self._quiet = quiet
+        self._limit = limit
+        self.suspendable = suspendable
+        self.rounds = Rounds()
+        self.outcomes: dict[int, Outcome] = {}
+        """What followed each round. Kept: a repeated retry gets the same."""
+        self._answers: dict[str, asyncio.Future[Any]] = {}
+        self._attendants: list[Attendant] = []
+        self._quiet_timer: asyncio.TimerHandle | None = None
+        self._room: asyncio.Event | None = None
+
+    # Connections
+
+    def attend(self, number: int) -> Attendant:
+        """Let a connection wait for what follows a round."""
+        attendant = Attendant(number)
+        self._attendants.append(attendant)
+        return attendant
+
+    def leave(self, attendant: Attendant) -> bool:
+        """Forget a connection; True if nobody waits for a running call any more."""
+        self._attendants.remove(attendant)
+        self._make_room()
+        return not self._attendants and not self.rounds.is_parked and attendant.number not in self.outcomes
+
+    def taken(self, attendant: Attendant) -> list[bytes]:
+        """Return what the connection has to write now."""
+        messages = list(attendant.messages)
+        attendant.messages.clear()
+        self._make_room()
+        return messages
+
+    def _ring(self) -> None:
+        for attendant in self._attendants:
+            attendant.wake.ring()
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.set()
+
+    # The handler's side
+
+    async def send(self, message: bytes) -> None:
+        """Send on the response there is; while parked there is none, and nothing is sent."""
+        if not self._attendants or self.rounds.is_parked:
+            return
+        attendant = self._attendants[-1]
+        attendant.messages.append(message)
+        attendant.wake.ring()
+        while len(attendant.messages) >= _MAX_MESSAGES and attendant in self._attendants:
+            self._room = self._room or asyncio.Event()
+            self._room.clear()
+            await self._room.wait()
+
+    async def ask(
+        self, method: str, params: object, timeout: float | None = None, key: str | None = None
+    ) -> Any:
+        """Ask in the next round and wait for the answer.
+
+        Raises:
+            NoBackChannel: this method's answer cannot ask for input.
+            BackPressureError: too many asks wait already.
+            AskTimeout: no answer came in time.
+        """
+        if not self.suspendable:
+            raise NoBackChannel(
+                f"{method} cannot reach the client: this method's answer cannot ask for input"
+            )
+        if len(self.rounds.waiting) >= self._limit:
+            raise BackPressureError(f"{method} refused: {self._limit} asks of this call wait for an answer")
+        name = self.rounds.ask(Asked(method, params), key)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._answers[name] = answer
+        self._ask_soon()
+        try:
+            async with asyncio.timeout(timeout):
+                return await answer
+        except TimeoutError:
+            raise AskTimeout(f"the client did not answer {method} within {timeout:g} s") from None
+        finally:
+            self.rounds.withdraw(name)
+            del self._answers[name]
+
+    def _ask_soon(self) -> None:
+        """Let asks made at about the same time go out together; each restarts the quiet window."""
+        if self.rounds.is_parked:
+            return
+        if self._quiet_timer is not None:
+            self._quiet_timer.cancel()
+        self._quiet_timer = asyncio.get_running_loop().call_later(self._quiet, self.go_out)
+
+    def go_out(self) -> None:
+        """Answer with what is asked so far (or with the state alone) and park."""
+        self._quiet_timer = None
+        answered = self.rounds.number
+        if self.rounds.is_parked or answered in self.outcomes:
+            return
+        if answered >= MAX_ROUNDS:
+            self._fail(McpError(-32603, f"the call asked for input in more than {MAX_ROUNDS} rounds"))
+            return
+        asked = self.rounds.go_out()
+        try:
+            self.outcomes[answered] = Outcome(self._go_out(self.rounds.number, asked))
+        except McpError as error:
+            self.outcomes[answered] = Outcome(error=error)
+            self._fail(error)
+        self._ring()
+
+    def _fail(self, error: McpError) -> None:
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(error)
+
+    async def settle(self, outcome: Outcome) -> None:
+        """Keep how the call ended, for whoever waits or comes for it."""
+        if self._quiet_timer is not None:
+            self._quiet_timer.cancel()
+        self.outcomes.setdefault(self.rounds.number, outcome)
+        self._ring()
+        self._make_room()
+
+    # The client's side
+
+    def take(self, number: int, answers: dict[str, Any], digest: bytes) -> bool:
+        """Take a retry's answers; False if it must be refused."""
+        taken, given = self.rounds.take(number, answers, digest)
+        for name, value in given.items():
+            if name in self._answers and not self._answers[name].done():
+                self._answers[name].set_result(value)
+        if taken is Taken.FRESH and self.rounds.waiting:
+            # What is still unanswered is asked for again, together with what the handler asks next.
+            self._ask_soon()
+        return taken is not Taken.REFUSED

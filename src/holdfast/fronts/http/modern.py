@@ -1,0 +1,118 @@
+"""Requests of protocol 2026-07-28 over HTTP: each stands alone, and closing its response cancels it."""
+
+from typing import Final
+
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Caller
+from holdfast.engine.modern import Attended
+from holdfast.engine.outcome import Outcome
+from holdfast.engine.wake import turn
+from holdfast.errors import METHOD_NOT_FOUND, Busy, McpError
+from holdfast.fronts.http.answer import Answer, json_answer, refusal_for, refuse
+from holdfast.fronts.http.connection import Connection, Gone
+from holdfast.fronts.http.head import Head
+from holdfast.protocol.mirror import check_headers, check_parameters
+from holdfast.protocol.modern import (
+    HEADER_MISMATCH,
+    MISSING_CAPABILITY,
+    PARKED_GONE,
+    UNSUPPORTED_VERSION,
+    VERSION,
+    UnsupportedVersion,
+    read_meta,
+)
+from holdfast.wire import sse
+from holdfast.wire.jsonrpc import Request
+
+_STATUS: Final = {
+    METHOD_NOT_FOUND: 404,
+    HEADER_MISMATCH: 400,
+    MISSING_CAPABILITY: 400,
+    UNSUPPORTED_VERSION: 400,
+    PARKED_GONE: 400,
+}
+"""The status of errors that concern the request itself, while there is still one to choose."""
+
+
+class ModernPosts:
+    """Answers requests that carry their own metadata."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._times = engine.settings.times
+
+    async def request(
+        self, request: Request, head: Head, caller: Caller, connection: Connection
+    ) -> Answer | None:
+        """Check what the request says of itself, run or go on with it, answer it here."""
+        try:
+            attended = self._attend(request, head, caller)
+        except McpError as error:
+            return _refused(request, error, 400)
+        try:
+            # A handler that never suspends has answered after one turn of the loop.
+            await turn()
+            outcome = attended.outcome
+            if outcome is not None and not attended.attendant.messages:
+                return _answer(request, outcome)
+            return await self._wait(request, attended, connection)
+        finally:
+            await self._engine.modern.leave(attended)
+
+    def _attend(self, request: Request, head: Head, caller: Caller) -> Attended:
+        params = request.params
+        meta = read_meta(params)
+        check_headers(head.get, meta.version, request.method, params)
+        if meta.version != VERSION:
+            raise UnsupportedVersion(meta.version)
+        mirrored = self._engine.runtime.back.mirrored(request.method, params)
+        if mirrored:
+            check_parameters(head.get, mirrored, params.get("arguments"))
+        if "requestState" in params:
+            return self._engine.modern.go_on(meta, caller, request)
+        return self._engine.modern.start(meta, caller, request)
+
+    async def _wait(self, request: Request, attended: Attended, connection: Connection) -> Answer | None:
+        """Wait for the outcome; become a stream at the first message, or before a proxy loses patience."""
+        attendant, outlet = attended.attendant, attended.outlet
+        connection.watch(attendant.wake.ring)
+        streaming = False
+        try:
+            while not connection.gone:
+                attendant.wake.clear()
+                outcome = attended.outcome
+                chunk = b"".join(map(sse.event, outlet.taken(attendant)))
+                if outcome is not None and not streaming and not chunk:
+                    return _answer(request, outcome)
+                if outcome is not None:
+                    chunk += sse.event(outcome.message(request.id))
+                if chunk:
+                    streaming = await self._write(connection, chunk, streaming=streaming)
+                if outcome is not None:
+                    await connection.end_stream(self._times.write_stall)
+                    return None
+                if not await attendant.wake.wait(self._times.keep_alive):
+                    streaming = await self._write(connection, sse.KEEP_ALIVE, streaming=streaming)
+        except Gone:
+            return None
+        return None
+
+    async def _write(self, connection: Connection, chunk: bytes, *, streaming: bool) -> bool:
+        if streaming:
+            await connection.write(chunk, self._times.write_stall)
+        else:
+            await connection.start_stream(chunk, self._times.write_stall)
+        return True
+
+
+def _answer(request: Request, outcome: Outcome) -> Answer:
+    if outcome.error is not None:
+        return _refused(request, outcome.error)
+    return json_answer(outcome.message(request.id))
+
+
+def _refused(request: Request, error: McpError, otherwise: int = 200) -> Answer:
+    if isinstance(error, Busy):
+        return refusal_for(error, request.id)
+    status = _STATUS.get(error.code, otherwise)
+    return refuse(status, error.message, code=error.code, request_id=request.id, data=error.data)

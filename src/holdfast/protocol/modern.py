@@ -1,0 +1,116 @@
+"""Protocol 2026-07-28: no session, every request says who it is from and what its client can do.
+
+Pure: what a request's `_meta` must carry, and the errors this revision defines.
+"""
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.errors import InvalidParams, McpError
+from holdfast.protocol.versions import REVISIONS
+
+VERSION: Final = "2026-07-28"
+SUPPORTED: Final = (VERSION, *REVISIONS)
+
+PREFIX: Final = "io.modelcontextprotocol/"
+VERSION_KEY: Final = PREFIX + "protocolVersion"
+CLIENT_KEY: Final = PREFIX + "clientInfo"
+CAPABILITIES_KEY: Final = PREFIX + "clientCapabilities"
+LEVEL_KEY: Final = PREFIX + "logLevel"
+SERVER_KEY: Final = PREFIX + "serverInfo"
+SUBSCRIPTION_KEY: Final = PREFIX + "subscriptionId"
+TASKS: Final = PREFIX + "tasks"
+"""The identifier of the tasks extension."""
+
+HEADER_MISMATCH: Final = -32020
+MISSING_CAPABILITY: Final = -32021
+UNSUPPORTED_VERSION: Final = -32022
+PARKED_GONE: Final = -31003
+
+SUSPENDABLE: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The requests whose answer may ask for input first."""
+NAMED: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""The parameter that the Mcp-Name header mirrors."""
+
+
+class HeaderMismatch(McpError):
+    """A header is missing, malformed, or says something else than the body."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(HEADER_MISMATCH, f"Header mismatch: {message}")
+
+
+class UnsupportedVersion(McpError):
+    """The version is not served here, or not for this client."""
+
+    def __init__(self, requested: str, supported: tuple[str, ...] = SUPPORTED) -> None:
+        data = {"supported": list(supported), "requested": requested[:100]}
+        super().__init__(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+
+
+class MissingCapability(McpError):
+    """The request cannot be answered without a capability that its client did not declare."""
+
+    def __init__(self, required: dict[str, Any]) -> None:
+        super().__init__(
+            MISSING_CAPABILITY, "Missing required client capability", {"requiredCapabilities": required}
+        )
+
+
+class ParkedGone(McpError):
+    """The state a client brings back is not, or no longer, one we gave it. One text for every reason."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            PARKED_GONE,
+            "Invalid or expired requestState: this call is not waiting here; send it again from the start",
+        )
+
+
+class RequestMeta(Struct, frozen=True, gc=False):
+    """What a request says of itself."""
+
+    version: str
+    capabilities: dict[str, Any]
+    client: dict[str, Any]
+    level: str
+    """The lowest level of log messages it wants; empty: none at all."""
+
+
+def declared_version(params: dict[str, Any]) -> str | None:
+    """Return the version a request's `_meta` names; None if it names none and so is not of this era."""
+    meta = params.get("_meta")
+    version = meta.get(VERSION_KEY) if type(meta) is dict else None
+    return version if type(version) is str else None
+
+
+def read_meta(params: dict[str, Any]) -> RequestMeta:
+    """Return what a request says of itself.
+
+    Raises:
+        InvalidParams: a required field is missing or malformed.
+    """
+    meta = params.get("_meta")
+    if type(meta) is not dict:
+        raise InvalidParams(
+            f"Invalid params: _meta must be an object with {VERSION_KEY} and {CAPABILITIES_KEY}"
+        )
+    version, capabilities = meta.get(VERSION_KEY), meta.get(CAPABILITIES_KEY)
+    client, level = meta.get(CLIENT_KEY), meta.get(LEVEL_KEY, "")
+    if type(version) is not str:
+        raise InvalidParams(f"Invalid params: _meta needs {VERSION_KEY}, a string such as {VERSION}")
+    if type(capabilities) is not dict:
+        raise InvalidParams(f"Invalid params: _meta needs {CAPABILITIES_KEY}, an object")
+    if client is not None and type(client) is not dict:
+        raise InvalidParams(f"Invalid params: {CLIENT_KEY} must be an object")
+    if type(level) is not str:
+        raise InvalidParams(f"Invalid params: {LEVEL_KEY} must be a log level")
+    return RequestMeta(version, capabilities, client or {}, level)
