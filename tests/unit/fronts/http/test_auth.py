@@ -1,0 +1,246 @@
+"""Who may call: tokens, principals, expiry, and anonymous clients from here and elsewhere."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.auth import Principal
+from tests.unit.fronts.http.peer import (
+    LATEST,
+    MIDDLE,
+    REVISIONS,
+    Bench,
+    Call,
+    LoopClock,
+    Peer,
+    bench,
+    front_test,
+    notification,
+)
+
+
+class Tokens:
+    """A verifier that knows a few tokens: `ann` and `bob` for ever, `ann-60` for ann and sixty seconds."""
+
+    async def __call__(self, token: str) -> Principal | None:
+        """Return whose it is."""
+        subject, _, seconds = token.partition("-")
+        if subject not in {"ann", "bob"}:
+            return None
+        expires = LoopClock().wall() + float(seconds) if seconds else None
+        return Principal(subject=subject, issuer="test", expires=expires)
+
+
+async def opened(b: Bench, who: str = "ann", version: str = LATEST) -> Peer:
+    """Return a client with a token and a session."""
+    peer = b.peer(token=who)
+    assert (await peer.initialize(version)).status == 200
+    return peer
+
+
+def said(call: Call) -> tuple[int, Any]:
+    """Return what a client could tell apart."""
+    return call.status, call.raw_headers, call.json["error"]  # type: ignore[return-value]
+
+
+# Tokens
+
+
+@pytest.mark.parametrize(
+    ("authorization", "challenge"),
+    [
+        (None, "Bearer"),
+        ("Bearer wrong", 'Bearer error="invalid_token"'),
+        ("Bearer ", 'Bearer error="invalid_token"'),
+        ("Bearer", 'Bearer error="invalid_token"'),
+        ("Basic YW5uOmFubg==", 'Bearer error="invalid_token"'),
+        ("ann", 'Bearer error="invalid_token"'),
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+@front_test
+async def test_attack_a2_without_a_valid_token_there_is_401_and_a_challenge(
+    authorization: str | None, challenge: str, method: str
+) -> None:
+    async with bench(verifier=Tokens()) as b:
+        p = await opened(b)
+        refused = await p.send(method, b"{}", headers={"authorization": authorization}).done()
+        assert refused.status == 401
+        assert refused.headers["www-authenticate"] == challenge
+        assert refused.json["error"]["code"] == -32600
+        assert (await p.call(1).done()).status == 200
+
+
+@pytest.mark.parametrize("authorization", ["Bearer ann", "bearer ann", "BEARER  ann "])
+@front_test
+async def test_the_scheme_is_read_as_http_has_it(authorization: str) -> None:
+    async with bench(verifier=Tokens()) as b:
+        assert (await b.peer().initialize(headers={"authorization": authorization})).status == 200
+
+
+@front_test
+async def test_the_principal_and_headers_of_each_request_reach_its_exchange() -> None:
+    async with bench(verifier=Tokens()) as b:
+        p = await opened(b)
+        await p.call(1, headers={"x-trace": "abc"}).done()
+        [exchange] = b.back.handled
+        assert exchange.principal is not None
+        assert exchange.principal.subject == "ann"
+        assert exchange.headers["X-Trace"] == "abc"
+        assert "x-other" not in exchange.headers
+
+
+@front_test
+async def test_tokens_count_from_other_machines_too() -> None:
+    async with bench(verifier=Tokens()) as b:
+        assert (await b.peer(token="ann", client="203.0.113.9").initialize()).status == 200
+
+
+# Other people's sessions
+
+
+@front_test
+async def test_attack_a1_somebody_elses_session_looks_like_none_at_all() -> None:
+    async with bench(verifier=Tokens()) as b:
+        ann = await opened(b, "ann")
+        call = await ann.call(1, "ask").until(1)
+        answer = {"jsonrpc": "2.0", "id": call.messages[0]["id"], "result": {}}
+        cancel = notification("notifications/cancelled", {"requestId": 1})
+        bob, nobody = b.peer(token="bob"), b.peer(token="bob")
+        bob.session, nobody.session = ann.session, "0" * 64
+        for peer_id, event in ((2, call.ids[0]), (3, "")):
+            tried = [
+                [
+                    p.call(peer_id),
+                    p.get(event),
+                    p.get("x.y.z"),
+                    p.send("DELETE"),
+                    p.post(answer),
+                    p.post(cancel),
+                ]
+                for p in (bob, nobody)
+            ]
+            for theirs, unknown in zip(*tried, strict=True):
+                assert (await theirs.done()).status == 404
+                assert said(theirs) == said(await unknown.done())
+        assert b.runs == ["ask"]
+        assert not call.task.done()
+        assert (await ann.post(answer).done()).status == 202
+        assert "result" in (await call.done()).messages[-1]
+
+
+@front_test
+async def test_an_initialize_inside_somebody_elses_session_opens_an_own_one() -> None:
+    async with bench(verifier=Tokens()) as b:
+        ann = await opened(b, "ann")
+        bob = b.peer(token="bob")
+        bob.session = ann.session
+        assert (await bob.initialize()).status == 200
+        assert bob.session != ann.session
+        assert (await ann.call(1).done()).status == 200
+
+
+@front_test
+async def test_a_new_token_of_the_same_principal_goes_on_with_the_session() -> None:
+    async with bench(verifier=Tokens()) as b:
+        p = await opened(b, "ann-60")
+        p.token = "ann"
+        assert (await p.call(1).done()).status == 200
+
+
+# Expiry
+
+
+@pytest.mark.parametrize("version", REVISIONS)
+@front_test
+async def test_attack_a2_streams_end_with_the_token_and_another_token_resumes_them(version: str) -> None:
+    async with bench(verifier=Tokens()) as b:
+        p = await opened(b, "ann", version)
+        p.token = "ann-60"
+        call, listener = await p.call(1, "ticks").until(2), await p.get().begun()
+        await asyncio.sleep(59)
+        assert [call.task.done(), listener.task.done()] == [False, False]
+        await asyncio.sleep(1.5)
+        assert call.complete
+        assert listener.complete
+        assert "detached" not in b.back.events
+        p.token = "ann"
+        b.release.set()
+        resumed = await p.get(call.ids[-1]).done()
+        assert [message["id"] for message in resumed.messages] == [1]
+
+
+@front_test
+async def test_a_resumed_stream_ends_with_its_own_token() -> None:
+    async with bench(verifier=Tokens()) as b:
+        p = await opened(b)
+        call = await p.call(1, "ticks").until(2)
+        p.token = "ann-60"
+        await p.get(call.ids[-1]).done()
+        assert asyncio.get_running_loop().time() == pytest.approx(60)
+
+
+@front_test
+async def test_a_stream_that_never_falls_silent_ends_with_the_token_too() -> None:
+    async with bench(verifier=Tokens()) as b:
+        p = await opened(b, "ann", MIDDLE)
+        p.token = "ann-60.5"
+        call = p.call(1, "talk")
+        await asyncio.sleep(65)
+        assert call.complete
+        assert len(call.messages) == 61
+
+
+@front_test
+async def test_a_batchs_streams_end_with_the_token() -> None:
+    async with bench(verifier=Tokens()) as b:
+        p = await opened(b, "ann", REVISIONS[2])
+        p.token = "ann-60"
+        body = [
+            {"jsonrpc": "2.0", "id": n, "method": "tools/call", "params": {"name": "held"}} for n in (1, 2)
+        ]
+        call = await p.post(body).begun()
+        await asyncio.sleep(61)
+        assert call.complete
+
+
+# Anonymous
+
+
+@pytest.mark.parametrize(
+    ("client", "allow", "status"),
+    [
+        ("127.0.0.1", None, 200),
+        ("127.0.0.53", None, 200),
+        ("::1", None, 200),
+        ("::ffff:127.0.0.1", None, 200),
+        ("10.0.0.7", None, 403),
+        ("203.0.113.9", None, 403),
+        ("::ffff:10.0.0.7", None, 403),
+        ("fe80::1%eth0", None, 403),
+        ("testclient", None, 403),
+        ("203.0.113.9", True, 200),
+        ("127.0.0.1", False, 403),
+        ("203.0.113.9", False, 403),
+    ],
+)
+@front_test
+async def test_anonymous_clients_are_served_from_this_machine_or_by_explicit_flag(
+    client: str, allow: bool | None, status: int
+) -> None:
+    async with bench(allow_anonymous=allow) as b:
+        answer = await b.peer(client=client).initialize()
+        assert answer.status == status
+        if status == 403:
+            assert "allow_anonymous" in answer.json["error"]["message"]
+            assert await b.store.sessions() == []
+
+
+@front_test
+async def test_a_client_without_an_address_is_one_of_this_machine() -> None:
+    """That is how a unix socket looks."""
+    async with bench() as b:
+        p = b.peer()
+        p.client = None
+        assert (await p.initialize()).status == 200
