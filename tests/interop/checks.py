@@ -1,0 +1,117 @@
+"""What holds for every client on every transport: what it printed, and what the server counted."""
+
+import base64
+from typing import Any
+
+from tests.interop.peers import Run
+from tests.interop.server import NOTE, PIXEL
+
+TOOLS = [
+    "announce", "book", "chatter", "echo", "fail", "fanout", "got_it", "hang",
+    "hang_up", "image", "late_error", "slow", "ticks", "touch", "walk", "weather",
+]  # fmt: skip
+ECHOED = "höhö \u2028 ✓"
+
+
+class Conversation:
+    """Each test reads one part of the same conversation; `run` is the fixture that has held it."""
+
+    def test_a_client_and_the_server_agree_on_the_newest_session_revision(self, run: Run) -> None:
+        connected = run.steps["connected"]
+        # The older TypeScript client tells the version it agreed on over HTTP only.
+        assert connected.get("version", "2025-11-25") == "2025-11-25"
+        assert connected["server"] == "interop"
+
+    def test_a_client_sees_all_that_the_server_offers(self, run: Run) -> None:
+        assert run.steps["tools"]["names"] == TOOLS
+        assert run.steps["resources"]["uris"] == [NOTE]
+        assert run.steps["templates"]["uris"] == ["note://{name}/page"]
+        assert run.steps["prompts"]["names"] == ["greet"]
+
+    def test_a_client_reads_a_resource_and_gets_a_prompt_and_completions(self, run: Run) -> None:
+        assert run.steps["read"]["text"] == "hello from the note"
+        assert run.steps["prompt"]["text"] == "Say hello to Ada."
+        assert run.steps["complete"]["values"] == ["Ada", "Alan"]
+
+    def test_text_comes_back_as_it_was_sent(self, run: Run) -> None:
+        assert content(run, "echo") == {"type": "text", "text": ECHOED}
+        assert run.steps["echo"]["result"]["structuredContent"] == {"result": ECHOED}
+        assert run.counts["echo"] == 1
+
+    def test_an_image_arrives_byte_for_byte(self, run: Run) -> None:
+        assert content(run, "image")["mimeType"] == "image/png"
+        assert base64.b64decode(content(run, "image")["data"]) == PIXEL
+
+    def test_structured_content_passes_the_clients_own_validation(self, run: Run) -> None:
+        weather = {"city": "Bonn", "degrees": 21.5, "warnings": ["wind"]}
+        assert run.steps["structured"]["result"]["structuredContent"] == weather
+
+    def test_a_tool_error_is_a_result_that_the_model_can_read(self, run: Run) -> None:
+        assert run.steps["failed"]["result"]["isError"] is True
+        assert content(run, "failed") == {"type": "text", "text": "the kettle is empty"}
+
+    def test_progress_arrives_in_order_before_the_result(self, run: Run) -> None:
+        assert run.steps["progress"] == {"told": told("tick", 3), "text": "3 done"}
+        assert run.counts["ticks"] == 1
+
+    def test_log_messages_arrive_from_the_level_that_the_client_set(self, run: Run) -> None:
+        assert run.steps["logs"]["logs"] == [["info", {"step": 1}], ["error", "loud"]]
+
+    def test_a_client_answers_five_questions_of_one_call(self, run: Run) -> None:
+        fanout = run.steps["fanout"]
+        assert fanout["text"] == "answer 0,answer 1,answer 2,answer 3,answer 4"
+        assert fanout["asked"] == 5
+        assert fanout["peak"] == run.peer.asks_at_once
+        assert run.counts["fanout"] == 1
+
+    def test_a_client_fills_in_a_form(self, run: Run) -> None:
+        assert run.steps["elicit"]["text"] == "accept: Ada takes 2"
+        assert run.counts["book"] == 1
+
+    def test_a_subscriber_hears_of_a_change_until_it_unsubscribes(self, run: Run) -> None:
+        assert run.steps["updated"]["uris"] == [NOTE]
+        assert run.steps["announced"]["uris"] == [NOTE, NOTE]
+        assert run.steps["ping"]["uris"] == [NOTE, NOTE]
+
+    def test_a_message_that_belongs_to_no_request_arrives_once(self, run: Run) -> None:
+        assert run.steps["announced"]["logs"] == [["warning", "cut standalone"]]
+
+    def test_a_handler_that_hangs_up_still_answers(self, run: Run) -> None:
+        hung_up = run.steps["hung up"]
+        assert hung_up == {"told": [[1, 2, "before"], [2, 2, "after"]], "text": "still here"}
+        assert run.counts["hang_up"] == 1
+
+    def test_a_protocol_error_that_comes_late_is_the_callers_error(self, run: Run) -> None:
+        assert run.steps["late error"]["code"] == -32077
+        assert run.steps["late error"]["message"].endswith("refused late")
+        assert run.counts["late_error"] == 1
+
+    def test_a_cancelled_call_stops_its_handler(self, run: Run) -> None:
+        assert "cancelled" in run.steps
+        assert run.counts["hang"] == run.counts["hang cancelled"] == 1
+
+    def test_twenty_calls_at_once_get_each_its_own_answer(self, run: Run) -> None:
+        assert run.steps["parallel"]["texts"] == [f"call {i}" for i in range(20)]
+        assert run.counts["slow"] == 20
+
+    def test_a_client_ends_the_one_session_it_opened(self, run: Run) -> None:
+        assert "closed" in run.steps
+        assert run.counts["opened"] == run.counts[f"opened by {run.peer.name}"] == 1
+        assert {name: n for name, n in run.counts.items() if name.startswith("closed")} == {
+            "closed: deleted": 1
+        }
+
+    def test_neither_side_complains(self, run: Run) -> None:
+        assert run.client_errors == ""
+        assert run.server_complaints == ""
+
+
+def content(run: Run, step: str) -> dict[str, Any]:
+    """Return the first content block of a step's result."""
+    found: dict[str, Any] = run.steps[step]["result"]["content"][0]
+    return found
+
+
+def told(mark: str, n: int) -> list[list[Any]]:
+    """Return the progress of a whole call."""
+    return [[i, n, f"{mark} {i}"] for i in range(1, n + 1)]
