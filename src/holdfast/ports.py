@@ -64,12 +64,15 @@ class SystemRandom:
     def __init__(self) -> None:
         self._pool = b""
         self._used = 0
+        self._process = 0
 
     def token(self, size: int) -> str:
         """Return `size` unguessable bytes as hexadecimal text. Each byte is handed out once."""
         start, self._used = self._used, self._used + size
-        if self._used > len(self._pool):
+        # A forked child has its parent's pool and must not hand out the same bytes.
+        if self._used > len(self._pool) or self._process != os.getpid():
             self._pool, start, self._used = os.urandom(max(self._POOL, size)), 0, size
+            self._process = os.getpid()
         return self._pool[start : self._used].hex()
 
     @staticmethod

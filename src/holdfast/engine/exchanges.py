@@ -146,7 +146,7 @@ class Exchanges:
         session = exchange.session
         del session.exchanges[exchange.claim.stream]
         if exchange.task is not None and not exchange.claim.control:
-            self._next(session)
+            self._free_slot(exchange, exchange.task)
         if exchange.deadline is not None:
             exchange.deadline.cancel()
         try:
@@ -154,6 +154,13 @@ class Exchanges:
         except (StoreError, SessionGone, OSError) as error:
             # The session or its connection is gone, or somebody else ended this exchange: nothing is left to write to.
             self._runtime.observer.note("exchange.fenced", session=session.name, error=error)
+
+    def _free_slot(self, exchange: SessionExchange, task: asyncio.Task[None]) -> None:
+        """Give the slot to the next call once the handler has really ended, cancelled ones included."""
+        if task is asyncio.current_task():
+            self._next(exchange.session)
+        else:
+            task.add_done_callback(lambda _: self._next(exchange.session))
 
     def _next(self, session: Session) -> None:
         following = session.gate.leave()

@@ -21,7 +21,7 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
         if exchange.settled:
             raise
         return Outcome(error=Cancelled())
-    except Exception as error:  # noqa: BLE001 - a handler's fault becomes its answer
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler's fault becomes its answer
         return _masked(runtime, exchange, error)
 
 
@@ -34,7 +34,7 @@ async def _answer(runtime: Runtime, exchange: Exchange) -> Outcome:
         return Outcome(error=error)
 
 
-def _masked(runtime: Runtime, exchange: Exchange, error: Exception) -> Outcome:
+def _masked(runtime: Runtime, exchange: Exchange, error: BaseException) -> Outcome:
     """Hide what happened from the client, tell the log, join the two by a correlation id."""
     correlation = runtime.random.token(6)
     runtime.observer.note(

@@ -59,6 +59,8 @@ class MemoryStore:
         self._subscribers: defaultdict[str, set[str]] = defaultdict(set)
         self._principals: defaultdict[str, dict[str, Session]] = defaultdict(dict)
         self._bytes = 0
+        self._finished: dict[tuple[str, str], None] = {}
+        """Finished streams of all sessions, oldest first."""
 
     def __repr__(self) -> str:
         return f"<MemoryStore {len(self._sessions)} sessions, {self._bytes} log bytes>"
@@ -73,6 +75,7 @@ class MemoryStore:
         self._due.clear()
         self._subscribers.clear()
         self._principals.clear()
+        self._finished.clear()
         self._bytes = 0
 
     # Sessions
@@ -83,13 +86,12 @@ class MemoryStore:
             return []
         evicted: list[Closed] = []
         own = self._principals.get(record.principal, {})
-        if evict and len(own) >= self._limits.sessions_per_principal:
-            idle = [s for s in own.values() if not s.running and not s.readers]
+        is_own_limit = evict and len(own) >= self._limits.sessions_per_principal
+        if is_own_limit or len(self._sessions) >= self._limits.sessions:
+            idle = [s for s in own.values() if evict and not s.running and not s.readers]
             if not idle:
                 return Refusal.FULL
             evicted.append(self._end(min(idle, key=lambda s: s.touched), Input.EVICTED))
-        if len(self._sessions) >= self._limits.sessions:
-            return Refusal.FULL
         session = Session(record, self._now())
         # Evicting may have dropped the principal's own entry: look it up again.
         self._sessions[record.key] = self._principals[record.principal][record.key] = session
@@ -415,6 +417,8 @@ class MemoryStore:
         self._account(session, len(data) - log.trim(self._limits.stream_events, self._limits.stream_bytes))
         while self._over(session) > 0 and self._drop_finished(session):
             pass
+        while self._bytes > self._limits.store_bytes and self._drop_oldest_finished():
+            pass
         over = self._over(session)
         if over > 0:
             self._account(session, -log.trim(self._limits.stream_events, log.bytes - over))
@@ -431,6 +435,7 @@ class MemoryStore:
 
     def _finish(self, session: Session, stream: str) -> None:
         session.finished[stream] = None
+        self._finished[session.record.key, stream] = None
         while len(session.finished) > self._limits.finished_streams and self._drop_finished(session):
             pass
 
@@ -443,7 +448,18 @@ class MemoryStore:
         self._forget(session, name)
         return True
 
+    def _drop_oldest_finished(self) -> bool:
+        """Forget the finished stream that has waited longest, whosever it is: the whole store is over its budget."""
+        if not self._finished:
+            return False
+        key, name = next(iter(self._finished))
+        session = self._sessions[key]
+        del session.finished[name]
+        self._forget(session, name)
+        return True
+
     def _forget(self, session: Session, name: str) -> None:
+        self._finished.pop((session.record.key, name), None)
         channel = session.channels.pop(name)
         session.release(channel)
         session.readers -= channel.has_reader
@@ -471,6 +487,8 @@ class MemoryStore:
             del self._principals[record.principal]
         for uri in session.subscriptions:
             self._forget_subscriber(uri, record.key)
+        for name in session.finished:
+            self._finished.pop((record.key, name), None)
         self._account(session, -session.bytes)
         self._bell(Ring.CLOSED, record.key, "")
         return Closed(record, reason)

@@ -361,6 +361,41 @@ async def test_never_more_than_the_bound_run_at_once() -> None:
 
 
 @engine_test
+async def test_a_cancelled_call_keeps_its_slot_until_its_handler_has_ended() -> None:
+    released = asyncio.Event()
+
+    async def stubborn(exchange: Exchange) -> object:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await released.wait()
+        return {}
+
+    async with desk(
+        ScriptedBack({CALL: stubborn, "quick": lambda _: asyncio.sleep(0, {})}), limits=Limits(running=1)
+    ) as d:
+        first = await d.post(1)
+        await settle_down()
+        await d.cancel(1)
+        assert (await first.whole())[-1]["error"]["code"] == REQUEST_CANCELLED
+        second = await d.post(1, "quick")
+        await settle_down()
+        assert len(d.back.handled) == 1, "the slot is not free while the handler runs"
+        released.set()
+        assert "result" in (await second.whole())[-1]
+
+
+@engine_test
+async def test_a_handler_that_exits_ends_its_call_and_not_the_server() -> None:
+    async def leave(exchange: Exchange) -> object:
+        raise SystemExit(3)
+
+    async with desk(ScriptedBack({CALL: leave, "quick": lambda _: asyncio.sleep(0, {})})) as d:
+        assert (await d.call(1))["error"]["code"] == INTERNAL_ERROR
+        assert "result" in await d.call(2, "quick")
+
+
+@engine_test
 async def test_a_call_that_finds_no_slot_in_time_is_refused_as_busy() -> None:
     wait, event = gate()
     async with desk(ScriptedBack({CALL: wait}), limits=Limits(running=1)) as d:

@@ -2,7 +2,17 @@
 
 from holdfast.core.stream import Position, Verdict
 from holdfast.stores.base import Attached, Duplicate
-from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, Contract, data_of, record, scenario, tag_of
+from holdfast.testing.store.bench import (
+    KEY,
+    OTHER,
+    PRINCIPAL,
+    Bench,
+    Contract,
+    data_of,
+    record,
+    scenario,
+    tag_of,
+)
 
 
 async def _finished(bench: Bench, number: int, data: bytes = b"last") -> str:
@@ -138,3 +148,14 @@ class BoundContract(Contract):
         await bench.open()
         streams = [await _finished(bench, number, b"x" * 100) for number in range(30)]
         assert len(await _retained(bench, streams)) <= 11
+
+    @scenario(store_bytes=1000)
+    async def test_a_full_store_forgets_the_oldest_finished_stream_whosever_it_is(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.open(OTHER)
+        [old] = [await _finished(bench, 1, b"x" * 600)]
+        for number in range(1, 9):
+            await bench.store.append(OTHER, "", -1, number, b"y" * 100)
+        assert await _retained(bench, [old]) == []
+        page = await bench.read(f"{OTHER}-standalone", Position(0, 0), OTHER)
+        assert len(page.events) == 8

@@ -92,6 +92,16 @@ class SessionContract(Contract):
         await bench.store.close("1", Input.DELETED)
         await bench.open("3")
 
+    @scenario(sessions=2)
+    async def test_a_full_store_evicts_the_principals_own_idle_session_and_nobody_elses(
+        self, bench: Bench
+    ) -> None:
+        await bench.open("1")
+        await bench.open("foreign", STRANGER)
+        assert reasons(await bench.store.open(record("2"), evict=True)) == [("1", Input.EVICTED)]
+        assert await bench.store.open(record("3", "third"), evict=True) is Refusal.FULL
+        assert sorted(await bench.store.sessions()) == ["2", "foreign"]
+
     @scenario(sessions_per_principal=2)
     async def test_a_principal_at_its_limit_loses_its_longest_idle_session(self, bench: Bench) -> None:
         for key in ("1", "2"):
