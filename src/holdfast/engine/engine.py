@@ -108,12 +108,14 @@ class Engine:
             await asyncio.wait(tasks, timeout=deadline - now())
         working = [session for session in self.runtime.sessions.values() if session.exchanges]
         await asyncio.gather(
-            *(self.sessions.end_work(session, "the server is stopping") for session in working)
+            *(self.sessions.end_work(session, "the server is stopping") for session in working),
+            self.modern.end_work("the server is stopping"),
         )
 
     def _running(self) -> set[asyncio.Task[None]]:
         exchanges = [exchange for s in self.runtime.sessions.values() for exchange in s.exchanges.values()]
-        return {exchange.task for exchange in exchanges if exchange.task and not exchange.task.done()}
+        running = {exchange.task for exchange in exchanges if exchange.task and not exchange.task.done()}
+        return running | self.modern.tasks()
 
     def _ring(self, what: Ring, key: str, name: str) -> None:
         """Take a bell of the store's."""

@@ -170,11 +170,17 @@ class Modern:
     def _expired(self, exchange: Exchange) -> None:
         self._runtime.spawn(self.end(exchange, ParkedGone()))
 
-    async def aclose(self) -> None:
-        """End what still runs."""
-        self.parking.clear()
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """Return the handlers that run or are parked."""
+        return {exchange.task for exchange in self._running if exchange.task and not exchange.task.done()}
+
+    async def end_work(self, reason: str) -> None:
+        """End what still runs or is parked; a retry of a parked call gets the one error."""
+        waiting = self.parking.clear()
+        if waiting:
+            self._runtime.observer.note("parked.dropped", count=len(waiting))
         for exchange in list(self._running):
-            await self.end(exchange, Cancelled("the server is stopping"))
+            await self.end(exchange, Cancelled(reason))
 
 
 def _canonical(value: object) -> bytes:

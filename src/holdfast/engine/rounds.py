@@ -17,6 +17,8 @@ from holdfast.errors import AskTimeout, BackPressureError, McpError, NoBackChann
 
 MAX_ROUNDS: Final = 64
 """More rounds than any client goes along with; a handler that asks on and on is ended."""
+CONTINUED_ROUNDS: Final = 10
+"""Official clients give up after ten rounds."""
 _MAX_MESSAGES: Final = 256
 """Messages a response may be behind before its handler waits for it."""
 
@@ -54,6 +56,11 @@ class RoundOutlet:
         self._attendants: list[Attendant] = []
         self._quiet_timer: asyncio.TimerHandle | None = None
         self._room: asyncio.Event | None = None
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether the call can still be answered with its state alone. The rounds left are for what it asks."""
+        return self.suspendable and self.rounds.number < CONTINUED_ROUNDS
 
     # Connections
 

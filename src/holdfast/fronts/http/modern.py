@@ -1,5 +1,6 @@
 """Requests of protocol 2026-07-28 over HTTP: each stands alone, and closing its response cancels it."""
 
+import asyncio
 from typing import Final
 
 from holdfast.engine.engine import Engine
@@ -76,6 +77,7 @@ class ModernPosts:
         """Wait for the outcome; become a stream at the first message, or before a proxy loses patience."""
         attendant, outlet = attended.attendant, attended.outlet
         connection.watch(attendant.wake.ring)
+        hand_over = self._hand_over(attended)
         streaming = False
         try:
             while not connection.gone:
@@ -91,11 +93,22 @@ class ModernPosts:
                 if outcome is not None:
                     await connection.end_stream(self._times.write_stall)
                     return None
-                if not await attendant.wake.wait(self._times.keep_alive):
-                    streaming = await self._write(connection, sse.KEEP_ALIVE, streaming=streaming)
+                if await attendant.wake.wait(self._times.keep_alive):
+                    continue
+                streaming = await self._write(connection, sse.KEEP_ALIVE, streaming=streaming)
         except Gone:
             return None
+        finally:
+            if hand_over is not None:
+                hand_over.cancel()
         return None
+
+    def _hand_over(self, attended: Attended) -> asyncio.TimerHandle | None:
+        """Plan to answer a call that runs on with its state alone, as long as clients go along with it."""
+        seconds = self._times.continue_after
+        if seconds is None or not attended.outlet.may_continue:
+            return None
+        return asyncio.get_running_loop().call_later(seconds, attended.outlet.go_out)
 
     async def _write(self, connection: Connection, chunk: bytes, *, streaming: bool) -> bool:
         if streaming:
