@@ -163,6 +163,7 @@ async def test_a_repeat_of_a_cut_batch_gets_the_results_of_the_one_execution(res
         await asyncio.sleep(1)
         b.release.set()
         await again.done()
+        assert again.is_stream == (response == "adaptive")
         assert {number: m["result"]["tool"] for number, m in answers(again).items()} == {1: "held", 2: "held"}
         assert b.runs == ["held", "held"]
 
