@@ -12,11 +12,13 @@ from holdfast.core.stream import Position
 from holdfast.engine.asks import ask
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session
-from holdfast.engine.wake import Wake
+from holdfast.engine.wake import Wake, turn
 from holdfast.errors import NoBackChannel
 from holdfast.ports import Random
 from holdfast.stores.base import Claim, Store
 
+_BREATH: Final = 64
+"""Messages that a handler without a reader may send in a row."""
 _PLAIN_JSON: Final = "this endpoint answers with plain JSON only"
 
 
@@ -101,6 +103,9 @@ class StreamOutlet:
         )
         self.position = max(self.position or position, position)
         self.written_bytes += len(message)
+        if not self.has_reader and position.seq % _BREATH == 0:
+            # Nobody slows this handler down: it must not keep the loop from everybody else.
+            await turn()
         while self._is_behind():
             await self._moved()
 

@@ -419,11 +419,18 @@ class MemoryStore:
             pass
         while self._bytes > self._limits.store_bytes and self._drop_oldest_finished():
             pass
-        over = self._over(session)
-        if over > 0:
-            self._account(session, -log.trim(self._limits.stream_events, log.bytes - over))
+        while (over := self._over(session)) > 0 and self._trim_largest(session, over):
+            pass
         self._bell(Ring.STREAM, session.record.key, channel.name(session))
         return log.top
+
+    def _trim_largest(self, session: Session, over: int) -> bool:
+        """Cut the session's largest log. It holds what a reader had, or does not take; the others' readers lose nothing."""
+        logs = (channel.log for channel in session.channels.values() if channel.log is not None)
+        log = max(logs, key=lambda log: log.bytes)
+        freed = log.trim(self._limits.stream_events, log.bytes - max(over, log.bytes // 8))
+        self._account(session, -freed)
+        return freed > 0
 
     def _over(self, session: Session) -> int:
         """Return by how many bytes the session or the whole store is over its budget."""
@@ -449,14 +456,17 @@ class MemoryStore:
         return True
 
     def _drop_oldest_finished(self) -> bool:
-        """Forget the finished stream that has waited longest, whosever it is: the whole store is over its budget."""
-        if not self._finished:
-            return False
-        key, name = next(iter(self._finished))
-        session = self._sessions[key]
-        del session.finished[name]
-        self._forget(session, name)
-        return True
+        """Forget the finished stream that has waited longest, whosever it is: the whole store is over its budget.
+
+        One that is being read is left: its answer may still be on the way.
+        """
+        for key, name in self._finished:
+            session = self._sessions[key]
+            if not session.channels[name].has_reader:
+                del session.finished[name]
+                self._forget(session, name)
+                return True
+        return False
 
     def _forget(self, session: Session, name: str) -> None:
         self._finished.pop((session.record.key, name), None)
