@@ -23,11 +23,13 @@ from holdfast.config import HttpSettings, Settings, Times
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.guest import Guest
 from holdfast.engine.observe import LogObserver
 from holdfast.engine.session import Session
 from holdfast.errors import HoldfastError, MethodNotFound
 from holdfast.fronts.http import HttpFront
 from holdfast.fronts.http.serve import serve
+from holdfast.protocol.subscriptions import Filter
 from holdfast.protocol.versions import Revision
 from holdfast.transports.loops import run
 
@@ -91,6 +93,9 @@ class ToolBack:
 
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[()]:
         return ()
+
+    async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+        return wanted
 
     async def handle(self, exchange: Exchange) -> bytes:
         request = exchange.request

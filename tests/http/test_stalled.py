@@ -58,7 +58,34 @@ async def test_trap_26_stopped_readers_beside_healthy_ones_delay_nobody(trial: P
     assert first["written"] * 1_000 < 8 * MIB
     assert second["rss"] - before["rss"] < 60 * MIB
     assert p99(sorted(beside)) < max(5 * p99(alone), 0.1)
-    assert len(stopped) == 10
+    for number, connection in enumerate(stopped):
+        assert await client.tell("notifications/cancelled", {"requestId": f"flood {number}"}) == 202
+        connection.cut()
+
+
+@http_test
+async def test_trap_23_what_stopped_readers_hold_back_costs_a_healthy_reader_of_the_session_nothing() -> None:
+    async with in_loop() as served:
+        client = await Client.opened(served.port)
+        for number in range(12):
+            await stopped_reader(client, f"flood {number}", n=100_000, size=1_000)
+        response = await client.start("flood", key="healthy", n=5_000, size=1_000)
+        events = [event async for event in response.events(comments=True)]
+        assert not [event.comment for event in events if event.comment]
+        steps = [event.message["params"]["progress"] for event in events[1:-1]]
+        assert steps == list(range(5_000))
+
+
+@http_test
+async def test_a_flood_that_nobody_reads_leaves_the_others_their_turns(trial: Process) -> None:
+    """A17: a handler that never waits for anything does not hold the loop."""
+    client = await Client.opened(trial.port)
+    response = await client.start("flood", key="unread", n=1_000_000)
+    response.connection.cut()
+    taken = await latencies(client, 200)
+    assert (await client.call("stats", key="unread"))["written"] < 1_000_000
+    assert p99(taken) < 0.2
+    assert await client.tell("notifications/cancelled", {"requestId": 1}) == 202
 
 
 @http_test
