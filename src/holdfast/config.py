@@ -29,7 +29,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     sessions_per_principal: int = 1_000
     """Beyond it an authenticated principal's longest idle session is evicted (some clients open one per call)."""
     subscriptions: int = 1_000
-    """Resource subscriptions of a session."""
+    """Resource subscriptions of a session, or of one listener (2026-07-28)."""
 
     running: int = 256
     """Calls of one session that run at once; the next ones queue."""
@@ -47,6 +47,12 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     guests: int = 10_000
     """Calls of clients without a session (2026-07-28) that run at once; beyond: 429, −31001."""
+    listeners: int = 10_000
+    listeners_per_principal: int = 1_000
+    """Open `subscriptions/listen` streams, in all and per authenticated principal; beyond: 429, −31001."""
+    listener_changes: int = 1_024
+    """Different changes that may wait for a listener that reads slowly; beyond: its stream is dropped. Above
+    `subscriptions`, no burst of changes is too much for it."""
     parked: int = 10_000
     parked_per_principal: int = 1_000
     """Calls that wait for a retry, in all and per authenticated principal; beyond: busy."""

@@ -8,11 +8,13 @@ from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.guest import Guest
 from holdfast.engine.session import Session
 from holdfast.errors import MethodNotFound
 from holdfast.protocol.methods import NOT_IN_SESSIONS, NOT_MODERN
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.results import Result
+from holdfast.protocol.subscriptions import Filter
 from holdfast.protocol.versions import MODERN, Revision
 from holdfast.wire.jsonrpc import encode
 
@@ -35,6 +37,10 @@ class App(Protocol):
 
     def mirrored(self, tool: object) -> tuple[Mirrored, ...]:
         """Return the parameters of a tool that headers mirror; nothing for what is no tool."""
+        ...
+
+    async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+        """Return what of a listener's filter this client will be told of."""
         ...
 
     async def start(self) -> None:
@@ -80,6 +86,10 @@ class NativeBack:
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
         """Ask the app about the tool that is called."""
         return self._app.mirrored(params.get("name")) if method == "tools/call" else ()
+
+    async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+        """Ask the app."""
+        return await self._app.honoured(guest, wanted)
 
     async def handle(self, exchange: Exchange) -> bytes:
         """Look up, call, encode."""

@@ -4,8 +4,10 @@ from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.guest import Guest
 from holdfast.engine.session import Session
 from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.subscriptions import Filter
 from holdfast.protocol.versions import Revision
 
 
@@ -26,6 +28,10 @@ class Back(Protocol):
 
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
         """Return the parameters of a request that its headers must mirror (2026-07-28)."""
+        ...
+
+    async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+        """Return what of a listener's filter this client will be told of (2026-07-28)."""
         ...
 
     async def handle(self, exchange: Exchange) -> bytes:

@@ -12,6 +12,7 @@ from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
 from holdfast.engine.back import Back
 from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.listening import Listening
 from holdfast.engine.modern import Modern
 from holdfast.engine.readers import Readers
 from holdfast.engine.runtime import Runtime
@@ -20,6 +21,7 @@ from holdfast.engine.sessions import Sessions
 from holdfast.errors import Cancelled
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom
 from holdfast.protocol.quirks import KNOWN, Quirks
+from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Ring, Store
 from holdfast.stores.memory import MemoryStore
 
@@ -57,6 +59,7 @@ class Engine:
         self.sessions = Sessions(self.runtime, self.exchanges)
         self.readers = Readers(self.runtime, self.sessions)
         self.modern = Modern(self.runtime)
+        self.listening = Listening(self.runtime)
         self._starting: asyncio.Future[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self.started = False
@@ -80,7 +83,13 @@ class Engine:
             self._starting = None
             raise
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        self.listening.start()
         self.started = True
+
+    async def changed(self, change: Change, principal: str | None = None) -> None:
+        """Tell those who want to know, sessions and listeners alike; only those of one principal, if it is named."""
+        self.listening.tell(change, principal)
+        await self.sessions.changed(change, principal)
 
     async def aclose(self) -> None:
         """Let handlers finish for the drain time, end what is left, close every session of this process."""
@@ -102,6 +111,7 @@ class Engine:
 
     async def drain(self) -> None:
         """Wait until nothing is in flight any more, queued calls included; after the drain time, end what is left."""
+        await self.listening.stop()
         now = asyncio.get_running_loop().time
         deadline = now() + self.settings.times.drain
         while (tasks := self._running()) and now() < deadline:

@@ -16,6 +16,7 @@ from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Channel, Session
 from holdfast.errors import Cancelled, HoldfastError, InvalidParams, SessionGone, StoreError
 from holdfast.protocol.quirks import quirks_of
+from holdfast.protocol.subscriptions import TOPICS, Change
 from holdfast.protocol.versions import negotiate
 from holdfast.stores.base import Answered, Closed, Refusal, SessionRecord
 from holdfast.stores.memory import STANDALONE_FENCE
@@ -169,6 +170,22 @@ class Sessions:
         message = notification_message("notifications/resources/updated", {"uri": uri})
         for key in await self._runtime.store.subscribers(uri):
             await self._push(key, message)
+
+    async def changed(self, change: Change, principal: str | None = None) -> None:
+        """Tell the sessions that want to know of a change; only those of one principal, if it is named.
+
+        They know of lists and of resources they subscribed to; other kinds are for listeners.
+        """
+        if change.kind == "resource":
+            await self.resource_updated(change.name)
+        elif TOPICS[change.kind].name:
+            return
+        elif principal is None:
+            await self.broadcast(TOPICS[change.kind].method)
+        else:
+            for session in list(self._runtime.sessions.values()):
+                if session.record.principal == principal:
+                    await self.push(session.record.key, TOPICS[change.kind].method)
 
     async def _push(self, key: str, message: bytes) -> None:
         session = self._runtime.sessions.get(key)

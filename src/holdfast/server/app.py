@@ -13,6 +13,7 @@ from holdfast.backs.native import Handler, NativeBack
 from holdfast.config import HttpSettings, Settings
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Client
+from holdfast.engine.guest import Guest
 from holdfast.engine.observe import LogObserver
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
@@ -20,6 +21,7 @@ from holdfast.fronts.http.serve import run_http
 from holdfast.fronts.stdio import run_stdio
 from holdfast.ports import Observer
 from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.subscriptions import Change, Filter
 from holdfast.protocol.types import Icon, Implementation, Result, ServerCapabilities
 from holdfast.server.completions import Completer
 from holdfast.server.features import Features
@@ -193,9 +195,9 @@ class Server(Features):
         return [server for item in self._included for server in (item, *item._all_included())]
 
     async def resource_updated(self, uri: str) -> None:
-        """Tell every session that subscribed to this resource, also through servers that include this one."""
+        """Tell every client that subscribed to this resource, also through servers that include this one."""
         if self.engine.started:
-            await self.engine.sessions.resource_updated(uri)
+            await self.engine.changed(Change("resource", uri))
         for host, rename in self._hosts:
             await host.resource_updated(rename(uri))
 
@@ -261,6 +263,18 @@ class Server(Features):
         """Return the parameters of a tool that headers mirror."""
         entry = self.tools.entries.get(tool) if type(tool) is str else None
         return entry.mirrored if entry is not None else ()
+
+    async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+        """Return what of a listener's filter it will be told of: what is declared, of resources those it may see."""
+        honoured = wanted.within(self.describe()["capabilities"])
+        uris = honoured.names.get("resource", ())
+        return honoured.only("resource", [uri for uri in uris if self._shows(uri, guest)])
+
+    def _shows(self, uri: str, client: Client) -> bool:
+        templates = self.templates.visible(client).values()
+        return self.resources.get(uri, client) is not None or any(
+            entry.template.match(uri) is not None for entry in templates
+        )
 
     async def start(self) -> None:
         """Enter the lifespans: this server's, then those it includes."""

@@ -1,19 +1,15 @@
 """list_changed: told once for any number of changes made together, from any thread, to those concerned."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
+from holdfast.protocol.subscriptions import TOPICS, Change
 from holdfast.server.registry import EVERYONE, Audience
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
 
 Kind = Literal["tools", "resources", "prompts"]
-METHODS: Final[dict[Kind, str]] = {
-    "tools": "notifications/tools/list_changed",
-    "resources": "notifications/resources/list_changed",
-    "prompts": "notifications/prompts/list_changed",
-}
 
 
 class Changes:
@@ -49,15 +45,11 @@ class Changes:
     async def _tell(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for kind, audience in waiting:
-            await self._send(METHODS[kind], audience)
+            await self._send(kind, audience)
 
-    async def _send(self, method: str, audience: Audience) -> None:
-        sessions = self._server.engine.sessions
+    async def _send(self, kind: Kind, audience: Audience) -> None:
+        engine = self._server.engine
         if audience.session:
-            await sessions.push(audience.session, method)
-        elif audience.principal:
-            for session in list(self._server.engine.runtime.sessions.values()):
-                if session.record.principal == audience.principal:
-                    await sessions.push(session.record.key, method)
+            await engine.sessions.push(audience.session, TOPICS[kind].method)
         else:
-            await sessions.broadcast(method)
+            await engine.changed(Change(kind), audience.principal or None)

@@ -164,7 +164,7 @@ class Context(ContextBase):
         await self.log("error", data, logger)
 
     async def resource_updated(self, uri: str) -> None:
-        """Tell every session that subscribed to this resource."""
+        """Tell every client that subscribed to this resource, in either era."""
         await self.server.resource_updated(uri)
 
     async def close_stream(self) -> None:

@@ -188,15 +188,18 @@ class Features:
     # Telling
 
     def notify_tools_changed(self) -> None:
-        """Tell every session to list the tools again. From any thread; nothing before the server runs."""
+        """Tell every client that wants to know to list the tools again: sessions, and listeners of 2026-07-28.
+
+        From any thread; nothing before the server runs.
+        """
         self._changes.note("tools")
 
     def notify_resources_changed(self) -> None:
-        """Tell every session to list the resources again."""
+        """Tell every client that wants to know to list the resources again."""
         self._changes.note("resources")
 
     def notify_prompts_changed(self) -> None:
-        """Tell every session to list the prompts again."""
+        """Tell every client that wants to know to list the prompts again."""
         self._changes.note("prompts")
 
     def _audience(self, session: SessionView | None, principal: Principal | str | None) -> Audience:

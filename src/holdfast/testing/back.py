@@ -5,9 +5,11 @@ from typing import Any
 
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.guest import Guest
 from holdfast.engine.session import Session
 from holdfast.errors import MethodNotFound
 from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.subscriptions import Filter
 from holdfast.protocol.versions import Revision
 from holdfast.wire.jsonrpc import encode
 
@@ -58,6 +60,10 @@ class ScriptedBack:
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
         """Mirror nothing."""
         return ()
+
+    async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+        """Promise everything."""
+        return wanted
 
     async def handle(self, exchange: Exchange) -> bytes:
         """Follow the method's script."""

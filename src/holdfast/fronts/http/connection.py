@@ -139,9 +139,13 @@ class Connection:
                 await self._send(message)
         except OSError:
             # TimeoutError is one too; either way the reader is lost, and its buffered bytes with it.
-            if self._transport is not None:
-                self._transport.abort()
+            self.abort()
             raise Gone from None
+
+    def abort(self) -> None:
+        """Drop the connection with what is buffered for it, where the server lets us; elsewhere the stall limit does."""
+        if self._transport is not None:
+            self._transport.abort()
 
     # Watching
 

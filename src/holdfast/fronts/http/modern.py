@@ -12,6 +12,7 @@ from holdfast.errors import METHOD_NOT_FOUND, Busy, McpError
 from holdfast.fronts.http.answer import Answer, json_answer, refusal_for, refuse
 from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.fronts.http.head import Head
+from holdfast.fronts.http.listen import Listens
 from holdfast.protocol.mirror import check_headers, check_parameters
 from holdfast.protocol.modern import (
     HEADER_MISMATCH,
@@ -19,6 +20,7 @@ from holdfast.protocol.modern import (
     PARKED_GONE,
     UNSUPPORTED_VERSION,
     VERSION,
+    RequestMeta,
     UnsupportedVersion,
     read_meta,
 )
@@ -41,13 +43,21 @@ class ModernPosts:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._times = engine.settings.times
+        self._listens = Listens(engine)
 
     async def request(
         self, request: Request, head: Head, caller: Caller, connection: Connection
     ) -> Answer | None:
         """Check what the request says of itself, run or go on with it, answer it here."""
         try:
-            attended = self._attend(request, head, caller)
+            meta = self._checked(request, head)
+            if request.method == "subscriptions/listen":
+                await self._listens.request(meta, request, caller, connection)
+                return None
+            begin = (
+                self._engine.modern.go_on if "requestState" in request.params else self._engine.modern.start
+            )
+            attended = begin(meta, caller, request)
         except McpError as error:
             return _refused(request, error, 400)
         try:
@@ -60,7 +70,7 @@ class ModernPosts:
         finally:
             await self._engine.modern.leave(attended)
 
-    def _attend(self, request: Request, head: Head, caller: Caller) -> Attended:
+    def _checked(self, request: Request, head: Head) -> RequestMeta:
         params = request.params
         meta = read_meta(params)
         check_headers(head.get, meta.version, request.method, params)
@@ -69,9 +79,7 @@ class ModernPosts:
         mirrored = self._engine.runtime.back.mirrored(request.method, params)
         if mirrored:
             check_parameters(head.get, mirrored, params.get("arguments"))
-        if "requestState" in params:
-            return self._engine.modern.go_on(meta, caller, request)
-        return self._engine.modern.start(meta, caller, request)
+        return meta
 
     async def _wait(self, request: Request, attended: Attended, connection: Connection) -> Answer | None:
         """Wait for the outcome; become a stream at the first message, or before a proxy loses patience."""

@@ -1,0 +1,216 @@
+"""Those who listen for changes without a session (2026-07-28), and how changes reach them.
+
+What waits for a listener is bounded by what it asked for: a change that it has not been told of
+yet covers the next one of the same name. Nobody waits for a listener (law 7); one that is too
+far behind is ended, and its place is free at once.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from holdfast.engine.guest import Guest
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.wake import Wake
+from holdfast.errors import Busy
+from holdfast.protocol.modern import TASKS, MissingCapability
+from holdfast.protocol.subscriptions import (
+    Change,
+    Filter,
+    Key,
+    acknowledged_message,
+    change_message,
+    completed_message,
+    read_filter,
+)
+from holdfast.wire.jsonrpc import Request, RequestId
+
+FLUSH_SECONDS: Final = 1.0
+"""How long a server that stops waits for listeners to take their last message."""
+
+
+class Ended(Enum):
+    """Why a listener's stream ends."""
+
+    STOPPED = "stopped"
+    """The server ends it, and says so with the completion result."""
+    EXPIRED = "expired"
+    """The caller's token is valid no longer; who comes back authenticates again."""
+    SLOW = "slow"
+    """Too much waits for it. Something was not told, so its connection is dropped without a result."""
+    LEFT = "left"
+    """The client has cancelled it or gone: not a word more."""
+
+
+class Listener:
+    """One subscription. Whoever serves its connection takes messages from it until there are no more."""
+
+    __slots__ = ("_acknowledged", "_completed", "_limit", "_waiting", "end", "filter", "on_slow", "owner",
+                 "subscription", "wake")  # fmt: skip
+
+    def __init__(self, subscription: RequestId, owner: str, honoured: Filter, limit: int) -> None:
+        self.subscription = subscription
+        self.owner = owner
+        self.filter = honoured
+        self.end: Ended | None = None
+        self.wake = Wake()
+        """Rung when there is something to take, or it has ended."""
+        self.on_slow: Callable[[], None] | None = None
+        """Called when it is too far behind: whoever is stuck in a write to it need not wait any longer."""
+        self._acknowledged = self._completed = False
+        self._waiting: dict[Key, Change] = {}
+        self._limit = limit
+
+    def __repr__(self) -> str:
+        state = self.end.value if self.end else f"{len(self._waiting)} waiting"
+        return f"<Listener for {len(self.filter.keys)} kinds of changes, {state}>"
+
+    def tell(self, change: Change) -> bool:
+        """Take note of a change; False if the listener is too far behind for it."""
+        if self.end is None:
+            if change.key not in self._waiting and len(self._waiting) >= self._limit:
+                return False
+            self._waiting[change.key] = change
+            self.wake.ring()
+        return True
+
+    def stop(self, end: Ended) -> None:
+        """End it; the first reason counts."""
+        if self.end is None:
+            self.end = end
+            self.wake.ring()
+
+    def take(self) -> list[bytes]:
+        """Return what is to be sent now. The acknowledgement is first and a completion last; after it comes nothing."""
+        if self._completed or self.end in {Ended.SLOW, Ended.LEFT}:
+            return []
+        messages = [change_message(self.subscription, change) for change in self._waiting.values()]
+        self._waiting.clear()
+        if not self._acknowledged:
+            self._acknowledged = True
+            messages.insert(0, acknowledged_message(self.subscription, self.filter))
+        if self.end is not None:
+            self._completed = True
+            messages.append(completed_message(self.subscription))
+        return messages
+
+
+class Listening:
+    """All listeners of this process, by what they want to be told of."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._by_key: dict[Key, dict[Listener, None]] = {}
+        self._listeners: dict[Listener, asyncio.TimerHandle | None] = {}
+        self._owners: Counter[str] = Counter()
+        self._stopping = False
+        self._empty: asyncio.Event | None = None
+
+    def __repr__(self) -> str:
+        return f"<Listening {len(self._listeners)}/{self._runtime.settings.limits.listeners}>"
+
+    def __len__(self) -> int:
+        return len(self._listeners)
+
+    async def open(self, guest: Guest, request: Request, expires: float | None = None) -> Listener:
+        """Begin to listen, until the date `expires` at the latest.
+
+        Raises:
+            InvalidParams: the filter is malformed.
+            MissingCapability: it asks for what its client did not declare.
+            Busy: there are too many listeners, of this principal or in all; or the server is stopping.
+        """
+        limits = self._runtime.settings.limits
+        wanted = read_filter(request.params, limits.subscriptions)
+        if wanted.names.get("task") and not _knows_tasks(guest):
+            raise MissingCapability({"extensions": {TASKS: {}}})
+        owner = guest.record.principal
+        self._check_room(owner)
+        honoured = await self._runtime.back.honoured(guest, wanted)
+        # Others may have come while the back looked.
+        self._check_room(owner)
+        listener = Listener(request.id, owner, honoured, limits.listener_changes)
+        self._add(listener, expires)
+        return listener
+
+    def _check_room(self, owner: str) -> None:
+        limits = self._runtime.settings.limits
+        if self._stopping:
+            raise Busy("Busy: the server is stopping")
+        # Anonymous clients are no principal: they share the process's room.
+        if len(self) >= limits.listeners or (owner and self._owners[owner] >= limits.listeners_per_principal):
+            self._runtime.observer.note("listener.refused", listeners=len(self))
+            raise Busy("Busy: too many listeners; close one, or try again later", retry_after=30)
+
+    def _add(self, listener: Listener, expires: float | None) -> None:
+        timer = None
+        if expires is not None:
+            seconds = max(0.0, expires - self._runtime.clock.wall())
+            timer = asyncio.get_running_loop().call_later(seconds, listener.stop, Ended.EXPIRED)
+        self._listeners[listener] = timer
+        self._owners[listener.owner] += 1
+        for key in listener.filter.keys:
+            self._by_key.setdefault(key, {})[listener] = None
+
+    def tell(self, change: Change, principal: str | None = None) -> None:
+        """Tell the listeners that asked for it; only those of one principal, if it is named. Waits for nobody."""
+        for listener in list(self._by_key.get(change.key, ())):
+            if principal is not None and listener.owner != principal:
+                continue
+            if not listener.tell(change):
+                self._drop(listener)
+
+    def _drop(self, listener: Listener) -> None:
+        self._runtime.observer.note(
+            "listener.dropped", waiting=self._runtime.settings.limits.listener_changes
+        )
+        listener.stop(Ended.SLOW)
+        self.leave(listener)
+        if listener.on_slow is not None:
+            listener.on_slow()
+
+    def leave(self, listener: Listener) -> None:
+        """Give a listener's place back; twice is as good as once."""
+        listener.stop(Ended.LEFT)
+        if listener not in self._listeners:
+            return
+        timer = self._listeners.pop(listener)
+        if timer is not None:
+            timer.cancel()
+        self._owners[listener.owner] -= 1
+        if not self._owners[listener.owner]:
+            del self._owners[listener.owner]
+        for key in listener.filter.keys:
+            self._by_key[key].pop(listener)
+            if not self._by_key[key]:
+                del self._by_key[key]
+        if self._empty is not None and not self._listeners:
+            self._empty.set()
+
+    # Beginning and ending
+
+    def start(self) -> None:
+        """Let listeners come."""
+        self._stopping = False
+
+    async def stop(self) -> None:
+        """Let no more come, end those that are there, and wait a moment for them to take the completion result.
+
+        Before anything waits for handlers: a listener never ends by itself.
+        """
+        self._stopping = True
+        for listener in self._listeners:
+            listener.stop(Ended.STOPPED)
+        if self._listeners:
+            self._empty = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    await self._empty.wait()
+
+
+def _knows_tasks(guest: Guest) -> bool:
+    extensions = guest.capabilities.get("extensions")
+    return isinstance(extensions, dict) and TASKS in extensions

@@ -1,0 +1,230 @@
+"""Listeners: who is told of what, who is refused, and how they end."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.config import Limits, Settings
+from holdfast.engine.engine import Engine
+from holdfast.engine.guest import Guest
+from holdfast.engine.listening import FLUSH_SECONDS, Ended, Listener
+from holdfast.errors import Busy, InvalidParams
+from holdfast.protocol.modern import TASKS, VERSION, MissingCapability, RequestMeta
+from holdfast.protocol.subscriptions import Change, Filter
+from holdfast.testing import ScriptedBack
+from holdfast.wire.jsonrpc import Request
+from tests.support import virtual_test
+
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+COMPLETE = {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": 1}}
+
+
+def guest(principal: str = "", **capabilities: Any) -> Guest:
+    return Guest(RequestMeta(VERSION, capabilities, {}, ""), principal, Limits())
+
+
+async def listen(
+    engine: Engine,
+    principal: str = "",
+    request_id: int | str = 1,
+    expires: float | None = None,
+    **wanted: object,
+) -> Listener:
+    request = Request(request_id, "subscriptions/listen", {"notifications": wanted})
+    return await engine.listening.open(guest(principal), request, expires)
+
+
+def told(listener: Listener) -> list[Any]:
+    """Take what there is: methods of notifications, results as they are."""
+    messages = [json.loads(message) for message in listener.take()]
+    return [message.get("method") or message["result"] for message in messages]
+
+
+def make(back: ScriptedBack | None = None, **limits: int) -> Engine:
+    return Engine(back or ScriptedBack(), Settings(limits=Limits(**limits)))
+
+
+@virtual_test
+async def test_the_acknowledgement_is_first_even_if_something_changes_before_it_is_taken() -> None:
+    engine = make()
+    listener = await listen(engine, toolsListChanged=True)
+    await engine.changed(Change("tools"))
+    assert told(listener) == [ACKNOWLEDGED, "notifications/tools/list_changed"]
+
+
+@virtual_test
+async def test_nobody_is_told_of_what_it_did_not_ask_for() -> None:
+    engine = make()
+    prompts = await listen(engine, promptsListChanged=True)
+    one = await listen(engine, resourceSubscriptions=["a://1"])
+    for change in (
+        Change("tools"),
+        Change("resources"),
+        Change("resource", "a://1"),
+        Change("resource", "a://2"),
+        Change("task", "a://1"),
+    ):
+        await engine.changed(change)
+    assert told(prompts) == [ACKNOWLEDGED]
+    assert told(one) == [ACKNOWLEDGED, "notifications/resources/updated"]
+
+
+@virtual_test
+async def test_a_change_not_yet_told_covers_the_next_of_its_name_and_the_newest_detail_is_told() -> None:
+    engine = make(listener_changes=2)
+    request = Request(1, "subscriptions/listen", {"notifications": {"taskIds": ["t"]}})
+    listener = await engine.listening.open(guest(extensions={TASKS: {}}), request)
+    for step in range(10):
+        await engine.changed(Change("task", "t", {"status": "working", "step": step}))
+    messages = [json.loads(message) for message in listener.take()]
+    assert [message["params"].get("step") for message in messages] == [None, 9]
+    await engine.changed(Change("task", "t", {"status": "completed"}))
+    assert json.loads(listener.take()[0])["params"]["status"] == "completed"
+
+
+@virtual_test
+async def test_a_listener_too_far_behind_is_dropped_without_a_word_and_its_place_is_free_at_once() -> None:
+    engine = make(listeners=1, listener_changes=2)
+    uris = ["a://1", "a://2", "a://3"]
+    slow = await listen(engine, resourceSubscriptions=uris)
+    aborted: list[bool] = []
+    slow.on_slow = lambda: aborted.append(True)
+    told(slow)
+    for uri in uris:
+        await engine.changed(Change("resource", uri))
+    assert slow.end is Ended.SLOW
+    assert aborted == [True]
+    assert told(slow) == []
+    quick = await listen(engine, resourceSubscriptions=uris)
+    for uri in uris:
+        await engine.changed(Change("resource", uri))
+        told(quick)
+    assert quick.end is None
+
+
+@virtual_test
+async def test_too_many_listeners_are_refused_and_a_place_given_back_is_free() -> None:
+    engine = make(listeners=3, listeners_per_principal=1)
+    mine = await listen(engine, "me", toolsListChanged=True)
+    with pytest.raises(Busy, match="too many listeners"):
+        await listen(engine, "me", toolsListChanged=True)
+    await listen(engine, toolsListChanged=True)
+    await listen(engine, toolsListChanged=True)
+    with pytest.raises(Busy):
+        await listen(engine, "you", toolsListChanged=True)
+    engine.listening.leave(mine)
+    engine.listening.leave(mine)
+    assert len(engine.listening) == 2
+    await listen(engine, "me", toolsListChanged=True)
+
+
+@virtual_test
+async def test_the_limit_holds_for_those_who_come_while_the_back_looks() -> None:
+    class Slow(ScriptedBack):
+        async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+            await asyncio.sleep(1)
+            return wanted
+
+    engine = make(Slow(), listeners=1)
+    opened = await asyncio.gather(
+        *(listen(engine, toolsListChanged=True) for _ in range(5)), return_exceptions=True
+    )
+    assert [type(item) for item in opened] == [Listener, Busy, Busy, Busy, Busy]
+
+
+@virtual_test
+async def test_a_change_for_one_principal_reaches_its_listeners_only() -> None:
+    engine = make()
+    mine, yours, anybody = [await listen(engine, name, toolsListChanged=True) for name in ("me", "you", "")]
+    await engine.changed(Change("tools"), "me")
+    assert [len(told(listener)) for listener in (mine, yours, anybody)] == [2, 1, 1]
+
+
+@virtual_test
+async def test_who_left_is_told_nothing_more() -> None:
+    engine = make()
+    listener = await listen(engine, toolsListChanged=True)
+    engine.listening.leave(listener)
+    await engine.changed(Change("tools"))
+    assert listener.end is Ended.LEFT
+    assert told(listener) == []
+
+
+@virtual_test
+async def test_an_expired_token_ends_it_with_the_completion_result() -> None:
+    engine = make()
+    now = engine.runtime.clock.wall()
+    listener = await listen(engine, "me", expires=now + 60, toolsListChanged=True)
+    await asyncio.sleep(59)
+    assert told(listener) == [ACKNOWLEDGED]
+    await asyncio.sleep(1)
+    assert listener.end is Ended.EXPIRED
+    await engine.changed(Change("tools"))
+    assert told(listener) == [COMPLETE]
+    assert told(listener) == []
+
+
+@virtual_test
+async def test_stopping_tells_what_waits_then_completes_and_waits_no_longer_than_it_must() -> None:
+    engine = make()
+    await engine.ensure_started()
+    loop = asyncio.get_running_loop()
+    listeners = [await listen(engine, toolsListChanged=True) for _ in range(100)]
+    await engine.changed(Change("tools"))
+
+    async def serve(listener: Listener) -> list[Any]:
+        await listener.wake.wait()
+        while listener.end is None:
+            await asyncio.sleep(0)
+        taken = told(listener)
+        engine.listening.leave(listener)
+        return taken
+
+    serving = [loop.create_task(serve(listener)) for listener in listeners]
+    before = loop.time()
+    await engine.aclose()
+    assert loop.time() == before
+    for taken in await asyncio.gather(*serving):
+        assert taken == [ACKNOWLEDGED, "notifications/tools/list_changed", COMPLETE]
+
+
+@virtual_test
+async def test_a_listener_that_never_leaves_holds_the_end_up_for_a_moment_only() -> None:
+    engine = make()
+    await engine.ensure_started()
+    await listen(engine, toolsListChanged=True)
+    before = asyncio.get_running_loop().time()
+    await engine.aclose()
+    assert asyncio.get_running_loop().time() - before <= FLUSH_SECONDS
+
+
+@virtual_test
+async def test_nobody_can_begin_to_listen_to_a_server_that_stops_until_it_starts_again() -> None:
+    engine = make()
+    await engine.ensure_started()
+    await engine.drain()
+    with pytest.raises(Busy, match="stopping"):
+        await listen(engine, toolsListChanged=True)
+    await engine.aclose()
+    await engine.ensure_started()
+    await listen(engine, toolsListChanged=True)
+
+
+@virtual_test
+async def test_tasks_are_told_only_to_clients_that_declare_the_extension() -> None:
+    engine = make()
+    odd: list[Any] = [{}, None, [TASKS], 5]
+    for extensions in odd:
+        request = Request(1, "subscriptions/listen", {"notifications": {"taskIds": ["t"]}})
+        with pytest.raises(MissingCapability):
+            await engine.listening.open(guest(extensions=extensions), request)
+
+
+@virtual_test
+async def test_a_malformed_filter_takes_no_place() -> None:
+    engine = make(listeners=1)
+    with pytest.raises(InvalidParams):
+        await listen(engine, toolsListChanged="yes")
+    assert len(engine.listening) == 0

@@ -1,0 +1,112 @@
+"""What a listener asks for, read and written."""
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.errors import InvalidParams
+from holdfast.protocol.modern import TASKS
+from holdfast.protocol.subscriptions import (
+    Change,
+    Filter,
+    acknowledged_message,
+    change_message,
+    completed_message,
+    read_filter,
+)
+from tests.schema import spec, validate
+
+EVERYTHING: dict[str, Any] = {
+    "toolsListChanged": True,
+    "promptsListChanged": True,
+    "resourcesListChanged": True,
+    "resourceSubscriptions": ["a://1", "b://2"],
+    "taskIds": ["t"],
+}
+
+
+def read(limit: int = 10, **wanted: object) -> Filter:
+    return read_filter({"notifications": wanted}, limit)
+
+
+def test_a_filter_travels_there_and_back() -> None:
+    assert read(**EVERYTHING).to_wire() == EVERYTHING
+
+
+def test_what_is_not_asked_for_false_or_null_is_not_wanted_and_unknown_members_are_passed_over() -> None:
+    wanted = read(toolsListChanged=False, promptsListChanged=None, resourceSubscriptions=[], later={"x": 1})
+    assert wanted.keys == []
+    assert wanted.to_wire() == {}
+
+
+def test_a_name_given_twice_is_one() -> None:
+    assert read(resourceSubscriptions=["a://1", "a://1"]).keys == [("resource", "a://1")]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"notifications": None},
+        {"notifications": ["toolsListChanged"]},
+        {"notifications": {"toolsListChanged": 1}},
+        {"notifications": {"resourceSubscriptions": "a://1"}},
+        {"notifications": {"resourceSubscriptions": [1]}},
+        {"notifications": {"taskIds": {"a": 1}}},
+        {"notifications": {"resourceSubscriptions": [str(n) for n in range(16)]}},
+    ],
+)
+def test_a_malformed_or_too_large_filter_is_refused(params: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParams):
+        read_filter(params, 10)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "honoured"),
+    [
+        ({}, {}),
+        ({"tools": {}}, {}),
+        ({"tools": {"listChanged": False}}, {}),
+        ({"tools": {"listChanged": True}}, {"toolsListChanged": True}),
+        (
+            {"resources": {"subscribe": True}},
+            {"resourceSubscriptions": EVERYTHING["resourceSubscriptions"]},
+        ),
+        ({"resources": {"listChanged": True}}, {"resourcesListChanged": True}),
+        ({"extensions": {TASKS: {}}}, {"taskIds": ["t"]}),
+    ],
+)
+def test_only_what_is_declared_is_honoured(capabilities: dict[str, Any], honoured: dict[str, Any]) -> None:
+    assert read(**EVERYTHING).within(capabilities).to_wire() == honoured
+
+
+@pytest.mark.parametrize("subscription", [7, "7"])
+def test_every_message_carries_the_subscription_as_it_was_typed(subscription: int | str) -> None:
+    messages = [
+        acknowledged_message(subscription, read(**EVERYTHING)),
+        change_message(subscription, Change("tools")),
+        change_message(subscription, Change("prompts")),
+        change_message(subscription, Change("resources")),
+        change_message(subscription, Change("resource", "a://1")),
+    ]
+    for message in messages:
+        validate(message, "2026-07-28")
+        meta = json.loads(message)["params"]["_meta"]
+        assert meta == {"io.modelcontextprotocol/subscriptionId": subscription}
+    last = json.loads(completed_message(subscription))
+    validate(last, "2026-07-28", answers="subscriptions/listen")
+    spec("2026-07-28").check("SubscriptionsListenResultResponse", last)
+    assert last["id"] == subscription
+    assert last["result"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": subscription}
+
+
+def test_a_task_is_told_of_with_all_its_members() -> None:
+    message = json.loads(change_message(1, Change("task", "t", {"status": "working", "ttlMs": 5})))
+    assert message["method"] == "notifications/tasks"
+    assert message["params"] == {
+        "_meta": {"io.modelcontextprotocol/subscriptionId": 1},
+        "taskId": "t",
+        "status": "working",
+        "ttlMs": 5,
+    }
