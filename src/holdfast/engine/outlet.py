@@ -18,7 +18,7 @@ from holdfast.ports import Random
 from holdfast.stores.base import Claim, Store
 
 _BREATH: Final = 64
-"""Messages that a handler without a reader may send in a row."""
+"""Messages that a handler may send in a row."""
 _PLAIN_JSON: Final = "this endpoint answers with plain JSON only"
 
 
@@ -103,8 +103,8 @@ class StreamOutlet:
         )
         self.position = max(self.position or position, position)
         self.written_bytes += len(message)
-        if not self.has_reader and position.seq % _BREATH == 0:
-            # Nobody slows this handler down: it must not keep the loop from everybody else.
+        if position.seq % _BREATH == 0:
+            # A handler that waits for nothing must not keep the loop from everybody else, its reader's end included.
             await turn()
         while self._is_behind():
             await self._moved()
