@@ -57,6 +57,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     parked_per_principal: int = 1_000
     """Calls that wait for a retry, in all and per authenticated principal; beyond: busy."""
 
+    tasks: int = 10_000
+    tasks_per_principal: int = 1_000
+    """Tasks kept, running and ended, in all and per principal (anonymous clients count as one); beyond: busy."""
+    task_bytes: int = 4 * MIB
+    tasks_bytes: int = 128 * MIB
+    """What is kept of one task and of all, results included. A result that finds no room fails its task."""
+
     stream_events: int = 1_000
     stream_bytes: int = MIB
     session_bytes: int = 8 * MIB
@@ -99,6 +106,10 @@ class Times(Struct, frozen=True, kw_only=True):
     continue_after: float | None = None
     """Answer such a call that still runs after this with its state alone; the client comes back for the rest.
     For balancers that cut every response: set it well below their limit."""
+    task: float = 3_600.0
+    """How long a task is kept after it last changed: the time a client has to come for the result."""
+    task_poll: float = 1.0
+    """How often clients are asked to look after a task."""
     sweep: float = 1.0
     """How often due sessions are looked for."""
     drain: float = 30.0

@@ -18,6 +18,15 @@ class Asked(Struct, frozen=True):
     params: Any
 
 
+def fresh_key(taken: set[str], wanted: str | None = None) -> str:
+    """Return a key for an ask, the wanted one if it is free, and add it to those that are taken."""
+    name = wanted if wanted is not None else f"ask-{len(taken) + 1}"
+    while name in taken:
+        name = f"{name}-{len(taken) + 1}"
+    taken.add(name)
+    return name
+
+
 class Taken(Enum):
     """What became of a retry."""
 
@@ -53,10 +62,7 @@ class Rounds:
 
     def ask(self, asked: Asked, key: str | None = None) -> str:
         """Add an ask to the next round and return its key, which no other ask of this call ever has."""
-        name = key if key is not None else f"ask-{len(self._keys) + 1}"
-        while name in self._keys:
-            name = f"{name}-{len(self._keys) + 1}"
-        self._keys.add(name)
+        name = fresh_key(self._keys, key)
         self.waiting[name] = asked
         return name
 

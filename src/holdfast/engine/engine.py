@@ -18,6 +18,7 @@ from holdfast.engine.readers import Readers
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions
+from holdfast.engine.tasks import Tasks
 from holdfast.errors import Cancelled
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom
 from holdfast.protocol.quirks import KNOWN, Quirks
@@ -59,6 +60,7 @@ class Engine:
         self.sessions = Sessions(self.runtime, self.exchanges)
         self.readers = Readers(self.runtime, self.sessions)
         self.modern = Modern(self.runtime)
+        self.tasks = Tasks(self.runtime, self.modern.end)
         self.listening = Listening(self.runtime)
         self._starting: asyncio.Future[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -129,6 +131,9 @@ class Engine:
 
     def _ring(self, what: Ring, key: str, name: str) -> None:
         """Take a bell of the store's."""
+        if what is Ring.TASK:
+            self.tasks.rung(key)
+            return
         session = self.runtime.sessions.get(key)
         if session is None:
             return
@@ -152,3 +157,4 @@ class Engine:
             await asyncio.sleep(self.settings.times.sweep)
             with contextlib.suppress(Exception):
                 await self.sessions.sweep()
+                await self.tasks.sweep()

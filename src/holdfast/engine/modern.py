@@ -20,11 +20,13 @@ from holdfast.engine.outcome import Outcome
 from holdfast.engine.parking import Parking
 from holdfast.engine.rounds import Attendant, RoundOutlet
 from holdfast.engine.runtime import Runtime
-from holdfast.errors import Busy, Cancelled, InvalidParams, McpError
+from holdfast.engine.tasks import TaskOutlet
+from holdfast.errors import Busy, Cancelled, InvalidParams, McpError, OutcomeUnknown
 from holdfast.protocol.modern import SUSPENDABLE, ParkedGone, RequestMeta
 from holdfast.wire.jsonrpc import Request, encode
 
 PURPOSE: Final = "holdfast.requestState.1"
+_CUT_SHORT: Final = "The server stopped while this task was running; it may have had part of its effect"
 _RETRY_MEMBERS: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """What may differ between a request and its retries."""
 
@@ -86,15 +88,16 @@ class Modern:
         exchange = Exchange(runtime.random.token(12), guest, request, caller, outlet, runtime.store)
         attendant = outlet.attend(0)
         self._running.add(exchange)
-        exchange.task = asyncio.get_running_loop().create_task(self._run(exchange, outlet))
+        exchange.task = asyncio.get_running_loop().create_task(self._run(exchange))
         return Attended(exchange, outlet, attendant)
 
-    async def _run(self, exchange: Exchange, outlet: RoundOutlet) -> None:
+    async def _run(self, exchange: Exchange) -> None:
         outcome = await handle(self._runtime, exchange)
-        await self._settle(exchange, outlet, outcome)
+        await self._settle(exchange, outcome)
 
-    async def _settle(self, exchange: Exchange, outlet: RoundOutlet, outcome: Outcome) -> None:
-        if not exchange.settled:
+    async def _settle(self, exchange: Exchange, outcome: Outcome) -> None:
+        outlet = exchange.outlet
+        if not exchange.settled and isinstance(outlet, RoundOutlet | TaskOutlet):
             exchange.settled = True
             self._running.discard(exchange)
             await outlet.settle(outcome)
@@ -127,12 +130,12 @@ class Modern:
             raise InvalidParams("Invalid params: inputResponses must be an object")
         state = self._open(request, caller)
         exchange = self.parking.find(state.key)
-        if exchange is None or not isinstance(exchange.outlet, RoundOutlet):
+        outlet = _rounds_of(exchange)
+        if exchange is None or outlet is None:
             raise ParkedGone
-        outlet = exchange.outlet
         if not outlet.take(state.number, responses, sha256(_canonical(responses)).digest()):
             raise ParkedGone
-        if state.number == outlet.rounds.number and not exchange.settled:
+        if state.number == outlet.rounds.number and state.number not in outlet.outcomes:
             exchange.request = request
             exchange.caller = caller
             exchange.session = Guest(meta, caller.key, self._runtime.settings.limits)
@@ -162,13 +165,15 @@ class Modern:
     async def end(self, exchange: Exchange, error: McpError) -> None:
         """Stop the handler; what it still returns is dropped."""
         task = exchange.task
-        if not exchange.settled and isinstance(exchange.outlet, RoundOutlet):
-            await self._settle(exchange, exchange.outlet, Outcome(error=error))
+        if not exchange.settled:
+            await self._settle(exchange, Outcome(error=error))
             if task is not None:
                 task.cancel()
 
     def _expired(self, exchange: Exchange) -> None:
-        self._runtime.spawn(self.end(exchange, ParkedGone()))
+        # A call that has become a task meanwhile has its own time.
+        if isinstance(exchange.outlet, RoundOutlet):
+            self._runtime.spawn(self.end(exchange, ParkedGone()))
 
     def tasks(self) -> set[asyncio.Task[None]]:
         """Return the handlers that run or are parked."""
@@ -180,7 +185,16 @@ class Modern:
         if waiting:
             self._runtime.observer.note("parked.dropped", count=len(waiting))
         for exchange in list(self._running):
-            await self.end(exchange, Cancelled(reason))
+            is_task = isinstance(exchange.outlet, TaskOutlet)
+            await self.end(exchange, OutcomeUnknown(_CUT_SHORT) if is_task else Cancelled(reason))
+
+
+def _rounds_of(exchange: Exchange | None) -> RoundOutlet | None:
+    """Return where an exchange's requests are answered, also those from before it became a task."""
+    outlet = exchange.outlet if exchange is not None else None
+    if isinstance(outlet, TaskOutlet):
+        return outlet.former
+    return outlet if isinstance(outlet, RoundOutlet) else None
 
 
 def _canonical(value: object) -> bytes:

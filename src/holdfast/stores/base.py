@@ -134,10 +134,11 @@ class Ring(Enum):
     ANSWER = "answer"
     CANCEL = "cancel"
     CLOSED = "closed"
+    TASK = "task"
 
 
 Bell = Callable[[Ring, str, str], None]
-"""Called with what, the session's key, and the stream or ask it concerns. Must not wait or raise."""
+"""Called with what, the session's (or task's) key, and the stream or ask it concerns. Must not wait or raise."""
 
 
 class Store(Protocol):
@@ -299,5 +300,26 @@ class Store(Protocol):
 
         Raises:
             StateError: the field is no integer.
+        """
+        ...
+
+    # Tasks
+
+    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
+        """Keep a new task for so many seconds, durably before this returns; FULL: at the limit of tasks."""
+        ...
+
+    async def get_task(self, key: str, principal: str) -> Cell | None:
+        """Return a task. Unknown, expired and somebody else's are the same: None."""
+        ...
+
+    async def set_task(self, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
+        """Change a task that still has this version, ring TASK, and return its new version, which is one more.
+
+        It is kept at least `ttl` seconds from now. Returns −1 if the version differs or there is no
+        such task; the same change sent again returns the same.
+
+        Raises:
+            StateError: over the limit of bytes; nothing was changed.
         """
         ...

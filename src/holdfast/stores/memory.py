@@ -28,6 +28,7 @@ from holdfast.stores.base import (
     SessionRecord,
 )
 from holdfast.stores.memory_session import Channel, Session
+from holdfast.stores.memory_tasks import MemoryTasks
 from holdfast.wire.jsonrpc import RequestId
 
 STANDALONE_FENCE = -1
@@ -53,6 +54,7 @@ class MemoryStore:
     def __init__(self, limits: Limits = Limits(), clock: Clock | None = None) -> None:
         self._limits = limits
         self._now = (clock or SystemClock()).now
+        self._tasks = MemoryTasks(limits, self._now)
         self._bell: Bell = _silent
         self._sessions: dict[str, Session] = {}
         self._due: list[tuple[float, str]] = []
@@ -71,6 +73,7 @@ class MemoryStore:
 
     async def aclose(self) -> None:
         """Forget everything."""
+        self._tasks.clear()
         self._sessions.clear()
         self._due.clear()
         self._subscribers.clear()
@@ -120,6 +123,7 @@ class MemoryStore:
 
     async def sweep(self) -> list[Closed]:
         """Close what is due; a hint that came too early is put back."""
+        self._tasks.sweep()
         now = self._now()
         closed: list[Closed] = []
         while self._due and self._due[0][0] <= now:
@@ -376,6 +380,23 @@ class MemoryStore:
     async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter."""
         return self._owner(scope).add_cell(field, by, op, self._limits.state_bytes)
+
+    # Tasks
+
+    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
+        """Keep a new task."""
+        return self._tasks.open(key, principal, value, ttl)
+
+    async def get_task(self, key: str, principal: str) -> Cell | None:
+        """Return a task."""
+        return self._tasks.get(key, principal)
+
+    async def set_task(self, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
+        """Change a task and ring."""
+        changed = self._tasks.set(key, principal, value, version, ttl)
+        if changed > 0:
+            self._bell(Ring.TASK, key, "")
+        return changed
 
     # Steps that several operations share
 

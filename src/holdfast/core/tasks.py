@@ -1,0 +1,167 @@
+"""A task: a call that goes on after its request was answered (extension io.modelcontextprotocol/tasks). Pure.
+
+A task works, may wait for input, and ends once: a terminal status never changes. What is
+here is the whole of it, as it lies in the store; every change is a function from one state to
+the next, so that whoever loses a race makes the change again on what the winner left.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, Final
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from holdfast.core.rounds import Asked
+from holdfast.protocol.tasks import CreateTaskResult, DetailedTask
+
+
+class Status(Enum):
+    """Where a task stands, in the extension's words."""
+
+    WORKING = "working"
+    INPUT_REQUIRED = "input_required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Event(Enum):
+    """What happens to a task."""
+
+    ASKED = "asked"
+    ANSWERED = "answered"
+    """Nothing it asked for is left unanswered."""
+    RESULT = "result"
+    ERROR = "error"
+    CANCEL = "cancel"
+
+
+TERMINAL: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+TABLE: Final[dict[tuple[Status, Event], Status]] = {
+    (Status.WORKING, Event.ASKED): Status.INPUT_REQUIRED,
+    (Status.INPUT_REQUIRED, Event.ASKED): Status.INPUT_REQUIRED,
+    (Status.INPUT_REQUIRED, Event.ANSWERED): Status.WORKING,
+    **{
+        (status, event): end
+        for status in (Status.WORKING, Status.INPUT_REQUIRED)
+        for event, end in (
+            (Event.RESULT, Status.COMPLETED),
+            (Event.ERROR, Status.FAILED),
+            (Event.CANCEL, Status.CANCELLED),
+        )
+    },
+}
+"""Status and event → next status. What is not here does not happen."""
+
+
+class TaskState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that is known of a task. `result` and `error` are JSON."""
+
+    status: Status = Status.WORKING
+    message: str = ""
+    created: float
+    updated: float
+    """Dates, as seconds since 1970."""
+    ttl: float
+    """It is kept so long after it was created."""
+    asks: dict[str, Asked] = {}
+    """What it waits for."""
+    answers: dict[str, Any] = {}
+    """What came for it, and its handler has not taken yet."""
+    result: bytes = b""
+    error: bytes = b""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it has ended."""
+        return self.status in TERMINAL
+
+
+def begun(now: float, ttl: float) -> TaskState:
+    """Return a task that has just begun."""
+    return TaskState(created=now, updated=now, ttl=ttl)
+
+
+def renewed(state: TaskState, now: float, ttl: float) -> TaskState:
+    """Return it as changed now; it is kept at least so long from now on, and never shorter than was promised."""
+    return replace(state, updated=now, ttl=max(state.ttl, now - state.created + ttl))
+
+
+# Changes. Each returns None where there is nothing to change.
+
+
+def described(state: TaskState, message: str) -> TaskState | None:
+    """Let it say how it is getting on."""
+    return None if state.is_terminal or state.message == message else replace(state, message=message)
+
+
+def asked(state: TaskState, key: str, ask: Asked) -> TaskState | None:
+    """Let it ask for something."""
+    status = TABLE.get((state.status, Event.ASKED))
+    return None if status is None else replace(state, status=status, asks={**state.asks, key: ask})
+
+
+def answered(state: TaskState, given: Mapping[str, Any]) -> TaskState | None:
+    """Take a client's answers; those nobody waits for are passed over."""
+    wanted = {key: given[key] for key in state.asks if key in given}
+    if not wanted or state.is_terminal:
+        return None
+    return _without(replace(state, answers={**state.answers, **wanted}), wanted)
+
+
+def withdrawn(state: TaskState, key: str) -> TaskState | None:
+    """Forget an ask, answered or not."""
+    if state.is_terminal or (key not in state.asks and key not in state.answers):
+        return None
+    kept = {name: value for name, value in state.answers.items() if name != key}
+    return _without(replace(state, answers=kept), {key: None})
+
+
+def _without(state: TaskState, gone: Mapping[str, Any]) -> TaskState:
+    asks = {key: ask for key, ask in state.asks.items() if key not in gone}
+    status = state.status if asks else TABLE.get((state.status, Event.ANSWERED), state.status)
+    return replace(state, asks=asks, status=status)
+
+
+def ended(state: TaskState, event: Event, *, result: bytes = b"", error: bytes = b"") -> TaskState | None:
+    """End it, once."""
+    status = TABLE.get((state.status, event))
+    if status is None:
+        return None
+    return replace(state, status=status, asks={}, answers={}, result=result, error=error)
+
+
+# What a client sees
+
+
+def created(task_id: str, state: TaskState, poll: float) -> CreateTaskResult:
+    """Return the answer to a call that has become a task."""
+    return CreateTaskResult(**_common(task_id, state, poll))
+
+
+def detailed(task_id: str, state: TaskState, poll: float) -> DetailedTask:
+    """Return the task with everything its status brings along."""
+    return DetailedTask(
+        **_common(task_id, state, poll),
+        input_requests=state.asks or None,
+        result=Raw(state.result) if state.result else None,
+        error=Raw(state.error) if state.error else None,
+    )
+
+
+def _common(task_id: str, state: TaskState, poll: float) -> dict[str, Any]:
+    return {
+        "task_id": task_id,
+        "status": state.status.value,
+        "status_message": state.message or None,
+        "created_at": _date(state.created),
+        "last_updated_at": _date(state.updated),
+        "ttl_ms": round(state.ttl * 1000),
+        "poll_interval_ms": round(poll * 1000),
+    }
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,300 @@
+"""Calls that become tasks: answered at once with a handle, gone on with, looked after by polling.
+
+The store holds a task, so any process may be asked about it; the process in which its handler
+runs hears of answers and cancellations by the store's bell. A task is its principal's alone,
+and its id is never stored, only the id's hash.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.core import tasks as core
+from holdfast.core.rounds import Asked, fresh_key
+from holdfast.core.tasks import Event, TaskState
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.outcome import Outcome
+from holdfast.engine.rounds import RoundOutlet
+from holdfast.engine.runtime import Runtime
+from holdfast.errors import (
+    INTERNAL_ERROR,
+    AskTimeout,
+    BackPressureError,
+    Busy,
+    Cancelled,
+    InvalidParams,
+    McpError,
+    StateError,
+    StoreError,
+)
+from holdfast.stores.base import Cell
+from holdfast.wire.jsonrpc import encode
+
+_LOOK_EVERY: Final = 15.0
+"""How long an answer or a cancellation waits if its bell was lost."""
+
+Change = Callable[[TaskState], TaskState | None]
+Announce = Callable[[str, TaskState], bytes]
+"""Encodes the answer to a call that has become the task of this id."""
+End = Callable[[Exchange, McpError], Coroutine[Any, Any, None]]
+"""Stops an exchange's handler and settles it."""
+
+
+class UnknownTask(InvalidParams):
+    """Unknown, expired or somebody else's: one answer."""
+
+    def __init__(self) -> None:
+        super().__init__("Unknown task: there is none with this taskId, or no longer")
+
+
+class TaskOutlet:
+    """The way out of an exchange that has become a task: into the store."""
+
+    __slots__ = ("_answers", "_keys", "_tasks", "exchange", "former", "key", "look_at", "principal")
+
+    def __init__(self, tasks: "Tasks", key: str, exchange: Exchange, former: RoundOutlet) -> None:
+        self._tasks = tasks
+        self.key = key
+        self.exchange = exchange
+        self.principal = exchange.session.record.principal
+        self.former = former
+        """Where it was answered with its handle, and where a repeat of that request gets the same."""
+        self.look_at = 0.0
+        """When to see what has become of it, by our clock: its time may have come, or a bell was lost."""
+        self._keys: set[str] = set()
+        self._answers: dict[str, asyncio.Future[Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<TaskOutlet of {self.exchange!r}>"
+
+    async def send(self, message: bytes) -> None:
+        """Drop it: tasks carry neither log messages nor progress notifications."""
+
+    async def describe(self, message: str) -> None:
+        """Tell how the work is getting on."""
+        await self._tasks.change(self, lambda state: core.described(state, message))
+
+    async def ask(
+        self, method: str, params: object, timeout: float | None = None, key: str | None = None
+    ) -> Any:
+        """Let the task require input, and wait for it.
+
+        Raises:
+            BackPressureError: too many asks wait already.
+            AskTimeout: no answer came in time.
+        """
+        if len(self._answers) >= self._tasks.max_asks:
+            raise BackPressureError(
+                f"{method} refused: {self._tasks.max_asks} asks of this task wait for an answer"
+            )
+        name = fresh_key(self._keys, key)
+        answer = self._answers[name] = asyncio.get_running_loop().create_future()
+        try:
+            asked = Asked(method, params)
+            await self._tasks.change(self, lambda state: core.asked(state, name, asked))
+            async with asyncio.timeout(timeout):
+                return await answer
+        except TimeoutError:
+            raise AskTimeout(f"the client did not answer {method} within {timeout:g} s") from None
+        finally:
+            del self._answers[name]
+            if not self.exchange.settled:
+                await self._tasks.change(self, lambda state: core.withdrawn(state, name))
+
+    def deliver(self, answers: dict[str, Any]) -> None:
+        """Hand answers to those who wait for them."""
+        for name, value in answers.items():
+            waiting = self._answers.get(name)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(value)
+
+    async def settle(self, outcome: Outcome) -> None:
+        """Keep how the task ended, unless it has ended otherwise."""
+        await self._tasks.settle(self, outcome)
+
+
+class Tasks:
+    """Begins tasks, and answers for all that are in the store."""
+
+    def __init__(self, runtime: Runtime, end: End) -> None:
+        self._runtime = runtime
+        self._end = end
+        self._running: dict[str, TaskOutlet] = {}
+        """By key: the tasks whose handlers run here."""
+        self._ttl = runtime.settings.times.task
+        self.poll = runtime.settings.times.task_poll
+        self.max_asks = runtime.settings.limits.asks
+
+    def __repr__(self) -> str:
+        return f"<Tasks {len(self._running)} running>"
+
+    async def begin(self, exchange: Exchange, announce: Announce) -> None:
+        """Make a task of a call and answer its request with the handle, once the store has the task.
+
+        A call that is a task already stays the one it is.
+
+        Raises:
+            Busy: there are too many, of this principal or in all; the call is as it was.
+            RuntimeError: something it asked for is still to be answered.
+        """
+        former = exchange.outlet
+        if not isinstance(former, RoundOutlet):
+            return
+        if former.rounds.waiting:
+            raise RuntimeError(
+                "a call becomes a task before it asks or after it was answered, not while it asks"
+            )
+        task_id = self._runtime.random.token(24)
+        task = TaskOutlet(self, _key(task_id), exchange, former)
+        state = core.begun(self._runtime.clock.wall(), self._ttl)
+        await self._keep(task, state)
+        exchange.outlet = task
+        await former.settle(Outcome(announce(task_id, state)))
+
+    async def _keep(self, task: TaskOutlet, state: TaskState) -> None:
+        store = self._runtime.store
+        try:
+            full = await store.open_task(task.key, task.principal, _encode(state), ttl=self._ttl)
+        except asyncio.CancelledError:
+            # Its client has gone before it heard of the task; the store may have it.
+            self._runtime.spawn(self._abandon(task))
+            raise
+        if full is not None:
+            raise Busy("Busy: too many tasks are kept; try again later", retry_after=30)
+        self._running[task.key] = task
+        task.look_at = self._next_look(state)
+
+    async def _abandon(self, task: TaskOutlet) -> None:
+        await self.change(task, lambda state: core.ended(state, Event.CANCEL))
+
+    # The handler's side
+
+    async def change(self, task: TaskOutlet, change: Change) -> None:
+        """Change a running task's state; nothing where it has ended or is gone."""
+        await self._change(task.key, task.principal, change)
+
+    async def settle(self, task: TaskOutlet, outcome: Outcome) -> None:
+        """End a task as its handler did."""
+        try:
+            await self.change(task, _ending(outcome))
+        except StateError as error:
+            refusal = McpError(INTERNAL_ERROR, f"The task has ended, but its result cannot be kept: {error}")
+            await self.change(task, _ending(Outcome(error=refusal)))
+        except StoreError as error:
+            self._runtime.observer.note("task.lost", error=error)
+        finally:
+            self._running.pop(task.key, None)
+
+    # The client's side
+
+    async def get(self, task_id: str, principal: str) -> TaskState:
+        """Return a task.
+
+        Raises:
+            UnknownTask: the principal has no such task.
+        """
+        return _decode(await self._find(_key(task_id), principal))
+
+    async def update(self, task_id: str, principal: str, answers: dict[str, Any]) -> None:
+        """Give a task what it asked for; the rest is passed over.
+
+        Raises:
+            UnknownTask: the principal has no such task.
+            Busy: there is no room for the answers.
+        """
+        try:
+            await self._change_known(task_id, principal, lambda state: core.answered(state, answers))
+        except StateError as error:
+            raise Busy(f"Busy: {error}", retry_after=30) from None
+
+    async def cancel(self, task_id: str, principal: str) -> None:
+        """Cancel a task; one that has ended stays as it is.
+
+        Raises:
+            UnknownTask: the principal has no such task.
+        """
+        await self._change_known(task_id, principal, lambda state: core.ended(state, Event.CANCEL))
+
+    async def _change_known(self, task_id: str, principal: str, change: Change) -> None:
+        if not await self._change(_key(task_id), principal, change):
+            raise UnknownTask
+
+    async def _change(self, key: str, principal: str, change: Change) -> bool:
+        """Change a task's state, again on what others made of it if they were first; False: there is none."""
+        runtime = self._runtime
+        while (cell := await runtime.store.get_task(key, principal)) is not None:
+            changed = change(_decode(cell))
+            if changed is None:
+                return True
+            value = _encode(core.renewed(changed, runtime.clock.wall(), self._ttl))
+            if await runtime.store.set_task(key, principal, value, version=cell.version, ttl=self._ttl) > 0:
+                return True
+        return False
+
+    async def _find(self, key: str, principal: str) -> Cell:
+        cell = await self._runtime.store.get_task(key, principal)
+        if cell is None:
+            raise UnknownTask
+        return cell
+
+    # The store's side
+
+    def rung(self, key: str) -> None:
+        """Look after a task that has changed, if its handler runs here."""
+        task = self._running.get(key)
+        if task is not None:
+            self._runtime.spawn(self._look(task))
+
+    async def sweep(self) -> None:
+        """Look after the tasks that are due for it; stop the handlers of those whose time has come."""
+        now = self._runtime.clock.now()
+        for task in [task for task in self._running.values() if task.look_at <= now]:
+            await self._look(task)
+
+    async def _look(self, task: TaskOutlet) -> None:
+        cell = await self._runtime.store.get_task(task.key, task.principal)
+        if task.exchange.settled:
+            return
+        if cell is None:
+            await self._end(task.exchange, Cancelled("the task has expired"))
+            return
+        state = _decode(cell)
+        if state.is_terminal:
+            await self._end(task.exchange, Cancelled("by the client"))
+        else:
+            task.deliver(state.answers)
+            task.look_at = self._next_look(state)
+
+    def _next_look(self, state: TaskState) -> float:
+        clock = self._runtime.clock
+        left = state.created + state.ttl - clock.wall()
+        return clock.now() + (min(left, _LOOK_EVERY) if left > 0 else _LOOK_EVERY)
+
+
+def _ending(outcome: Outcome) -> Change:
+    error = outcome.error
+    if error is None:
+        return lambda state: core.ended(state, Event.RESULT, result=outcome.result)
+    if isinstance(error, Cancelled):
+        return lambda state: core.ended(state, Event.CANCEL)
+    members = {"code": error.code, "message": error.message}
+    data = encode(members if error.data is None else {**members, "data": error.data})
+    return lambda state: core.ended(state, Event.ERROR, error=data)
+
+
+def _key(task_id: str) -> str:
+    return sha256(task_id.encode()).hexdigest()
+
+
+def _encode(state: TaskState) -> bytes:
+    return msgspec.msgpack.encode(state)
+
+
+_DECODER = msgspec.msgpack.Decoder(TaskState)
+
+
+def _decode(cell: Cell) -> TaskState:
+    return _DECODER.decode(cell.value)

@@ -1,0 +1,45 @@
+"""What travels of a task (extension io.modelcontextprotocol/tasks of 2026-07-28)."""
+
+from typing import Any, Final
+
+from holdfast.protocol.modern import TASKS, MissingCapability
+from holdfast.protocol.results import Result
+
+EXTENSION: Final[dict[str, Any]] = {"extensions": {TASKS: {}}}
+"""The capability, as clients and servers declare it."""
+
+
+class CreateTaskResult(Result, frozen=True, kw_only=True):
+    """The answer to a call that has become a task. Its `resultType` is `task`."""
+
+    task_id: str
+    status: str
+    status_message: str | None = None
+    created_at: str
+    last_updated_at: str
+    ttl_ms: int | None
+    poll_interval_ms: int
+
+
+class DetailedTask(CreateTaskResult, frozen=True, kw_only=True):
+    """A task with what its status brings along: what it asks for, its result, or its error."""
+
+    input_requests: dict[str, Any] | None = None
+    result: Any = None
+    error: Any = None
+
+
+def declares_tasks(capabilities: dict[str, Any]) -> bool:
+    """Tell whether a client takes a task for an answer."""
+    extensions = capabilities.get("extensions")
+    return isinstance(extensions, dict) and isinstance(extensions.get(TASKS), dict)
+
+
+def check_tasks(capabilities: dict[str, Any]) -> None:
+    """Refuse a client that did not declare the extension.
+
+    Raises:
+        MissingCapability: it did not.
+    """
+    if not declares_tasks(capabilities):
+        raise MissingCapability(EXTENSION)

@@ -1,0 +1,101 @@
+"""The tasks of the memory store."""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from holdfast.config import Limits
+from holdfast.errors import StateError
+from holdfast.stores.base import Cell, Refusal
+
+
+class _Kept(Struct):
+    principal: str
+    cell: Cell
+    expires: float
+
+
+class MemoryTasks:
+    """Tasks by key, with their owners counted, their bytes and their ends."""
+
+    def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
+        self._limits = limits
+        self._now = now
+        self._kept: dict[str, _Kept] = {}
+        self._owners: Counter[str] = Counter()
+        self._due: list[tuple[float, str]] = []
+        """One hint a task; it may be too early, never too late."""
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def open(self, key: str, principal: str, value: bytes, ttl: float) -> Refusal | None:
+        """Keep a new task where there is room for one."""
+        self.sweep()
+        if key in self._kept:
+            return None
+        full = (
+            len(self._kept) >= self._limits.tasks
+            or self._owners[principal] >= self._limits.tasks_per_principal
+            or self._bytes + len(value) > self._limits.tasks_bytes
+        )
+        if full:
+            return Refusal.FULL
+        self._kept[key] = _Kept(principal, Cell(value, 1), self._now() + ttl)
+        self._owners[principal] += 1
+        self._bytes += len(value)
+        heapq.heappush(self._due, (self._now() + ttl, key))
+        return None
+
+    def get(self, key: str, principal: str) -> Cell | None:
+        """Return a task that is this principal's and whose time has not come."""
+        kept = self._kept.get(key)
+        if kept is None or kept.principal != principal or kept.expires <= self._now():
+            return None
+        return kept.cell
+
+    def set(self, key: str, principal: str, value: bytes, version: int, ttl: float) -> int:
+        """Change a task that still has this version."""
+        cell = self.get(key, principal)
+        if cell is None:
+            return -1
+        if cell == Cell(value, version + 1):
+            return cell.version
+        if cell.version != version:
+            return -1
+        growth = len(value) - len(cell.value)
+        if len(value) > self._limits.task_bytes or self._bytes + max(growth, 0) > self._limits.tasks_bytes:
+            raise StateError(f"no room for a task of {len(value)} bytes")
+        kept = self._kept[key]
+        kept.cell = Cell(value, version + 1)
+        kept.expires = max(kept.expires, self._now() + ttl)
+        self._bytes += growth
+        return version + 1
+
+    def sweep(self) -> None:
+        """Forget what is due."""
+        now = self._now()
+        while self._due and self._due[0][0] <= now:
+            _, key = heapq.heappop(self._due)
+            kept = self._kept[key]
+            if kept.expires > now:
+                heapq.heappush(self._due, (kept.expires, key))
+            else:
+                self._forget(key, kept)
+
+    def _forget(self, key: str, kept: _Kept) -> None:
+        del self._kept[key]
+        self._bytes -= len(kept.cell.value)
+        self._owners[kept.principal] -= 1
+        if not self._owners[kept.principal]:
+            del self._owners[kept.principal]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+        self._owners.clear()
+        self._due.clear()
+        self._bytes = 0
