@@ -1,5 +1,6 @@
 """Every setting with its default and the reason for it. Frozen, passed in, never read from the environment."""
 
+from collections.abc import Mapping
 from math import inf
 from typing import Literal
 
@@ -47,6 +48,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     guests: int = 10_000
     """Calls of clients without a session (2026-07-28) that run at once; beyond: 429, −31001."""
+    handles: int = 10_000
+    handles_per_principal: int = 1_000
+    """Handles for state (`ctx.new_handle`), in all and per authenticated principal; beyond: StateError."""
     listeners: int = 10_000
     listeners_per_principal: int = 1_000
     """Open `subscriptions/listen` streams, in all and per authenticated principal; beyond: 429, −31001."""
@@ -106,6 +110,8 @@ class Times(Struct, frozen=True, kw_only=True):
     continue_after: float | None = None
     """Answer such a call that still runs after this with its state alone; the client comes back for the rest.
     For balancers that cut every response: set it well below their limit."""
+    handle: float = 86_400.0
+    """How long state is kept under a handle that nobody uses."""
     task: float = 3_600.0
     """How long a task is kept after it last changed: the time a client has to come for the result."""
     task_poll: float = 1.0
@@ -130,6 +136,8 @@ class Times(Struct, frozen=True, kw_only=True):
         return self.idle if self.grace is None else self.grace
 
 
+Eras = Literal["both", "sessions", "modern"]
+"""The protocols with sessions (2025-03-26 to 2025-11-25), the one without (2026-07-28), or both at one address."""
 Duplicates = Literal["reject", "isolate"]
 ResponseMode = Literal["adaptive", "json", "sse"]
 
@@ -143,6 +151,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """A request id already in flight: refuse the second, or run both apart."""
     in_order: bool = False
     """Run a session's calls strictly one after another."""
+    eras: Eras = "both"
+    eras_by_client: Mapping[str, Eras] = {}
+    """By the name a client gives itself: what it is served instead, where one era of it is known to be broken."""
     stateless: bool = False
     """Serve 2025-era clients without sessions: nothing is remembered between two requests."""
 

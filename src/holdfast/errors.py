@@ -32,13 +32,15 @@ HoldfastError
 │   ├── InputRefused         the server wants input that nobody here can give
 │   └── TooManyRounds        the server kept asking for input past the bound
 ├── StateError               session state: conflict, or over its limit
+│   ├── NoSession            there is none in protocol 2026-07-28
+│   └── HandleNotFound       no state under this handle for this caller
 ├── SessionGone              the session was closed meanwhile
 └── StoreError               the store refused or cannot be reached
     ├── Fenced               somebody else has ended this exchange
     └── StreamClosed         the stream already has its terminal message
 """
 
-from typing import Final
+from typing import Any, Final
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -175,7 +177,14 @@ class BackPressureError(AskError):
 
 
 class CapabilityMissing(AskError):
-    """The client did not declare the capability this ask needs."""
+    """The client did not declare the capability this ask needs; `required` is what it should have declared.
+
+    Uncaught, it fails a tool's call in a session; a client of 2026-07-28 is answered with error −32021.
+    """
+
+    def __init__(self, message: str, required: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.required = required or {}
 
 
 class NoBackChannel(AskError):
@@ -239,6 +248,23 @@ class TooManyRounds(ClientError):
 
 class StateError(HoldfastError):
     """A change of session state could not be made; nothing was changed."""
+
+
+class NoSession(StateError):
+    """This needs a session, and clients of protocol 2026-07-28 have none."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} needs a session, and this client's protocol has none; "
+            "keep state under a handle: ctx.new_handle() and ctx.state_for(handle)"
+        )
+
+
+class HandleNotFound(StateError):
+    """No state is kept under this handle for this caller: unknown, expired and somebody else's are the same."""
+
+    def __init__(self) -> None:
+        super().__init__("not found: no state is kept under this handle; begin with a new one")
 
 
 class SessionGone(HoldfastError):

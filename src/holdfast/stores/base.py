@@ -276,7 +276,15 @@ class Store(Protocol):
         """Forget an ask that is no longer waited for; a late answer is UNKNOWN."""
         ...
 
-    # State
+    # State: of a session, or of a scope that belongs to a principal
+
+    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
+        """Begin state under a name of its own, forgotten once unused for `ttl` seconds. False: no room."""
+        ...
+
+    async def find_scope(self, scope: str, principal: str) -> bool:
+        """Tell whether this principal has such state; its time starts again. Unknown, expired, foreign: False."""
+        ...
 
     async def get_state(self, scope: str, field: str) -> Cell | None:
         """Return a field."""
@@ -291,7 +299,7 @@ class Store(Protocol):
 
         Raises:
             StateError: over the limit of state.
-            SessionGone: the session is closed.
+            SessionGone: the session is closed, or the scope forgotten.
         """
         ...
 

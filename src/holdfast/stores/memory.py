@@ -28,6 +28,7 @@ from holdfast.stores.base import (
     SessionRecord,
 )
 from holdfast.stores.memory_session import Channel, Session
+from holdfast.stores.memory_state import Cells, MemoryState
 from holdfast.stores.memory_tasks import MemoryTasks
 from holdfast.wire.jsonrpc import RequestId
 
@@ -48,12 +49,11 @@ def _silent(what: Ring, session: str, name: str) -> None:
     """Ring nobody: the bell before `bind`."""
 
 
-class MemoryStore:
+class MemoryStore(MemoryState):
     """Everything in this process, gone with it."""
 
     def __init__(self, limits: Limits = Limits(), clock: Clock | None = None) -> None:
-        self._limits = limits
-        self._now = (clock or SystemClock()).now
+        super().__init__(limits, (clock or SystemClock()).now)
         self._tasks = MemoryTasks(limits, self._now)
         self._bell: Bell = _silent
         self._sessions: dict[str, Session] = {}
@@ -74,6 +74,7 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Forget everything."""
         self._tasks.clear()
+        self._scopes.clear()
         self._sessions.clear()
         self._due.clear()
         self._subscribers.clear()
@@ -124,6 +125,7 @@ class MemoryStore:
     async def sweep(self) -> list[Closed]:
         """Close what is due; a hint that came too early is put back."""
         self._tasks.sweep()
+        self._scopes.sweep()
         now = self._now()
         closed: list[Closed] = []
         while self._due and self._due[0][0] <= now:
@@ -365,22 +367,6 @@ class MemoryStore:
         if session is not None:
             session.drop_ask(ask)
 
-    # State
-
-    async def get_state(self, scope: str, field: str) -> Cell | None:
-        """Return a field."""
-        return self._owner(scope).cells.get(field)
-
-    async def set_state(
-        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
-    ) -> int:
-        """Set or delete a field."""
-        return self._owner(scope).set_cell(field, value, op, version, self._limits.state_bytes)
-
-    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
-        """Add to a counter."""
-        return self._owner(scope).add_cell(field, by, op, self._limits.state_bytes)
-
     # Tasks
 
     async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
@@ -404,11 +390,14 @@ class MemoryStore:
         session = self._sessions.get(key)
         return session if session is not None and session.record.principal == principal else None
 
-    def _owner(self, scope: str) -> Session:
-        session = self._sessions.get(scope)
+    def _owner(self, key: str) -> Session:
+        session = self._sessions.get(key)
         if session is None:
             raise SessionGone
         return session
+
+    def _cells(self, scope: str) -> Cells:
+        return self._scopes.get(scope) or self._owner(scope)
 
     def _writable(self, key: str, stream: str, fence: int) -> tuple[Session, Channel]:
         session = self._owner(key)

@@ -1,18 +1,14 @@
-"""One session inside the memory store: its exchanges, asks and state, and when it is due."""
+"""One session inside the memory store: its exchanges and asks, and when it is due."""
 
 from collections import OrderedDict
 from math import inf
 
-import msgspec
-
 from holdfast.core.lifecycle import Input, State
 from holdfast.core.stream import Log, Position
-from holdfast.errors import StateError
-from holdfast.stores.base import Cell, Claim, SessionRecord
+from holdfast.stores.base import Claim, SessionRecord
+from holdfast.stores.memory_state import Cells
 from holdfast.wire.jsonrpc import RequestId
 
-REMEMBERED_OPS = 256
-"""State operations whose result is kept for a command that is sent again."""
 REMEMBERED_ANSWERS = 256
 """Answered asks kept so that an equal answer is accepted again and another refused."""
 
@@ -53,10 +49,11 @@ class Ask:
         self.digest = b""
 
 
-class Session:
+class Session(Cells):
     """Everything of one session."""
 
     def __init__(self, record: SessionRecord, now: float) -> None:
+        super().__init__()
         self.record = record
         self.state = State.ATTACHED
         self.opened = self.touched = now
@@ -70,10 +67,6 @@ class Session:
         self.asks: dict[str, Ask] = {}
         self.outstanding = 0
         self.subscriptions: set[str] = set()
-        self.cells: dict[str, Cell] = {}
-        self.cell_bytes = 0
-        self.versions = 0
-        self.ops: OrderedDict[str, int] = OrderedDict()
 
     def standalone(self) -> Channel:
         """Return the channel of what belongs to no request."""
@@ -151,43 +144,3 @@ class Session:
             for ask in channel.asks:
                 self.drop_ask(ask)
             channel.asks.clear()
-
-    # State
-
-    def set_cell(self, field: str, value: bytes | None, op: str, version: int | None, limit: int) -> int:
-        """Set or delete a field if it has the expected version; return the new version or −1."""
-        if op in self.ops:
-            return self.ops[op]
-        cell = self.cells.get(field)
-        if version is not None and version != (cell.version if cell else 0):
-            return self._remember(op, -1)
-        before = len(field) + len(cell.value) if cell else 0
-        after = len(field) + len(value) if value is not None else 0
-        if after > before and self.cell_bytes + after - before > limit:
-            raise StateError(f"session state is limited to {limit} bytes; {field!r} would exceed it")
-        self.cell_bytes += after - before
-        self.versions += 1
-        if value is None:
-            self.cells.pop(field, None)
-            return self._remember(op, 0)
-        self.cells[field] = Cell(value, self.versions)
-        return self._remember(op, self.versions)
-
-    def add_cell(self, field: str, by: int, op: str, limit: int) -> int:
-        """Add to an integer field; return its new value."""
-        if op in self.ops:
-            return self.ops[op]
-        cell = self.cells.get(field)
-        try:
-            total = (msgspec.json.decode(cell.value, type=int) if cell else 0) + by
-        except msgspec.DecodeError:
-            raise StateError(f"state field {field!r} does not hold an integer") from None
-        self.set_cell(field, msgspec.json.encode(total), "", None, limit)
-        return self._remember(op, total)
-
-    def _remember(self, op: str, result: int) -> int:
-        if op:
-            self.ops[op] = result
-            if len(self.ops) > REMEMBERED_OPS:
-                self.ops.popitem(last=False)
-        return result

@@ -1,0 +1,164 @@
+"""State inside the memory store: fields with versions, of a session or of a scope that belongs to a principal."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.config import Limits
+from holdfast.errors import StateError
+from holdfast.stores.base import Cell
+
+REMEMBERED_OPS = 256
+"""State operations whose result is kept for a command that is sent again."""
+
+
+class Cells:
+    """The fields of one owner."""
+
+    def __init__(self) -> None:
+        self.cells: dict[str, Cell] = {}
+        self.cell_bytes = 0
+        self.versions = 0
+        self.ops: OrderedDict[str, int] = OrderedDict()
+
+    def set_cell(self, field: str, value: bytes | None, op: str, version: int | None, limit: int) -> int:
+        """Set or delete a field if it has the expected version; return the new version or −1."""
+        if op in self.ops:
+            return self.ops[op]
+        cell = self.cells.get(field)
+        if version is not None and version != (cell.version if cell else 0):
+            return self._remember(op, -1)
+        before = len(field) + len(cell.value) if cell else 0
+        after = len(field) + len(value) if value is not None else 0
+        if after > before and self.cell_bytes + after - before > limit:
+            raise StateError(f"state is limited to {limit} bytes; {field!r} would exceed it")
+        self.cell_bytes += after - before
+        self.versions += 1
+        if value is None:
+            self.cells.pop(field, None)
+            return self._remember(op, 0)
+        self.cells[field] = Cell(value, self.versions)
+        return self._remember(op, self.versions)
+
+    def add_cell(self, field: str, by: int, op: str, limit: int) -> int:
+        """Add to an integer field; return its new value."""
+        if op in self.ops:
+            return self.ops[op]
+        cell = self.cells.get(field)
+        try:
+            total = (msgspec.json.decode(cell.value, type=int) if cell else 0) + by
+        except msgspec.DecodeError:
+            raise StateError(f"state field {field!r} does not hold an integer") from None
+        self.set_cell(field, msgspec.json.encode(total), "", None, limit)
+        return self._remember(op, total)
+
+    def _remember(self, op: str, result: int) -> int:
+        if op:
+            self.ops[op] = result
+            if len(self.ops) > REMEMBERED_OPS:
+                self.ops.popitem(last=False)
+        return result
+
+
+class Scope(Cells):
+    """State that belongs to a principal, and when it is forgotten."""
+
+    def __init__(self, principal: str, ttl: float) -> None:
+        super().__init__()
+        self.principal = principal
+        self.ttl = ttl
+        self.due = 0.0
+
+
+class Scopes:
+    """The scopes of a store."""
+
+    def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
+        self._limits = limits
+        self._now = now
+        self._scopes: dict[str, Scope] = {}
+        self._owners: Counter[str] = Counter()
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._scopes.clear()
+        self._owners.clear()
+
+    def open(self, key: str, principal: str, ttl: float) -> bool:
+        """Begin a scope; begun twice it is the same one."""
+        if key in self._scopes:
+            return self.find(key, principal) is not None
+        crowded = bool(principal) and self._owners[principal] >= self._limits.handles_per_principal
+        if crowded or len(self._scopes) >= self._limits.handles:
+            self.sweep()
+            crowded = bool(principal) and self._owners[principal] >= self._limits.handles_per_principal
+            if crowded or len(self._scopes) >= self._limits.handles:
+                return False
+        scope = self._scopes[key] = Scope(principal, ttl)
+        scope.due = self._now() + ttl
+        self._owners[principal] += 1
+        return True
+
+    def find(self, key: str, principal: str) -> Scope | None:
+        """Return a living scope of this principal; its time starts again."""
+        scope = self.get(key)
+        if scope is None or scope.principal != principal:
+            return None
+        scope.due = self._now() + scope.ttl
+        return scope
+
+    def get(self, key: str) -> Scope | None:
+        """Return a living scope."""
+        scope = self._scopes.get(key)
+        if scope is not None and scope.due <= self._now():
+            self._forget(key, scope)
+            return None
+        return scope
+
+    def sweep(self) -> None:
+        """Forget what is due."""
+        now = self._now()
+        for key, scope in [item for item in self._scopes.items() if item[1].due <= now]:
+            self._forget(key, scope)
+
+    def _forget(self, key: str, scope: Scope) -> None:
+        del self._scopes[key]
+        self._owners[scope.principal] -= 1
+        if not self._owners[scope.principal]:
+            del self._owners[scope.principal]
+
+
+class MemoryState:
+    """The part of the memory store that keeps state."""
+
+    def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
+        self._limits = limits
+        self._now = now
+        self._scopes = Scopes(limits, now)
+
+    def _cells(self, scope: str) -> Cells:
+        """Return the fields of a scope or session. Raises SessionGone where it is neither."""
+        raise NotImplementedError
+
+    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
+        """Begin state that belongs to a principal."""
+        return self._scopes.open(scope, principal, ttl)
+
+    async def find_scope(self, scope: str, principal: str) -> bool:
+        """Tell whether there is such state."""
+        return self._scopes.find(scope, principal) is not None
+
+    async def get_state(self, scope: str, field: str) -> Cell | None:
+        """Return a field."""
+        return self._cells(scope).cells.get(field)
+
+    async def set_state(
+        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
+    ) -> int:
+        """Set or delete a field."""
+        return self._cells(scope).set_cell(field, value, op, version, self._limits.state_bytes)
+
+    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
+        """Add to a counter."""
+        return self._cells(scope).add_cell(field, by, op, self._limits.state_bytes)
