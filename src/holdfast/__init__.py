@@ -11,9 +11,11 @@ from holdfast.errors import (
     BackPressureError,
     CapabilityMissing,
     ConfigError,
+    HandleNotFound,
     HoldfastError,
     McpError,
     NoBackChannel,
+    NoSession,
     SessionGone,
     StateError,
     ToolError,
@@ -30,10 +32,13 @@ from holdfast.protocol.types import (
     ToolAnnotations,
 )
 from holdfast.server.app import Server
+from holdfast.server.caching import Cache
 from holdfast.server.content import AssistantMessage, Audio, File, Image, Message, ToolResult, UserMessage
 from holdfast.server.context import Context
 from holdfast.server.depends import Depends
 from holdfast.server.elicitation import Elicited, UrlElicitation
+from holdfast.server.input_required import InputRequired
+from holdfast.server.inputs import Want
 from holdfast.server.middleware import CallNext, MiddlewareRequest
 from holdfast.server.routes import HttpRequest, HttpResponse
 from holdfast.server.session_view import SessionView
@@ -46,6 +51,7 @@ __all__ = [
     "AssistantMessage",
     "Audio",
     "BackPressureError",
+    "Cache",
     "CallNext",
     "CapabilityMissing",
     "Completion",
@@ -55,17 +61,20 @@ __all__ = [
     "Elicited",
     "EmbeddedResource",
     "File",
+    "HandleNotFound",
     "HoldfastError",
     "HttpRequest",
     "HttpResponse",
     "HttpSettings",
     "Icon",
     "Image",
+    "InputRequired",
     "Limits",
     "McpError",
     "Message",
     "MiddlewareRequest",
     "NoBackChannel",
+    "NoSession",
     "Principal",
     "ResourceLink",
     "SamplingMessage",
@@ -83,5 +92,6 @@ __all__ = [
     "UrlElicitationRequired",
     "UserMessage",
     "Verifier",
+    "Want",
     "__version__",
 ]

@@ -10,7 +10,7 @@ from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.guest import Guest
 from holdfast.engine.session import Session
-from holdfast.errors import MethodNotFound
+from holdfast.errors import InvalidParams, MethodNotFound, ResourceNotFound
 from holdfast.protocol.methods import NOT_IN_SESSIONS, NOT_MODERN
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.results import Result
@@ -31,7 +31,7 @@ class App(Protocol):
         """Return capabilities, server info and instructions as they travel."""
         ...
 
-    def modernized(self, method: str, result: Result) -> bytes:
+    def modernized(self, result: Result) -> bytes:
         """Encode a result with what 2026-07-28 wants of every one."""
         ...
 
@@ -98,8 +98,13 @@ class NativeBack:
         handler = self._app.handlers.get(request.method)
         if handler is None or request.method in (NOT_MODERN if modern else NOT_IN_SESSIONS):
             raise MethodNotFound(request.method[:100])
-        result = await handler(exchange, request.params)
-        return self._app.modernized(request.method, result) if modern else encode(result)
+        if not modern:
+            return encode(await handler(exchange, request.params))
+        try:
+            return self._app.modernized(await handler(exchange, request.params))
+        except ResourceNotFound as error:
+            # What used to have a code of its own is a wrong parameter here.
+            raise InvalidParams(error.message, error.data) from error
 
     async def notify(self, session: Session, method: str, params: dict[str, Any]) -> None:
         """Pass it on."""

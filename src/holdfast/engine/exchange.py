@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -25,10 +25,20 @@ class Caller(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
+class Given(Struct, frozen=True):
+    """What an earlier round by hand left for this call of the handler: its state and the client's answers."""
+
+    state: str | None = None
+    answers: Mapping[str, Any] = {}
+
+
+NOTHING_GIVEN: Final = Given()
+
+
 class Exchange:
     """What a back is given. Starts at most once, ends with exactly one terminal message."""
 
-    __slots__ = ("caller", "key", "outlet", "request", "session", "settled", "store", "task")
+    __slots__ = ("caller", "given", "key", "outlet", "request", "session", "settled", "store", "task")
 
     session: Client
     outlet: Outlet
@@ -49,6 +59,7 @@ class Exchange:
         self.caller = caller
         self.outlet = outlet
         self.store = store
+        self.given = NOTHING_GIVEN
         self.settled = False
         self.task: asyncio.Task[None] | None = None
 

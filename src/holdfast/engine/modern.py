@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.auth.seal import Sealer
+from holdfast.auth.seal import MAX_SEALED, Sealer
 from holdfast.core.rounds import Asked
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchange import NOTHING_GIVEN, Caller, Exchange, Given
 from holdfast.engine.guest import Guest
 from holdfast.engine.handling import handle
 from holdfast.engine.outcome import Outcome
@@ -39,6 +39,8 @@ class _State(Struct, frozen=True, array_like=True):
     principal: str
     request: bytes
     expires: float
+    by_hand: str | None = None
+    """The author's own state; then nothing is parked, and the retry is a call from the start."""
 
 
 class Attended(Struct, frozen=True):
@@ -67,7 +69,9 @@ class Modern:
     def __repr__(self) -> str:
         return f"<Modern {len(self._running)} running, {self.parking!r}>"
 
-    def start(self, meta: RequestMeta, caller: Caller, request: Request) -> Attended:
+    def start(
+        self, meta: RequestMeta, caller: Caller, request: Request, given: Given = NOTHING_GIVEN
+    ) -> Attended:
         """Begin an exchange for a request that brings no state.
 
         Raises:
@@ -86,6 +90,7 @@ class Modern:
             suspendable=request.method in SUSPENDABLE,
         )
         exchange = Exchange(runtime.random.token(12), guest, request, caller, outlet, runtime.store)
+        exchange.given = given
         attendant = outlet.attend(0)
         self._running.add(exchange)
         exchange.task = asyncio.get_running_loop().create_task(self._run(exchange))
@@ -106,17 +111,31 @@ class Modern:
 
     def _park(self, exchange: Exchange, number: int, asked: dict[str, Asked]) -> bytes:
         self.parking.keep(exchange)
-        runtime = self._runtime
-        expires = runtime.clock.wall() + runtime.settings.times.parked
-        principal = exchange.session.record.principal
-        state = _State(exchange.key, number, principal, _digest(exchange.request), expires)
         result: dict[str, Any] = {
             "resultType": "input_required",
-            "requestState": self._sealer.seal(encode(state)),
+            "requestState": self._seal(exchange, exchange.key, number),
         }
         if asked:
             result["inputRequests"] = asked
         return encode(result)
+
+    def seal(self, exchange: Exchange, state: str) -> str:
+        """Return an author's own state as a client carries it: bound as tightly as a parked call's.
+
+        Raises:
+            ValueError: it is longer than a client should have to carry.
+        """
+        sealed = self._seal(exchange, "", 0, state)
+        if len(sealed) > MAX_SEALED:
+            raise ValueError(f"a request's state is limited to about {MAX_SEALED * 2 // 3} bytes")
+        return sealed
+
+    def _seal(self, exchange: Exchange, key: str, number: int, by_hand: str | None = None) -> str:
+        runtime = self._runtime
+        expires = runtime.clock.wall() + runtime.settings.times.parked
+        principal = exchange.session.record.principal
+        state = _State(key, number, principal, _digest(exchange.request), expires, by_hand)
+        return self._sealer.seal(encode(state))
 
     def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> Attended:
         """Go on with the call a retry belongs to. From now on the request's id, `_meta` and headers are the retry's.
@@ -124,11 +143,14 @@ class Modern:
         Raises:
             ParkedGone: the state is not, or no longer, good for this request; one error for every reason.
             InvalidParams: inputResponses is not an object.
+            Busy: too many run already.
         """
         responses = request.params.get("inputResponses", {})
         if type(responses) is not dict:
             raise InvalidParams("Invalid params: inputResponses must be an object")
         state = self._open(request, caller)
+        if state.by_hand is not None:
+            return self.start(meta, caller, request, Given(state.by_hand, responses))
         exchange = self.parking.find(state.key)
         outlet = _rounds_of(exchange)
         if exchange is None or outlet is None:

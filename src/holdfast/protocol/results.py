@@ -1,4 +1,4 @@
-"""The results of every request between a server and a client of the session eras."""
+"""The results of every request between a server and a client, of both eras."""
 
 from typing import Any, Literal
 
@@ -23,6 +23,20 @@ class Result(Leaf, frozen=True, kw_only=True):
     meta: Meta | None = field(default=None, name="_meta")
 
 
+class CacheableResult(Result, frozen=True, kw_only=True):
+    """A result that says how long it stays fresh and who may share it. Only 2026-07-28 sends these members."""
+
+    ttl_ms: int | None = None
+    cache_scope: Literal["public", "private"] | None = None
+
+
+class InputRequiredResult(Result, frozen=True, kw_only=True):
+    """The answer of 2026-07-28 that asks for input first."""
+
+    input_requests: dict[str, Any] | None = None
+    request_state: str | None = None
+
+
 # What a server answers
 
 
@@ -33,33 +47,39 @@ class InitializeResult(Result, frozen=True, kw_only=True):
     instructions: str | None = None
 
 
+class DiscoverResult(CacheableResult, frozen=True, kw_only=True):
+    supported_versions: list[str]
+    capabilities: dict[str, Any]
+    instructions: str | None = None
+
+
 class CallToolResult(Result, frozen=True, kw_only=True):
     content: list[ContentBlock]
     structured_content: dict[str, Any] | None = None
     is_error: bool = False
 
 
-class ListToolsResult(Result, frozen=True, kw_only=True):
+class ListToolsResult(CacheableResult, frozen=True, kw_only=True):
     tools: list[Tool]
     next_cursor: str | None = None
 
 
-class ListResourcesResult(Result, frozen=True, kw_only=True):
+class ListResourcesResult(CacheableResult, frozen=True, kw_only=True):
     resources: list[Resource]
     next_cursor: str | None = None
 
 
-class ListResourceTemplatesResult(Result, frozen=True, kw_only=True):
+class ListResourceTemplatesResult(CacheableResult, frozen=True, kw_only=True):
     resource_templates: list[ResourceTemplate]
     next_cursor: str | None = None
 
 
-class ListPromptsResult(Result, frozen=True, kw_only=True):
+class ListPromptsResult(CacheableResult, frozen=True, kw_only=True):
     prompts: list[Prompt]
     next_cursor: str | None = None
 
 
-class ReadResourceResult(Result, frozen=True, kw_only=True):
+class ReadResourceResult(CacheableResult, frozen=True, kw_only=True):
     contents: list[ResourceContents]
 
 

@@ -1,4 +1,4 @@
-"""The MCP vocabulary under one roof: every wire type of the session eras, by its name in the specification."""
+"""The MCP vocabulary under one roof: every wire type of both eras, by its name in the specification."""
 
 from holdfast.protocol.capabilities import (
     ClientCapabilities,
@@ -65,13 +65,16 @@ from holdfast.protocol.params import (
     SetLevelParams,
 )
 from holdfast.protocol.results import (
+    CacheableResult,
     CallToolResult,
     CompleteResult,
     Completion,
     CreateMessageResult,
+    DiscoverResult,
     ElicitResult,
     GetPromptResult,
     InitializeResult,
+    InputRequiredResult,
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -87,6 +90,7 @@ __all__ = [
     "Annotations",
     "AudioContent",
     "BlobResourceContents",
+    "CacheableResult",
     "CallToolParams",
     "CallToolResult",
     "CancelledParams",
@@ -99,6 +103,7 @@ __all__ = [
     "ContentBlock",
     "CreateMessageParams",
     "CreateMessageResult",
+    "DiscoverResult",
     "ElicitFormParams",
     "ElicitResult",
     "ElicitURLParams",
@@ -111,6 +116,7 @@ __all__ = [
     "Implementation",
     "InitializeParams",
     "InitializeResult",
+    "InputRequiredResult",
     "ListParams",
     "ListPromptsResult",
     "ListResourceTemplatesResult",

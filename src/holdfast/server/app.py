@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeVar
 
 from holdfast.auth import Verifier
 from holdfast.backs.native import Handler, NativeBack
-from holdfast.config import HttpSettings, Settings
+from holdfast.config import Eras, HttpSettings, Settings
+from holdfast.core.eras import with_eras
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Client
 from holdfast.engine.guest import Guest
@@ -22,7 +23,8 @@ from holdfast.fronts.stdio import run_stdio
 from holdfast.ports import Observer
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.subscriptions import Change, Filter
-from holdfast.protocol.types import Icon, Implementation, Result, ServerCapabilities
+from holdfast.protocol.types import CacheableResult, Icon, Implementation, Result, ServerCapabilities
+from holdfast.server.caching import Cache, CacheSettings, by_method
 from holdfast.server.completions import Completer
 from holdfast.server.features import Features
 from holdfast.server.handlers import Handlers
@@ -38,6 +40,7 @@ from holdfast.stores.base import Store
 
 H = TypeVar("H", bound=Hook)
 M = TypeVar("M", bound=Middleware)
+C = TypeVar("C", bound=CacheableResult)
 R = TypeVar("R", bound=RouteHandler)
 Transport = Literal["stdio", "http"]
 
@@ -55,6 +58,9 @@ class Server(Features):
         icons: Iterable[Icon] | None = None,
         website_url: str | None = None,
         settings: Settings = Settings(),
+        eras: Eras | None = None,
+        eras_by_client: Mapping[str, Eras] | None = None,
+        cache: CacheSettings | None = None,
         lifespan: Callable[..., Any] | None = None,
         store: Store | None = None,
         verifier: Verifier | None = None,
@@ -65,7 +71,12 @@ class Server(Features):
         `lifespan` makes an asynchronous context manager (or is an async generator function); it
         is given the server if it takes a parameter, is entered once per process, and what it
         yields is `ctx.lifespan`. Without a `store` sessions live in memory; without an
-        `observer` events are logged under `holdfast`.
+        `observer` events are logged under `holdfast`. `eras` and `eras_by_client` are those of
+        `Settings`. `cache` is what clients of 2026-07-28 are told of keeping what they get, in
+        all or by method.
+
+        Raises:
+            ConfigError: a caching hint, or an era, is none.
         """
         super().__init__()
         self.info = Implementation(
@@ -76,7 +87,8 @@ class Server(Features):
             icons=list(icons) if icons is not None else None,
         )
         self.instructions = instructions
-        self.settings = settings
+        self.settings = with_eras(settings, eras, eras_by_client)
+        self._cache = by_method(cache)
         self.verifier = verifier
         self.routes: list[Route] = []
         self._store = store
@@ -255,9 +267,14 @@ class Server(Features):
         described: dict[str, Any] = {"capabilities": capabilities.to_wire(), "serverInfo": self.info}
         return described if self.instructions is None else {**described, "instructions": self.instructions}
 
-    def modernized(self, method: str, result: Result) -> bytes:
+    def modernized(self, result: Result) -> bytes:
         """Encode a result as 2026-07-28 has it: its type, who answers, and how long it may be kept."""
-        return self._modern.encode(method, result)
+        return self._modern.encode(result)
+
+    def hint(self, method: str, result: C, cache: Cache | None = None, *, alike: bool = False) -> C:
+        """Return a result with its caching hint; it may be shared if all callers get an alike one, unguarded."""
+        shared = alike and self.verifier is None and not self._middleware
+        return (cache or self._cache[method]).on(result, "public" if shared else "private")
 
     def mirrored(self, tool: object) -> tuple[Mirrored, ...]:
         """Return the parameters of a tool that headers mirror."""

@@ -94,5 +94,16 @@ class BlockingContext:
         self.elicit = bridge.over(ctx.elicit)
         self.elicit_url = bridge.over(ctx.elicit_url)
         self.roots = bridge.over(ctx.roots)
-        self.state = BlockingState(ctx.state, bridge)
+        self.new_handle = bridge.over(ctx.new_handle)
         self.session = BlockingSession(ctx.session, bridge)
+        self._ctx = ctx
+        self._bridge = bridge
+
+    @property
+    def state(self) -> BlockingState:
+        """The session's state. Raises NoSession where there is no session."""
+        return BlockingState(self._ctx.state, self._bridge)
+
+    def state_for(self, handle: str) -> BlockingState:
+        """Return the state kept under a handle."""
+        return BlockingState(self._bridge.over(self._ctx.state_for)(handle), self._bridge)

@@ -11,13 +11,11 @@ import msgspec
 
 from holdfast.auth import Principal
 from holdfast.engine.exchange import Exchange
-from holdfast.errors import AskError, CapabilityMissing, NoBackChannel
+from holdfast.errors import AskError, NoBackChannel, NoSession
+from holdfast.ports import Random
 from holdfast.protocol.types import (
-    ClientCapabilities,
     CreateMessageResult,
-    ElicitFormParams,
     ElicitResult,
-    ElicitURLParams,
     ListRootsResult,
     LoggingLevel,
     Meta,
@@ -27,8 +25,10 @@ from holdfast.protocol.types import (
     Root,
 )
 from holdfast.server.blocking import BlockingContext
-from holdfast.server.elicitation import Elicited, answer, form, form_for
-from holdfast.server.sampling import SamplingOptions, check_sampling, sampling_params
+from holdfast.server.elicitation import Elicited, answer
+from holdfast.server.handles import find_handle, open_handle
+from holdfast.server.inputs import Wanted, WantedForm, WantedPage, WantedRoots, WantedSample
+from holdfast.server.sampling import SamplingOptions
 from holdfast.server.session_view import SessionView, log_params
 from holdfast.server.signature import ContextBase
 from holdfast.server.state import State
@@ -47,6 +47,10 @@ class Context(ContextBase):
     they need, `AskRefused` when it answers with an error, `AskTimeout` when it does not answer
     in time (`Limits.ask_seconds`, or the ask's own `timeout`), `NoBackChannel` where the answer
     is one plain JSON body. Uncaught in a tool, their text becomes a failed result.
+
+    A client of 2026-07-28 is asked by an answer that wants input, and goes on with a retry: the
+    handler waits meanwhile, and its body runs once. From then on the request's id, `meta`,
+    headers, capabilities and log level are the retry's. `key` names an ask for such clients.
 
     Plain functions run in worker threads. There, use `ctx.sync`, whose methods do the same and
     block; and read `ctx.cancelled` in long loops, because nobody can stop a thread from outside:
@@ -91,15 +95,53 @@ class Context(ContextBase):
 
     @property
     def session(self) -> SessionView:
-        """The client's session."""
+        """The client's session; of a client that has none, what it says of itself."""
         return SessionView(self._exchange.session, self.server)
 
     @property
     def state(self) -> State:
-        """The session's state."""
-        return State(
-            self._exchange.store, self.server.engine.runtime.random, self._exchange.session.record.key
-        )
+        """The session's state.
+
+        Raises:
+            NoSession: the client has no session (2026-07-28); `state_for` works with all.
+        """
+        key = self._exchange.session.record.key
+        if not key:
+            raise NoSession("ctx.state")
+        return State(self._exchange.store, self._random, key)
+
+    async def new_handle(self, *, ttl: float | None = None) -> str:
+        """Begin state that outlives the request and return the handle it is kept under.
+
+        Give the handle to the client in a result, and take it back as an argument. It works for
+        this caller's principal only, until nobody has used it for `ttl` seconds (`Times.handle`).
+
+        Raises:
+            StateError: there are too many.
+        """
+        return await open_handle(self._exchange, self._random, ttl, self.server.settings.times.handle)
+
+    async def state_for(self, handle: str) -> State:
+        """Return the state kept under a handle.
+
+        Raises:
+            HandleNotFound: there is none for this caller: unknown, expired and foreign are the same.
+        """
+        return await find_handle(self._exchange, self._random, handle)
+
+    @property
+    def input_responses(self) -> Mapping[str, Any]:
+        """The client's answers to the `InputRequired` that was returned before, by key; empty in the first round."""
+        return self._exchange.given.answers
+
+    @property
+    def request_state(self) -> str | None:
+        """The state of the `InputRequired` that was returned before; None in the first round."""
+        return self._exchange.given.state
+
+    @property
+    def _random(self) -> Random:
+        return self.server.engine.runtime.random
 
     @property
     def lifespan(self) -> Any:
@@ -141,7 +183,8 @@ class Context(ContextBase):
     async def log(self, level: LoggingLevel, data: object, logger: str | None = None) -> None:
         """Send the client a log message: any JSON value.
 
-        What is below the level that the client set is left out; one that set none gets `info` and above.
+        What is below the level that the client set is left out. One that set none gets `info` and
+        above in a session, and nothing at all in 2026-07-28, where each request sets its own.
         """
         params = log_params(self._exchange.session, level, data, logger)
         if params is not None:
@@ -170,7 +213,8 @@ class Context(ContextBase):
     async def close_stream(self) -> None:
         """End this request's connection now; the client comes back for the rest, which is kept.
 
-        For long work behind impatient proxies. Nothing where the client's revision does not allow it.
+        For long work behind impatient proxies. Nothing where the client's revision does not allow
+        it; clients of 2026-07-28 are what `Times.continue_after` is for.
         """
         await self._exchange.close_stream()
 
@@ -184,23 +228,30 @@ class Context(ContextBase):
     # Asking
 
     async def sample(
-        self, messages: object, *, timeout: float | None = None, **options: Unpack[SamplingOptions]
+        self,
+        messages: object,
+        *,
+        timeout: float | None = None,
+        key: str | None = None,
+        **options: Unpack[SamplingOptions],
     ) -> CreateMessageResult:
         """Ask the client's model for a completion.
 
         `messages` is a text, a `Message`, `SamplingMessage`, `Image` or `Audio`, or a list of them.
         """
-        params = sampling_params(messages, options)
-        check_sampling(self._capabilities, params, self._exchange.session.record.version)
-        return await self._ask("sampling/createMessage", params, CreateMessageResult, timeout)
+        return await self._ask(WantedSample(messages, options), CreateMessageResult, timeout, key)
 
     @overload
     async def elicit(
-        self, message: str, shape: dict[str, Any], *, timeout: float | None = None
+        self, message: str, shape: dict[str, Any], *, timeout: float | None = None, key: str | None = None
     ) -> Elicited[dict[str, Any]]: ...
     @overload
-    async def elicit(self, message: str, shape: type[T], *, timeout: float | None = None) -> Elicited[T]: ...
-    async def elicit(self, message: str, shape: Any, *, timeout: float | None = None) -> Elicited[Any]:
+    async def elicit(
+        self, message: str, shape: type[T], *, timeout: float | None = None, key: str | None = None
+    ) -> Elicited[T]: ...
+    async def elicit(
+        self, message: str, shape: Any, *, timeout: float | None = None, key: str | None = None
+    ) -> Elicited[Any]:
         """Ask the user to fill in a form.
 
         `shape` is a pydantic model, dataclass, TypedDict, or a JSON schema. Never ask for secrets
@@ -210,45 +261,37 @@ class Context(ContextBase):
             TypeError: the shape is not flat.
             AskError: the answer does not fit it.
         """
-        asked = form(shape)
-        if not self._capabilities.elicits_form:
-            raise CapabilityMissing(
-                "the client cannot show forms: it did not declare the capability `elicitation`"
-            )
-        schema = form_for(self._exchange.session.record.version, asked.schema)
-        params = ElicitFormParams(message=message, requested_schema=schema)
-        result = await self._ask("elicitation/create", params, ElicitResult, timeout)
-        data = answer(asked, result.content) if result.action == "accept" else None
+        wanted = WantedForm(message, shape)
+        result = await self._ask(wanted, ElicitResult, timeout, key)
+        data = answer(wanted.form, result.content) if result.action == "accept" else None
         return Elicited(result.action, data)
 
     async def elicit_url(
-        self, message: str, url: str, *, elicitation_id: str | None = None, timeout: float | None = None
+        self,
+        message: str,
+        url: str,
+        *,
+        elicitation_id: str | None = None,
+        timeout: float | None = None,
+        key: str | None = None,
     ) -> Elicited[None]:
         """Ask the user to open a page, for what must not pass through the client.
 
         Acceptance means the user agreed to go there. Call `session.elicitation_complete` with the
         returned id once they are done.
         """
-        if not self._capabilities.elicits_url:
-            raise CapabilityMissing("the client cannot open pages: it did not declare `elicitation.url`")
-        name = elicitation_id or self.server.engine.runtime.random.token(12)
-        params = ElicitURLParams(message=message, url=url, elicitation_id=name)
-        result = await self._ask("elicitation/create", params, ElicitResult, timeout)
+        name = elicitation_id or self._random.token(12)
+        result = await self._ask(WantedPage(message, url, name), ElicitResult, timeout, key)
         return Elicited(result.action, None, name)
 
-    async def roots(self, *, timeout: float | None = None) -> list[Root]:
+    async def roots(self, *, timeout: float | None = None, key: str | None = None) -> list[Root]:
         """Ask which places of its file system the client works in."""
-        if self._capabilities.roots is None:
-            raise CapabilityMissing("the client has no roots: it did not declare the capability `roots`")
-        return (await self._ask("roots/list", {}, ListRootsResult, timeout)).roots
+        return (await self._ask(WantedRoots(), ListRootsResult, timeout, key)).roots
 
-    @property
-    def _capabilities(self) -> ClientCapabilities:
-        return ClientCapabilities.from_wire(self._exchange.session.record.capabilities)
-
-    async def _ask(self, method: str, params: object, kind: type[T], timeout: float | None) -> T:
-        result = await self._exchange.ask(method, params, timeout=timeout)
+    async def _ask(self, wanted: Wanted, kind: type[T], timeout: float | None, key: str | None) -> T:
+        params = wanted.params(self._exchange.session, lambda: self._random.token(12))
+        result = await self._exchange.ask(wanted.method, params, timeout=timeout, key=key)
         try:
             return msgspec.convert(result, kind)
         except msgspec.ValidationError as error:
-            raise AskError(f"the client's answer to {method} is malformed: {error}") from error
+            raise AskError(f"the client's answer to {wanted.method} is malformed: {error}") from error

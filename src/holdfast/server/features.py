@@ -208,6 +208,7 @@ class Features:
         if session is not None:
             if self._server.settings.stateless:
                 raise ConfigError("a stateless server forgets a session after each request; name a principal")
+            # Raises where the client has no session: it cannot be told from the others.
             return Audience(session=session.key)
         if principal is None:
             return EVERYONE

@@ -17,6 +17,7 @@ from holdfast.protocol.types import CallToolResult, PromptArgument
 from holdfast.server.content import is_content_type, jsonable, to_result
 from holdfast.server.depends import Injector, Node, in_thread, marker
 from holdfast.server.docstrings import parse
+from holdfast.server.input_required import without_input
 from holdfast.server.signature import (
     MISSING,
     Callee,
@@ -157,6 +158,7 @@ class Function:
             return None, _nothing, False
         if override is not None:
             return dict(override), _object, False
+        annotation = without_input(annotation)
         if isinstance(annotation, type) and annotation in SCALARS:
             inner = {"type": SCALARS[annotation]}
             return {"type": "object", "properties": {"result": inner}, "required": ["result"]}, _scalar, True

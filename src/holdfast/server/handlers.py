@@ -1,4 +1,4 @@
-"""One handler for each method of the session era, over a server's catalogs.
+"""One handler for each method of both eras, over a server's catalogs.
 
 A name or URI that a session may not see is, for that session, one that does not exist.
 """
@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from holdfast.backs.native import Handler
+from holdfast.core.eras import supported_versions
 from holdfast.engine.exchange import Client, Exchange
 from holdfast.errors import InvalidParams, ResourceNotFound
 from holdfast.protocol.types import (
+    CacheableResult,
     CallToolResult,
     CompleteParams,
     CompleteResult,
+    DiscoverResult,
     GetPromptResult,
+    InputRequiredResult,
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -27,6 +31,7 @@ from holdfast.protocol.types import (
     Result,
     SetLevelParams,
 )
+from holdfast.protocol.versions import MODERN
 from holdfast.server.completions import NOTHING, complete
 from holdfast.server.pagination import page
 from holdfast.server.registry import Catalog
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.server.app import Server
 
 P = TypeVar("P")
+R = TypeVar("R", bound=CacheableResult)
 EMPTY: Final = Result()
 Params = dict[str, Any]
 
@@ -54,6 +60,7 @@ class Handlers:
         """Return method → handler."""
         return {
             "ping": self.ping,
+            "server/discover": self.discover,
             "tools/list": self.list_tools,
             "tools/call": self.call_tool,
             "resources/list": self.list_resources,
@@ -71,9 +78,24 @@ class Handlers:
         """Say that somebody is here."""
         return EMPTY
 
+    async def discover(self, exchange: Exchange, params: Params) -> DiscoverResult:  # noqa: ARG002
+        """Say what is served here, and in which versions to this client."""
+        described = self._server.describe()
+        versions = supported_versions(self._server.settings, exchange.session.record.client)
+        result = DiscoverResult(
+            supported_versions=list(versions),
+            capabilities=described["capabilities"],
+            instructions=described.get("instructions"),
+        )
+        # A client that is served otherwise than the rest must not be told by somebody else's answer.
+        alike = not self._server.settings.eras_by_client
+        return self._server.hint("server/discover", result, alike=alike)
+
     # Tools
 
-    def call_tool(self, exchange: Exchange, params: Params) -> Awaitable[CallToolResult]:
+    def call_tool(
+        self, exchange: Exchange, params: Params
+    ) -> Awaitable[CallToolResult | InputRequiredResult]:
         """Call a tool. Plain on purpose: the tool's own coroutine is the only one."""
         name = params.get("name")
         entry = self._tools.get(name, exchange.session) if type(name) is str else None
@@ -84,27 +106,35 @@ class Handlers:
     async def list_tools(self, exchange: Exchange, params: Params) -> ListToolsResult:
         """List a page of tools."""
         entries, cursor = self._page(self._tools, exchange.session, params)
-        return ListToolsResult(tools=[entry.listed for entry in entries], next_cursor=cursor)
+        result = ListToolsResult(tools=[entry.listed for entry in entries], next_cursor=cursor)
+        return self._hinted(exchange, "tools/list", result, self._tools)
 
     # Resources
 
     async def list_resources(self, exchange: Exchange, params: Params) -> ListResourcesResult:
         """List a page of resources."""
         entries, cursor = self._page(self._resources, exchange.session, params)
-        return ListResourcesResult(resources=[entry.listed for entry in entries], next_cursor=cursor)
+        result = ListResourcesResult(resources=[entry.listed for entry in entries], next_cursor=cursor)
+        return self._hinted(exchange, "resources/list", result, self._resources)
 
     async def list_templates(self, exchange: Exchange, params: Params) -> ListResourceTemplatesResult:
         """List a page of templates."""
         entries, cursor = self._page(self._templates, exchange.session, params)
-        return ListResourceTemplatesResult(
+        result = ListResourceTemplatesResult(
             resource_templates=[entry.listed for entry in entries], next_cursor=cursor
         )
+        return self._hinted(exchange, "resources/templates/list", result, self._templates)
 
-    async def read_resource(self, exchange: Exchange, params: Params) -> ReadResourceResult:
+    async def read_resource(
+        self, exchange: Exchange, params: Params
+    ) -> ReadResourceResult | InputRequiredResult:
         """Read the resource of a URI."""
         uri = _read(params, ReadResourceParams).uri
         entry, values = self._find(uri, exchange.session)
-        return await entry.run(exchange, uri, values, self._server)
+        result = await entry.run(exchange, uri, values, self._server)
+        if exchange.session.revision is not MODERN or isinstance(result, InputRequiredResult):
+            return result
+        return self._server.hint("resources/read", result, entry.cache)
 
     async def subscribe(self, exchange: Exchange, params: Params) -> Result:
         """Remember that the session wants to know when a resource changes."""
@@ -136,9 +166,12 @@ class Handlers:
     async def list_prompts(self, exchange: Exchange, params: Params) -> ListPromptsResult:
         """List a page of prompts."""
         entries, cursor = self._page(self._prompts, exchange.session, params)
-        return ListPromptsResult(prompts=[entry.listed for entry in entries], next_cursor=cursor)
+        result = ListPromptsResult(prompts=[entry.listed for entry in entries], next_cursor=cursor)
+        return self._hinted(exchange, "prompts/list", result, self._prompts)
 
-    def get_prompt(self, exchange: Exchange, params: Params) -> Awaitable[GetPromptResult]:
+    def get_prompt(
+        self, exchange: Exchange, params: Params
+    ) -> Awaitable[GetPromptResult | InputRequiredResult]:
         """Get a prompt's messages."""
         name = params.get("name")
         entry = self._prompts.get(name, exchange.session) if type(name) is str else None
@@ -167,6 +200,12 @@ class Handlers:
         await exchange.store.change(record.key, level=level)
         record.level = level
         return EMPTY
+
+    def _hinted(self, exchange: Exchange, method: str, result: R, catalog: Catalog[Any]) -> R:
+        """Return a list with its caching hint, where the client's revision has one."""
+        if exchange.session.revision is not MODERN:
+            return result
+        return self._server.hint(method, result, alike=catalog.is_alike)
 
     def _page(self, catalog: Catalog[Any], session: Client, params: Params) -> tuple[list[Any], str | None]:
         cursor = params.get("cursor")

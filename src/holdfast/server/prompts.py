@@ -7,19 +7,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engine.exchange import Exchange
-from holdfast.errors import INTERNAL_ERROR, McpError
+from holdfast.errors import INTERNAL_ERROR, McpError, UrlElicitationRequired
 from holdfast.protocol.content import NO_LINKS
-from holdfast.protocol.types import GetPromptResult, Icon, Meta, Prompt, messages_for
+from holdfast.protocol.types import GetPromptResult, Icon, InputRequiredResult, Meta, Prompt, messages_for
+from holdfast.server.by_hand import Again, pages_first, rounds_by_hand
 from holdfast.server.content import to_prompt_result
 from holdfast.server.context import Context
 from holdfast.server.functions import Function
-from holdfast.server.told import TOLD, words_of
+from holdfast.server.input_required import InputRequired
+from holdfast.server.told import TOLD, words_for
 from holdfast.server.tools import needs_context
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
 
-Run = Callable[[Exchange, dict[str, Any], "Server"], Awaitable[GetPromptResult]]
+Run = Callable[[Exchange, dict[str, Any], "Server"], Awaitable[GetPromptResult | InputRequiredResult]]
 
 
 class PromptOptions(TypedDict, total=False):
@@ -70,10 +72,17 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: "Server"
     )
     wants_context = needs_context(function)
 
-    async def run(exchange: Exchange, arguments: dict[str, Any], server: "Server") -> GetPromptResult:
-        kwargs = function.bind(arguments)
-        ctx = Context(exchange, server, owner) if wants_context else None
-        result = to_prompt_result(await told(function.call(kwargs, ctx)), listed.description)
+    async def run(
+        exchange: Exchange, arguments: dict[str, Any], server: "Server"
+    ) -> GetPromptResult | InputRequiredResult:
+        def call() -> Awaitable[object]:
+            ctx = Context(exchange, server, owner) if wants_context else None
+            return function.call(function.bind(arguments), ctx)
+
+        value = await told(call, exchange, server)
+        if isinstance(value, InputRequiredResult):
+            return value
+        result = to_prompt_result(value, listed.description)
         version = exchange.session.record.version
         if version not in NO_LINKS:
             return result
@@ -82,12 +91,15 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: "Server"
     return PromptEntry(listed, run)
 
 
-async def told(work: Awaitable[object]) -> object:
-    """Await an author's function; what it raises to be read is read, as an error answer."""
+async def told(call: Again, exchange: Exchange, server: "Server") -> object:
+    """Call an author's function, again where it wants input; what it raises to be read is read, as an error answer."""
     try:
-        return await work
+        try:
+            value = await call()
+        except UrlElicitationRequired as error:
+            value = pages_first(error, exchange)
+        if isinstance(value, InputRequired):
+            value = await rounds_by_hand(value, exchange, server, call)
     except TOLD as error:
-        words = words_of(error)
-        if words is None:
-            raise
-        raise McpError(INTERNAL_ERROR, words) from error
+        raise McpError(INTERNAL_ERROR, words_for(error, exchange)) from error
+    return value

@@ -61,6 +61,11 @@ class Catalog(Generic[E]):
     def __len__(self) -> int:
         return len(self.entries)
 
+    @property
+    def is_alike(self) -> bool:
+        """Whether every principal sees the same."""
+        return not any(audience.principal and words for audience, words in self._scopes.items())
+
     # Looking
 
     def get(self, name: str, session: Client) -> E | None:

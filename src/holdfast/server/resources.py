@@ -8,7 +8,16 @@ from msgspec.structs import replace
 
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError
-from holdfast.protocol.types import Annotations, Icon, Meta, ReadResourceResult, Resource, ResourceTemplate
+from holdfast.protocol.types import (
+    Annotations,
+    Icon,
+    InputRequiredResult,
+    Meta,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+)
+from holdfast.server.caching import Cache
 from holdfast.server.content import to_read_result
 from holdfast.server.context import Context
 from holdfast.server.functions import Function
@@ -20,7 +29,7 @@ from holdfast.server.tools import needs_context
 if TYPE_CHECKING:
     from holdfast.server.app import Server
 
-Run = Callable[[Exchange, str, dict[str, str], "Server"], Awaitable[ReadResourceResult]]
+Run = Callable[[Exchange, str, dict[str, str], "Server"], Awaitable[ReadResourceResult | InputRequiredResult]]
 
 
 class ResourceOptions(TypedDict, total=False):
@@ -35,6 +44,8 @@ class ResourceOptions(TypedDict, total=False):
     annotations: Annotations
     icons: list[Icon]
     meta: Meta
+    cache: Cache
+    """How long clients of 2026-07-28 may keep its contents, and whether they may share them."""
     enabled: bool
 
 
@@ -43,6 +54,7 @@ class ResourceEntry(Struct, frozen=True):
 
     listed: Resource
     run: Run
+    cache: Cache | None = None
 
     @property
     def key(self) -> str:
@@ -58,6 +70,7 @@ class TemplateEntry(Struct, frozen=True):
     listed: ResourceTemplate
     template: Template
     run: Run
+    cache: Cache | None = None
 
     @property
     def key(self) -> str:
@@ -99,9 +112,11 @@ def resource_entry(
     if "{" in uri:
         template = Template(uri)
         _check_names(function, template.names, uri)
-        return TemplateEntry(ResourceTemplate(uri_template=uri, **shared), template, run)
+        return TemplateEntry(
+            ResourceTemplate(uri_template=uri, **shared), template, run, options.get("cache")
+        )
     _check_names(function, (), uri)
-    return ResourceEntry(Resource(uri=uri, size=options.get("size"), **shared), run)
+    return ResourceEntry(Resource(uri=uri, size=options.get("size"), **shared), run, options.get("cache"))
 
 
 def _check_names(function: Function, names: tuple[str, ...], uri: str) -> None:
@@ -119,9 +134,12 @@ def _runner(function: Function, mime_type: str | None, owner: "Server") -> Run:
 
     async def run(
         exchange: Exchange, uri: str, values: dict[str, str], server: "Server"
-    ) -> ReadResourceResult:
-        kwargs = function.bind(values)
-        ctx = Context(exchange, server, owner) if wants_context else None
-        return to_read_result(await told(function.call(kwargs, ctx)), uri, mime_type)
+    ) -> ReadResourceResult | InputRequiredResult:
+        def call() -> Awaitable[object]:
+            ctx = Context(exchange, server, owner) if wants_context else None
+            return function.call(function.bind(values), ctx)
+
+        value = await told(call, exchange, server)
+        return value if isinstance(value, InputRequiredResult) else to_read_result(value, uri, mime_type)
 
     return run

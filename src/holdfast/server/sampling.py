@@ -62,13 +62,21 @@ def check_sampling(can: ClientCapabilities, params: CreateMessageParams, version
         CapabilityMissing: says which capability is missing.
     """
     if can.sampling is None:
-        raise CapabilityMissing("the client cannot sample: it did not declare the capability `sampling`")
+        raise CapabilityMissing(
+            "the client cannot sample: it did not declare the capability `sampling`", {"sampling": {}}
+        )
     if (params.tools is not None or params.tool_choice is not None) and not can.samples_with_tools:
-        raise CapabilityMissing("the client cannot sample with tools: it did not declare `sampling.tools`")
+        raise CapabilityMissing(
+            "the client cannot sample with tools: it did not declare `sampling.tools`",
+            {"sampling": {"tools": {}}},
+        )
     # Before 2025-11-25 every client that samples was taken to include context.
     wants_context = params.include_context in ("thisServer", "allServers")
     if wants_context and version >= "2025-11-25" and not can.samples_with_context:
-        raise CapabilityMissing("the client cannot include context: it did not declare `sampling.context`")
+        raise CapabilityMissing(
+            "the client cannot include context: it did not declare `sampling.context`",
+            {"sampling": {"context": {}}},
+        )
 
 
 def _preferences(given: ModelPreferences | str | Sequence[str] | None) -> ModelPreferences | None:

@@ -1,10 +1,15 @@
-"""A session as authors see it: who the client is, and what can be sent that belongs to no request."""
+"""A session as authors see it: who the client is, and what can be sent that belongs to no request.
+
+A client of 2026-07-28 has no session: what it says of itself can be read here too, all else
+raises `NoSession`.
+"""
 
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from holdfast.engine.exchange import Client
+from holdfast.errors import NoSession
 from holdfast.protocol.types import (
     LOGGING_LEVELS,
     ClientCapabilities,
@@ -13,6 +18,7 @@ from holdfast.protocol.types import (
     LoggingLevel,
     LoggingMessageParams,
 )
+from holdfast.protocol.versions import MODERN
 from holdfast.server.content import jsonable
 from holdfast.server.state import State
 
@@ -36,6 +42,8 @@ def log_params(
     if rank is None:
         raise ValueError(f"{level!r} is no level; levels are {', '.join(LOGGING_LEVELS)}")
     wanted: Any = session.record.level
+    if not wanted and session.revision is MODERN:
+        return None
     if rank < LOGGING_LEVELS.get(wanted, DEFAULT_LEVEL):
         return None
     return LoggingMessageParams(
@@ -56,15 +64,29 @@ class SessionView:
         return f"<SessionView {self.name} of {self.client_info.name}>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SessionView) and other.key == self.key
+        return isinstance(other, SessionView) and other._identity == self._identity
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> object:
+        return self._session.record.key or self._session
 
     @property
     def key(self) -> str:
-        """What names the session in the store. Not its id, which nobody here knows."""
-        return self._session.record.key
+        """What names the session in the store. Not its id, which nobody here knows.
+
+        Raises:
+            NoSession: the client has none.
+        """
+        return self._needed("ctx.session.key")
+
+    def _needed(self, what: str) -> str:
+        key = self._session.record.key
+        if not key:
+            raise NoSession(what)
+        return key
 
     @property
     def name(self) -> str:
@@ -78,8 +100,8 @@ class SessionView:
         try:
             return msgspec.convert({"version": "", **client}, Implementation)
         except msgspec.ValidationError:
-            # Some clients send odd icons or versions; the name was checked when the session opened.
-            return Implementation(name=client["name"], version=str(client.get("version", "")))
+            # Some clients send odd icons or versions; without a session, even a name may be missing.
+            return Implementation(name=str(client.get("name", "")), version=str(client.get("version", "")))
 
     @property
     def capabilities(self) -> ClientCapabilities:
@@ -88,21 +110,23 @@ class SessionView:
 
     @property
     def protocol_version(self) -> str:
-        """The revision that was agreed on."""
+        """The revision that was agreed on, or that the request names."""
         return self._session.record.version
 
     @property
     def state(self) -> State:
         """The session's state."""
         runtime = self._server.engine.runtime
-        return State(runtime.store, runtime.random, self.key)
+        return State(runtime.store, runtime.random, self._needed("ctx.session.state"))
 
     async def notify(self, method: str, params: object = None) -> None:
         """Send any notification."""
-        await self._server.engine.sessions.push(self.key, method, params)
+        key = self._needed(f"sending {method} outside a request")
+        await self._server.engine.sessions.push(key, method, params)
 
     async def log(self, level: LoggingLevel, data: object, logger: str | None = None) -> None:
         """Send a log message, if the client wants this level."""
+        self._needed("ctx.session.log")
         params = log_params(self._session, level, data, logger)
         if params is not None:
             await self.notify("notifications/message", params)
@@ -120,7 +144,9 @@ class SessionView:
         await self.notify("notifications/prompts/list_changed")
 
     async def elicitation_complete(self, elicitation_id: str) -> None:
-        """Tell the client that the user is done at the URL of this elicitation."""
+        """Tell the client that the user is done at the URL of this elicitation; nothing where its revision cannot."""
+        if self._session.revision is MODERN:
+            return
         await self.notify(
             "notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=elicitation_id)
         )

@@ -13,24 +13,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engine.exchange import Exchange
-from holdfast.errors import ConfigError, InvalidArguments, ToolError
+from holdfast.errors import ConfigError, InvalidArguments, ToolError, UrlElicitationRequired
 from holdfast.protocol.content import NO_LINKS
 from holdfast.protocol.mirror import Mirrored, mirrored_parameters
 from holdfast.protocol.types import (
     CallToolResult,
     Icon,
+    InputRequiredResult,
     Meta,
     TextContent,
     Tool,
     ToolAnnotations,
     content_for,
 )
+from holdfast.server.by_hand import pages_first, rounds_by_hand
 from holdfast.server.content import to_result
 from holdfast.server.context import Context
 from holdfast.server.depends import Injector
 from holdfast.server.functions import Function
+from holdfast.server.input_required import InputRequired
 from holdfast.server.signature import Callee
-from holdfast.server.told import TOLD, words_of
+from holdfast.server.told import TOLD, words_for
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """What the specification asks of a tool's name."""
 
-Run = Callable[[Exchange, dict[str, Any], "Server"], Awaitable[CallToolResult]]
+Run = Callable[[Exchange, dict[str, Any], "Server"], Awaitable[CallToolResult | InputRequiredResult]]
 
 
 class ToolOptions(TypedDict, total=False):
@@ -123,7 +126,20 @@ def _runner(function: Function, call: Callee, owner: "Server") -> Run:
     bind, structure, wraps_result = function.bind, function.structure, function.wraps_result
     wants_context = needs_context(function)
 
-    async def run(exchange: Exchange, arguments: dict[str, Any], server: "Server") -> CallToolResult:
+    async def by_hand(
+        value: object, exchange: Exchange, arguments: dict[str, Any], server: "Server"
+    ) -> object:
+        def again() -> Awaitable[object]:
+            return call(bind(arguments), Context(exchange, server, owner) if wants_context else None)
+
+        try:
+            return await rounds_by_hand(value, exchange, server, again)
+        except TOLD as error:
+            return failed(words_for(error, exchange))
+
+    async def run(
+        exchange: Exchange, arguments: dict[str, Any], server: "Server"
+    ) -> CallToolResult | InputRequiredResult:
         try:
             kwargs = bind(arguments)
         except InvalidArguments as error:
@@ -132,10 +148,13 @@ def _runner(function: Function, call: Callee, owner: "Server") -> Run:
         try:
             value = await call(kwargs, Context(exchange, server, owner) if wants_context else None)
         except TOLD as error:
-            words = words_of(error)
-            if words is None:
-                raise
-            return failed(words)
+            return failed(words_for(error, exchange))
+        except UrlElicitationRequired as error:
+            value = pages_first(error, exchange)
+        if isinstance(value, InputRequired):
+            value = await by_hand(value, exchange, arguments, server)
+            if isinstance(value, (InputRequiredResult, CallToolResult)):
+                return value
         result = to_result(value, structure, wraps_result=wraps_result)
         version = exchange.session.record.version
         return result if version not in NO_LINKS else _in_older_words(result, version)
