@@ -16,7 +16,9 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
         CancelledError: the exchange has been settled by somebody else, who stopped the handler.
     """
     try:
-        return await _answer(runtime, exchange)
+        return Outcome(await runtime.back.handle(exchange))
+    except McpError as error:
+        return _refused(runtime, exchange, error)
     except asyncio.CancelledError:
         if exchange.settled:
             raise
@@ -25,13 +27,13 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
         return _masked(runtime, exchange, error)
 
 
-async def _answer(runtime: Runtime, exchange: Exchange) -> Outcome:
+def _refused(runtime: Runtime, exchange: Exchange, error: McpError) -> Outcome:
+    """Answer with the error, unless it cannot be encoded: that must be found out while it can still be answered."""
     try:
-        return Outcome(await runtime.back.handle(exchange))
-    except McpError as error:
-        # What cannot be encoded must be found out here, where it still becomes an answer.
         encode((error.message, error.data))
-        return Outcome(error=error)
+    except Exception as failed:  # noqa: BLE001 - whatever an author put into it
+        return _masked(runtime, exchange, failed)
+    return Outcome(error=error)
 
 
 def _masked(runtime: Runtime, exchange: Exchange, error: BaseException) -> Outcome:

@@ -164,7 +164,7 @@ class Server(Features):
         return middleware
 
     def route(self, path: str, *, methods: Iterable[str] = ("GET",)) -> Callable[[R], R]:
-        """Serve `async (HttpRequest) -> HttpResponse` at a path beside the endpoint. It is open to everyone."""
+        """Serve `async (HttpRequest) -> HttpResponse` at a path beside the endpoint, to everyone its Host and Origin rules admit."""
 
         def register(handler: R) -> R:
             self.routes.append(Route(path, tuple(method.upper() for method in methods), handler))

@@ -11,7 +11,12 @@ from tests.support import async_test
 
 
 async def fetch(
-    server: Server, method: str, path: str, body: bytes = b"", query: bytes = b""
+    server: Server,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    query: bytes = b"",
+    host: bytes = b"localhost",
 ) -> tuple[int, dict[str, str], bytes]:
     sent: list[dict[str, Any]] = []
     halves: list[dict[str, Any]] = [{"body": body[:1], "more_body": True}, {"body": body[1:]}]
@@ -28,7 +33,7 @@ async def fetch(
         "path": path,
         "root_path": "",
         "query_string": query,
-        "headers": [(b"X-Name", b"ada")],
+        "headers": [(b"host", host), (b"X-Name", b"ada")],
         "client": ("127.0.0.1", 1),
     }
     await server.asgi()(scope, receive, send)
@@ -91,3 +96,11 @@ def test_a_path_begins_with_a_slash() -> None:
 
     with pytest.raises(ConfigError, match="slash"):
         Server("s").route("health")(health)
+
+
+@async_test
+async def test_a_route_is_served_to_the_same_hosts_and_origins_as_the_endpoint() -> None:
+    status, _, _ = await fetch(routed(), "GET", "/health", host=b"evil.example")
+    assert status == 421
+    status, _, _ = await fetch(routed(), "GET", "/health", host=b"localhost:8000")
+    assert status == 200

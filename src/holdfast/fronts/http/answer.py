@@ -7,7 +7,7 @@ from msgspec import Struct
 from holdfast.engine.exchanges import DuplicateId
 from holdfast.engine.readers import Unresumable
 from holdfast.engine.sessions import TooManySessions
-from holdfast.errors import INVALID_REQUEST, Busy, HoldfastError, InvalidParams, SessionGone, WireError
+from holdfast.errors import BUSY, INVALID_REQUEST, Busy, HoldfastError, InvalidParams, SessionGone, WireError
 from holdfast.wire.jsonrpc import RequestId, error_message
 
 JSON: Final = (b"content-type", b"application/json")
@@ -79,8 +79,9 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
         case DuplicateId() | InvalidParams():
             return refuse(400, error.message, code=error.code, request_id=request_id)
         case TooManySessions():
+            later = (retry_after(5),)
             return refuse(
-                503, "Service unavailable: too many sessions", request_id=request_id, extra=(retry_after(5),)
+                503, "Service unavailable: too many sessions", code=BUSY, request_id=request_id, extra=later
             )
         case _:
             raise error

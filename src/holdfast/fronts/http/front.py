@@ -119,13 +119,14 @@ class HttpFront:
             connection.close()
 
     async def _elsewhere(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer beside the endpoint: the same rules for Host and Origin, then the author's route."""
         route = self._routes.get(path)
-        if route is not None:
+        refused = self._rules.check("", Head(scope["headers"]))
+        if refused is None and route is not None:
             await route(scope, receive, send)
         else:
-            await Connection(scope, receive, send).answer(
-                refuse(404, f"Not found: the endpoint is {self._path}")
-            )
+            missing = refuse(404, f"Not found: the endpoint is {self._path}")
+            await Connection(scope, receive, send).answer(refused or missing)
 
     async def _dispatch(self, method: str, head: Head, connection: Connection) -> Answer | None:
         if method == "OPTIONS" and head.text(b"origin"):
