@@ -17,7 +17,6 @@ from holdfast.stores.base import (
     Answered,
     Attached,
     Bell,
-    Cell,
     Claim,
     Claimed,
     Closed,
@@ -29,7 +28,7 @@ from holdfast.stores.base import (
 )
 from holdfast.stores.memory_session import Channel, Session
 from holdfast.stores.memory_state import Cells, MemoryState
-from holdfast.stores.memory_tasks import MemoryTasks
+from holdfast.stores.memory_tasks import MemoryTasks, TaskMethods
 from holdfast.wire.jsonrpc import RequestId
 
 STANDALONE_FENCE = -1
@@ -49,7 +48,7 @@ def _silent(what: Ring, session: str, name: str) -> None:
     """Ring nobody: the bell before `bind`."""
 
 
-class MemoryStore(MemoryState):
+class MemoryStore(MemoryState, TaskMethods):
     """Everything in this process, gone with it."""
 
     def __init__(self, limits: Limits = Limits(), clock: Clock | None = None) -> None:
@@ -366,23 +365,6 @@ class MemoryStore(MemoryState):
         session = self._sessions.get(key)
         if session is not None:
             session.drop_ask(ask)
-
-    # Tasks
-
-    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
-        """Keep a new task."""
-        return self._tasks.open(key, principal, value, ttl)
-
-    async def get_task(self, key: str, principal: str) -> Cell | None:
-        """Return a task."""
-        return self._tasks.get(key, principal)
-
-    async def set_task(self, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
-        """Change a task and ring."""
-        changed = self._tasks.set(key, principal, value, version, ttl)
-        if changed > 0:
-            self._bell(Ring.TASK, key, "")
-        return changed
 
     # Steps that several operations share
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.config import Limits
 from holdfast.errors import StateError
-from holdfast.stores.base import Cell, Refusal
+from holdfast.stores.base import Bell, Cell, Refusal, Ring
 
 
 class _Kept(Struct):
@@ -99,3 +99,25 @@ class MemoryTasks:
         self._owners.clear()
         self._due.clear()
         self._bytes = 0
+
+
+class TaskMethods:
+    """What the contract says of tasks, over a store's `_tasks`."""
+
+    _tasks: MemoryTasks
+    _bell: Bell
+
+    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
+        """Keep a new task."""
+        return self._tasks.open(key, principal, value, ttl)
+
+    async def get_task(self, key: str, principal: str) -> Cell | None:
+        """Return a task."""
+        return self._tasks.get(key, principal)
+
+    async def set_task(self, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
+        """Change a task and ring."""
+        changed = self._tasks.set(key, principal, value, version, ttl)
+        if changed > 0:
+            self._bell(Ring.TASK, key, "")
+        return changed
