@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from holdfast.config import Eras, Settings
 from holdfast.errors import ConfigError
-from holdfast.protocol.modern import VERSION
-from holdfast.protocol.versions import REVISIONS
+from holdfast.protocol.modern import VERSION, RequestMeta, UnsupportedVersion
+from holdfast.protocol.versions import LATEST, REVISIONS
 
 
 def with_eras(settings: Settings, eras: Eras | None, by_client: Mapping[str, Eras] | None) -> Settings:
@@ -37,3 +37,30 @@ def supported_versions(settings: Settings, client: Any = None) -> tuple[str, ...
         eras = settings.eras_by_client.get(name, eras)
     modern = () if eras == "sessions" else (VERSION,)
     return modern if eras == "modern" else (*modern, *REVISIONS)
+
+
+def has_sessions(settings: Settings) -> bool:
+    """Tell whether any client may have a session."""
+    return settings.eras != "modern" or any(eras != "modern" for eras in settings.eras_by_client.values())
+
+
+def check_handshake(settings: Settings, params: dict[str, Any]) -> None:
+    """Check that the client of an initialize request may have a session.
+
+    Raises:
+        UnsupportedVersion: it may not; names what it may use.
+    """
+    supported = supported_versions(settings, params.get("clientInfo"))
+    if LATEST.name not in supported:
+        raise UnsupportedVersion(str(params.get("protocolVersion", "")), supported)
+
+
+def check_modern(settings: Settings, meta: RequestMeta) -> None:
+    """Check that a request which brings its own metadata may be served by them.
+
+    Raises:
+        UnsupportedVersion: its version is unknown, or not for its client; names what it may use.
+    """
+    supported = supported_versions(settings, meta.client)
+    if meta.version != VERSION or VERSION not in supported:
+        raise UnsupportedVersion(meta.version, supported)

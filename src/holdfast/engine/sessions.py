@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.core.eras import check_handshake
 from holdfast.core.lifecycle import Input
 from holdfast.engine.asks import ask
 from holdfast.engine.exchanges import Exchanges
@@ -62,10 +63,12 @@ class Sessions:
 
         Raises:
             InvalidParams: the request is malformed; no session exists.
+            UnsupportedVersion: this client is not served with sessions.
             TooManySessions: there is no room.
         """
         runtime = self._runtime
         client, capabilities = _checked(params)
+        check_handshake(runtime.settings, params)
         revision = negotiate(params.get("protocolVersion"))
         described = runtime.back.initialize(params, revision)
         times = runtime.settings.times

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.errors import InvalidParams, McpError
+from holdfast.protocol.params import LOGGING_LEVELS
 from holdfast.protocol.versions import REVISIONS
 
 VERSION: Final = "2026-07-28"
@@ -53,7 +54,8 @@ class UnsupportedVersion(McpError):
 
     def __init__(self, requested: str, supported: tuple[str, ...] = SUPPORTED) -> None:
         data = {"supported": list(supported), "requested": requested[:100]}
-        super().__init__(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+        named = ", ".join(supported)
+        super().__init__(UNSUPPORTED_VERSION, f"Unsupported protocol version; supported: {named}", data)
 
 
 class MissingCapability(McpError):
@@ -111,6 +113,6 @@ def read_meta(params: dict[str, Any]) -> RequestMeta:
         raise InvalidParams(f"Invalid params: _meta needs {CAPABILITIES_KEY}, an object")
     if client is not None and type(client) is not dict:
         raise InvalidParams(f"Invalid params: {CLIENT_KEY} must be an object")
-    if type(level) is not str:
+    if type(level) is not str or (LEVEL_KEY in meta and level not in LOGGING_LEVELS):
         raise InvalidParams(f"Invalid params: {LEVEL_KEY} must be a log level")
     return RequestMeta(version, capabilities, client or {}, level)

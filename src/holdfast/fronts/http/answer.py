@@ -8,6 +8,7 @@ from holdfast.engine.exchanges import DuplicateId
 from holdfast.engine.readers import Unresumable
 from holdfast.engine.sessions import TooManySessions
 from holdfast.errors import BUSY, INVALID_REQUEST, Busy, HoldfastError, InvalidParams, SessionGone, WireError
+from holdfast.protocol.modern import UnsupportedVersion
 from holdfast.wire.jsonrpc import RequestId, error_message
 
 JSON: Final = (b"content-type", b"application/json")
@@ -78,6 +79,8 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             return refuse(429, error.message, code=error.code, request_id=request_id, extra=later)
         case DuplicateId() | InvalidParams():
             return refuse(400, error.message, code=error.code, request_id=request_id)
+        case UnsupportedVersion():
+            return refuse(400, error.message, code=error.code, request_id=request_id, data=error.data)
         case TooManySessions():
             later = (retry_after(5),)
             return refuse(

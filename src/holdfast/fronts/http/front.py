@@ -12,6 +12,7 @@ from typing import Final
 
 from holdfast.auth import Principal, Verifier
 from holdfast.config import HttpSettings, ResponseMode
+from holdfast.core.eras import has_sessions
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
@@ -64,7 +65,10 @@ class HttpFront:
         self._rules = HeadRules(settings)
         self._verifier = verifier
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
-        self._methods = _methods(settings.response, stateless=engine.settings.stateless)
+        self._sessions = has_sessions(engine.settings)
+        self._methods = _methods(
+            settings.response, stateless=engine.settings.stateless or not self._sessions
+        )
         self._streamer = Streamer(engine)
         self._posts = Posts(engine, settings, self._streamer)
         self._modern = ModernPosts(engine)
@@ -215,10 +219,13 @@ class HttpFront:
             return await self._posts.batch(key, caller, message, connection)
         return await self._posts.control(key, caller.key, message)
 
-    @staticmethod
-    def _is_modern(request: Request, head: Head) -> bool:
+    def _is_modern(self, request: Request, head: Head) -> bool:
         """Tell the eras apart by how a request presents itself: with metadata of its own, or inside a session."""
-        return declared_version(request.params) is not None or head.text(b"mcp-protocol-version") == VERSION
+        return (
+            declared_version(request.params) is not None
+            or head.text(b"mcp-protocol-version") == VERSION
+            or not self._sessions
+        )
 
     async def _get(
         self, key: str, last_event_id: str, principal: Principal | None, connection: Connection

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from holdfast.core.eras import check_modern
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
 from holdfast.engine.modern import Attended
@@ -19,9 +20,7 @@ from holdfast.protocol.modern import (
     MISSING_CAPABILITY,
     PARKED_GONE,
     UNSUPPORTED_VERSION,
-    VERSION,
     RequestMeta,
-    UnsupportedVersion,
     read_meta,
 )
 from holdfast.wire import sse
@@ -74,8 +73,7 @@ class ModernPosts:
         params = request.params
         meta = read_meta(params)
         check_headers(head.get, meta.version, request.method, params)
-        if meta.version != VERSION:
-            raise UnsupportedVersion(meta.version)
+        check_modern(self._engine.settings, meta)
         mirrored = self._engine.runtime.back.mirrored(request.method, params)
         if mirrored:
             check_parameters(head.get, mirrored, params.get("arguments"))
