@@ -1,0 +1,1 @@
+"""The client: concurrent, bounded, both eras, recovers by itself."""

@@ -1,0 +1,86 @@
+"""Results kept for as long as the server said they stay fresh. Pure: time comes in.
+
+A result is found again only by the same method and the same parameters; a notification that it
+changed makes it stale at once.
+"""
+
+from collections import OrderedDict
+from typing import Any, Final
+
+from holdfast.wire.jsonrpc import encode
+
+CACHEABLE: Final = frozenset(
+    {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    }
+)
+INVALIDATES: Final = {
+    "notifications/tools/list_changed": ("tools/list",),
+    "notifications/prompts/list_changed": ("prompts/list",),
+    "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
+}
+
+Key = tuple[str, bytes]
+
+
+def cache_key(method: str, params: dict[str, Any]) -> Key | None:
+    """Return what a request's result is kept under; None if it may not be kept."""
+    if method not in CACHEABLE or "inputResponses" in params or "requestState" in params:
+        return None
+    return method, encode({name: value for name, value in sorted(params.items()) if name != "_meta"})
+
+
+class Cache:
+    """At most so many results; the longest unused goes first."""
+
+    __slots__ = ("_capacity", "_kept")
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._kept: OrderedDict[Key, tuple[float, Any]] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<Cache {len(self._kept)}/{self._capacity}>"
+
+    def find(self, key: Key, now: float) -> Any:
+        """Return the result kept under a key, if it is fresh."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if now >= kept[0]:
+            del self._kept[key]
+            return None
+        self._kept.move_to_end(key)
+        return kept[1]
+
+    def keep(self, key: Key, result: Any, now: float) -> None:
+        """Keep a result as long as its own `ttlMs` says; not at all where it says nothing sensible."""
+        fresh_ms = result.get("ttlMs") if isinstance(result, dict) else 0
+        if not isinstance(fresh_ms, int | float) or fresh_ms <= 0:
+            self._kept.pop(key, None)
+            return
+        self._kept[key] = (now + fresh_ms / 1_000, result)
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._capacity:
+            self._kept.popitem(last=False)
+
+    def invalidate(self, method: str, params: dict[str, Any]) -> None:
+        """Forget what a notification says has changed."""
+        if method == "notifications/resources/updated":
+            uri = params.get("uri")
+            self._drop(lambda key: key[0] == "resources/read" and key[1] == encode({"uri": uri}))
+        elif stale := INVALIDATES.get(method):
+            self._drop(lambda key: key[0] in stale)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+
+    def _drop(self, is_stale: Any) -> None:
+        for key in [key for key in self._kept if is_stale(key)]:
+            del self._kept[key]

@@ -1,0 +1,112 @@
+"""The three ways to a server: a URL, a command, or a server in this process."""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from holdfast.auth.authorizer import Authorizer
+from holdfast.client.eras import origin
+from holdfast.client.http_link import HttpLink, Surroundings, is_http
+from holdfast.client.inside import InsidePipe
+from holdfast.client.link import Link, Receiver
+from holdfast.client.pipe_link import Pipe, PipeLink
+from holdfast.client.settings import ClientLimits, ClientTimes
+from holdfast.engine.engine import Engine
+from holdfast.errors import ConfigError
+from holdfast.ports import Clock, Observer, Random
+from holdfast.transports.child import Child, ChildOptions
+
+
+class HasEngine(Protocol):
+    """A server in this process."""
+
+    @property
+    def engine(self) -> Engine:
+        """What answers."""
+        ...
+
+
+Target = str | Sequence[str] | HasEngine
+"""A URL, a command (as words or as one line), or a server."""
+NewReceiver = Callable[[], Receiver]
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """How to go where the target says."""
+
+    target: Any
+    authorizer: Authorizer | None
+    headers: Mapping[str, str]
+    env: Mapping[str, str] | None
+    cwd: str | Path | None
+    verify: bool
+    limits: ClientLimits
+    times: ClientTimes
+    ports: tuple[Clock, Random, Observer]
+
+
+class HttpDialer:
+    """Links to a URL. They share their connections."""
+
+    def __init__(self, route: Route, new_receiver: NewReceiver) -> None:
+        self.probe_seconds: float | None = None
+        try:
+            from holdfast.transports.http import HttpOptions, HttpTransport  # noqa: PLC0415 - aiohttp is an extra
+        except ImportError:
+            raise ConfigError("a client of a URL needs aiohttp: pip install 'holdfast[client]'") from None
+        self.remembered_as = origin(route.target)
+        self._new_receiver = new_receiver
+        self._http = HttpTransport(HttpOptions(connect_seconds=route.times.connect, verify=route.verify))
+        headers = {name.lower(): value for name, value in route.headers.items()}
+        self._around = Surroundings(
+            route.target, self._http, route.authorizer, headers, route.limits, route.times, route.ports
+        )
+
+    async def dial(self) -> Link:
+        """Return a new link; nothing is sent yet."""
+        return HttpLink(self._around, self._new_receiver())
+
+    async def aclose(self) -> None:
+        """Drop every connection."""
+        await self._http.aclose()
+
+
+class PipeDialer:
+    """Links over a pipe each: a child, or a conversation with a server in this process."""
+
+    def __init__(self, route: Route, new_receiver: NewReceiver) -> None:
+        self.remembered_as = ""
+        self.probe_seconds: float | None = route.times.probe
+        self._route = route
+        self._new_receiver = new_receiver
+        self.child: Child | None = None
+        """The present child, where there is one."""
+
+    async def dial(self) -> Link:
+        """Start the child, or the conversation."""
+        return PipeLink(await self._pipe(), self._new_receiver(), self._route.ports[2])
+
+    async def _pipe(self) -> Pipe:
+        route = self._route
+        if hasattr(route.target, "engine"):
+            inside = InsidePipe(route.target.engine)
+            await inside.start()
+            return inside
+        words = shlex.split(route.target) if isinstance(route.target, str) else list(route.target)
+        options = ChildOptions(env=route.env, cwd=route.cwd, message_bytes=route.limits.message)
+        self.child = Child(words, options)
+        await self.child.start()
+        return self.child
+
+    async def aclose(self) -> None:
+        """Nothing is left: every link closes its own pipe."""
+
+
+def dialer_for(route: Route, new_receiver: NewReceiver) -> HttpDialer | PipeDialer:
+    """Return the dialer for a target."""
+    if is_http(route.target):
+        return HttpDialer(route, new_receiver)
+    return PipeDialer(route, new_receiver)

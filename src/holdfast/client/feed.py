@@ -1,0 +1,71 @@
+"""Messages for a callback that may be slow: one at a time, in order, bounded; the oldest go first."""
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast.ports import Observer
+
+Callback = Callable[..., Awaitable[None] | None]
+
+
+class Feed:
+    """Calls back without making anybody wait. A plain function is called at once; a coroutine takes turns."""
+
+    __slots__ = ("_callback", "_observer", "_task", "_waiting")
+
+    def __init__(self, callback: Callback, behind: int, observer: Observer) -> None:
+        self._callback = callback
+        self._observer = observer
+        self._waiting: deque[tuple[Any, ...]] = deque(maxlen=behind)
+        self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Feed {len(self._waiting)} waiting>"
+
+    def put(self, *message: Any) -> None:
+        """Hand over a message."""
+        if self._task is not None:
+            self._waiting.append(message)
+            return
+        turn = self._call(message)
+        if turn is not None:
+            self._task = asyncio.get_running_loop().create_task(self._run(turn))
+
+    async def drain(self) -> None:
+        """Wait until the callback has seen everything."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    def close(self) -> None:
+        """Stop calling back."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _call(self, message: tuple[Any, ...]) -> Awaitable[None] | None:
+        try:
+            turn = self._callback(*message)
+        except Exception as error:  # noqa: BLE001 - a callback's failure is its author's, and ends nothing
+            self._observer.note("client.callback_failed", error=error)
+            return None
+        return turn if inspect.isawaitable(turn) else None
+
+    async def _run(self, turn: Awaitable[None] | None) -> None:
+        try:
+            while True:
+                if turn is not None:
+                    await self._finish(turn)
+                if not self._waiting:
+                    return
+                turn = self._call(self._waiting.popleft())
+        finally:
+            self._task = None
+
+    async def _finish(self, turn: Awaitable[None]) -> None:
+        try:
+            await turn
+        except Exception as error:  # noqa: BLE001 - as above
+            self._observer.note("client.callback_failed", error=error)

@@ -1,0 +1,82 @@
+"""What an HTTP answer means that is not simply the answer. Pure.
+
+The question behind every line: was the request executed? Certainly not (`NotSent`: try again),
+certainly answered (`McpError`), or nobody knows (`Broken`).
+"""
+
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+
+from holdfast.client.calls import error_of
+from holdfast.client.link import SessionLost
+from holdfast.errors import Broken, HoldfastError, HttpRefused, NotSent, Unauthorized
+
+WAIT: Final = frozenset({429, 503})
+UNAUTHORIZED: Final = frozenset({401, 403})
+MOVED: Final = frozenset({301, 302, 303, 307, 308})
+REPEATABLE_MOVES: Final = frozenset({307, 308})
+NOT_FOUND: Final = 404
+SERVER_FAULTS: Final = 500
+LONGEST_WAIT: Final = 3_600.0
+
+
+def refused(status: int, body: bytes, retry_after: float | None, *, in_session: bool) -> HoldfastError:
+    """Return the exception that an answer of 400 or more stands for."""
+    if status == NOT_FOUND and in_session:
+        return SessionLost("the server does not know the session any more")
+    if status in WAIT:
+        return NotSent(f"the server is busy (HTTP {status}){_said(body)}", retry_after)
+    error = json_rpc_error(body)
+    if status in UNAUTHORIZED:
+        return Unauthorized(status, f"the server wants other credentials (HTTP {status}){_said(body)}")
+    if error is not None:
+        return error
+    if status >= SERVER_FAULTS:
+        return Broken(f"the server failed (HTTP {status}){_said(body)}")
+    return HttpRefused(status, f"the server refused the request (HTTP {status}){_said(body)}")
+
+
+def json_rpc_error(body: bytes) -> HoldfastError | None:
+    """Return the JSON-RPC error in a body, with or without an id; None where it is something else."""
+    try:
+        message = msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    error = message.get("error")
+    if type(error) is not dict or type(error.get("code")) is not int or type(error.get("message")) is not str:
+        return None
+    return error_of(error)
+
+
+def seconds_to_wait(retry_after: str, wall: float) -> float | None:
+    """Read a Retry-After header: seconds, or a date; nothing where it is neither."""
+    if retry_after.isascii() and retry_after.isdigit():
+        return min(float(retry_after[:9]), LONGEST_WAIT)
+    try:
+        return min(max(0.0, parsedate_to_datetime(retry_after).timestamp() - wall), LONGEST_WAIT)
+    except (ValueError, TypeError):
+        return None
+
+
+def moved_to(status: int, url: str, location: str, *, has_credentials: bool) -> str:
+    """Return where a redirect leads, if it may be followed.
+
+    Only to the same origin, only without credentials, and only where the request stays the same.
+
+    Raises:
+        HttpRefused: it may not.
+    """
+    target = urljoin(url, location)
+    here, there = urlsplit(url), urlsplit(target)
+    is_same = (here.scheme, here.netloc) == (there.scheme, there.netloc)
+    if status in REPEATABLE_MOVES and is_same and not has_credentials:
+        return target
+    raise HttpRefused(status, f"the server redirects to {target[:200]}; connect to that URL if you trust it")
+
+
+def _said(body: bytes) -> str:
+    text = body[:300].decode("utf-8", "replace").strip()
+    return f": {text}" if text else ""

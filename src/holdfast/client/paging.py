@@ -1,0 +1,51 @@
+"""A list that comes in pages: one request a page, when it is needed."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Generic, Protocol, TypeVar
+
+from holdfast.client.base import Requester
+from holdfast.client.results import typed
+from holdfast.errors import BadAnswer
+
+
+class Page(Protocol):
+    """A part of a list."""
+
+    @property
+    def next_cursor(self) -> str | None:
+        """Where the next part starts; None: this is the last."""
+        ...
+
+
+P = TypeVar("P", bound=Page)
+
+
+class Pages(Generic[P]):
+    """The pages of one list, in order."""
+
+    def __init__(self, client: Requester, method: str, shape: type[P], *, fresh: bool = False) -> None:
+        self._client = client
+        self._method = method
+        self._shape = shape
+        self._fresh = fresh
+
+    async def __aiter__(self) -> AsyncIterator[P]:
+        """Yield page after page.
+
+        Raises:
+            BadAnswer: there are too many, or the same cursor came twice.
+        """
+        seen: set[str] = set()
+        params: dict[str, Any] = {}
+        while True:
+            page = typed(
+                await self._client.request(self._method, params, fresh=self._fresh), self._shape, self._method
+            )
+            yield page
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+            if cursor in seen or len(seen) >= self._client._limits.pages:
+                raise BadAnswer(f"{self._method} goes round in circles, or has no end")
+            seen.add(cursor)
+            params = {"cursor": cursor}

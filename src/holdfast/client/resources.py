@@ -1,0 +1,176 @@
+"""Resources, prompts and completion, and what the server tells of changes to them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.client.backoff import Backoff
+from holdfast.client.base import Requester
+from holdfast.client.calls import Call
+from holdfast.client.listening import Change, Kind, Listener
+from holdfast.client.paging import Pages
+from holdfast.client.results import typed
+from holdfast.errors import HoldfastError, LinkError, McpError
+from holdfast.protocol.content import ResourceContents
+from holdfast.protocol.listing import Prompt, Resource, ResourceTemplate
+from holdfast.protocol.params import PromptReference, ResourceReference
+from holdfast.protocol.results import (
+    CompleteResult,
+    Completion,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+)
+
+
+class Resources(Requester):
+    """A client's resources and prompts."""
+
+    async def list_resources(self, *, fresh: bool = False) -> list[Resource]:
+        """Return every resource, over all pages."""
+        return [resource async for resource in self.resources(fresh=fresh)]
+
+    async def resources(self, *, fresh: bool = False) -> AsyncIterator[Resource]:
+        """Yield every resource, asking for the next page when it is needed."""
+        async for page in Pages(self, "resources/list", ListResourcesResult, fresh=fresh):
+            for resource in page.resources:
+                yield resource
+
+    async def list_resource_templates(self, *, fresh: bool = False) -> list[ResourceTemplate]:
+        """Return every resource template, over all pages."""
+        return [template async for template in self.resource_templates(fresh=fresh)]
+
+    async def resource_templates(self, *, fresh: bool = False) -> AsyncIterator[ResourceTemplate]:
+        """Yield every resource template, asking for the next page when it is needed."""
+        pages = Pages(self, "resources/templates/list", ListResourceTemplatesResult, fresh=fresh)
+        async for page in pages:
+            for template in page.resource_templates:
+                yield template
+
+    async def read_resource(
+        self, uri: str, *, timeout: float | None = None, fresh: bool = False
+    ) -> list[ResourceContents]:
+        """Return a resource's contents."""
+        result = await self.request("resources/read", {"uri": uri}, timeout=timeout, fresh=fresh)
+        return typed(result, ReadResourceResult, "resources/read").contents
+
+    async def list_prompts(self, *, fresh: bool = False) -> list[Prompt]:
+        """Return every prompt, over all pages."""
+        return [prompt async for prompt in self.prompts(fresh=fresh)]
+
+    async def prompts(self, *, fresh: bool = False) -> AsyncIterator[Prompt]:
+        """Yield every prompt, asking for the next page when it is needed."""
+        async for page in Pages(self, "prompts/list", ListPromptsResult, fresh=fresh):
+            for prompt in page.prompts:
+                yield prompt
+
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, *, timeout: float | None = None
+    ) -> GetPromptResult:
+        """Return a prompt's messages."""
+        params: dict[str, Any] = {"name": name}
+        if arguments:
+            params["arguments"] = dict(arguments)
+        return typed(
+            await self.request("prompts/get", params, timeout=timeout), GetPromptResult, "prompts/get"
+        )
+
+    async def complete(
+        self,
+        ref: PromptReference | ResourceReference,
+        argument: str,
+        value: str = "",
+        *,
+        known: Mapping[str, str] | None = None,
+    ) -> Completion:
+        """Return what an argument's beginning could become; `known` are the arguments already given."""
+        params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
+        if known:
+            params["context"] = {"arguments": dict(known)}
+        result = await self.request("completion/complete", params)
+        return typed(result, CompleteResult, "completion/complete").completion
+
+    async def listen(
+        self,
+        *,
+        tools: bool = False,
+        prompts: bool = False,
+        resources_list: bool = False,
+        resources: Sequence[str] = (),
+    ) -> AsyncIterator[Change]:
+        """Yield what changes at the server, through broken connections: after one, what may have been missed.
+
+        `resources` are the URIs to watch; the other three, the lists. End it by leaving the loop and closing
+        the iterator (`contextlib.aclosing`), or with the client.
+        """
+        asked: dict[Kind, bool] = {"tools": tools, "prompts": prompts, "resources": resources_list}
+        listener = Listener((kind for kind, is_wanted in asked.items() if is_wanted), resources)
+        self._listeners.add(listener)
+        keeping = asyncio.get_running_loop().create_task(self._keep_open(listener))
+        try:
+            if not self.agreed.is_modern:
+                await self._subscribe(listener)
+            while True:
+                yield await listener.next()
+        finally:
+            self._listeners.discard(listener)
+            keeping.cancel()
+            await asyncio.wait({keeping})
+            await self._unsubscribe(listener)
+
+    async def _subscribe(self, listener: Listener) -> None:
+        for uri in listener.uris:
+            self._subscribed[uri] += 1
+            if self._subscribed[uri] == 1:
+                await self.request("resources/subscribe", {"uri": uri})
+
+    async def _unsubscribe(self, listener: Listener) -> None:
+        for uri in listener.uris & self._subscribed.keys():
+            self._subscribed[uri] -= 1
+            if self._subscribed[uri] == 0:
+                del self._subscribed[uri]
+                try:
+                    await self.request("resources/unsubscribe", {"uri": uri})
+                except HoldfastError as error:
+                    self._observer.note("client.not_unsubscribed", error=error)
+
+    async def _keep_open(self, listener: Listener) -> None:
+        """Keep a listen stream open (2026-07-28), and open it again whenever it ends."""
+        backoff = Backoff(self._ports[1], self._times.backoff)
+        was_open = False
+        while True:
+            try:
+                link = await self._connection.link()
+                if not link.is_modern:
+                    # Everything comes by the session's own stream; a link after this one may be of the other era.
+                    return
+                if was_open:
+                    listener.missed()
+                was_open = True
+                await self._listen_once(listener)
+                backoff.worked()
+            except LinkError as error:
+                self._observer.note("client.listen_broke", error=error)
+            except HoldfastError as error:
+                if isinstance(error, McpError):
+                    listener.fail(error)
+                    return
+                self._observer.note("client.listen_broke", error=error)
+            await asyncio.sleep(backoff.pause())
+
+    async def _listen_once(self, listener: Listener) -> None:
+        link = await self._connection.link()
+        number = self._connection.number()
+        params = self._hello.stamp(
+            {"notifications": listener.filter()},
+            version=link.version,
+            is_modern=link.is_modern,
+            progress_token=None,
+        )
+        self._subscribers[number] = listener
+        try:
+            await link.request(Call(number, "subscriptions/listen", params, None), {})
+        finally:
+            del self._subscribers[number]

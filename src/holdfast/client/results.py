@@ -1,0 +1,116 @@
+"""What calls return: typed, with the raw structured content at hand."""
+
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from holdfast.errors import BadAnswer
+from holdfast.protocol.content import ContentBlock, Meta, TextContent
+
+T = TypeVar("T")
+
+
+class ToolCallResult(Generic[T]):
+    """A tool's result: `data` is its structured content as the type that was asked for."""
+
+    __slots__ = ("content", "data", "is_error", "meta", "structured_content")
+
+    def __init__(
+        self, content: list[ContentBlock], structured: Any, data: T, meta: Meta, *, is_error: bool
+    ) -> None:
+        self.content = content
+        self.structured_content = structured
+        self.data = data
+        self.meta = meta
+        self.is_error = is_error
+
+    def __repr__(self) -> str:
+        return f"<ToolCallResult {'error ' if self.is_error else ''}{self.data!r:.200}>"
+
+    @property
+    def text(self) -> str:
+        """The text of all text blocks, one a line."""
+        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
+
+
+class InputRequired(msgspec.Struct, frozen=True, kw_only=True):
+    """In manual mode: what the server wants to know before it goes on (2026-07-28).
+
+    Call again with the same arguments, `responses` by the same keys, and this as `after`.
+    """
+
+    requests: dict[str, dict[str, Any]]
+    """Method and params by key."""
+    state: str | None
+    """The server's own note; it goes back as it came."""
+
+
+class _Result(msgspec.Struct, rename="camel"):
+    content: list[ContentBlock] = []
+    structured_content: Any = None
+    is_error: bool = False
+    meta: Meta = msgspec.field(default_factory=dict, name="_meta")
+
+
+def tool_call_result(result: Any, shape: type[T] | None) -> ToolCallResult[T]:
+    """Read the result of `tools/call`.
+
+    Raises:
+        BadAnswer: it has another shape than a tool's result, or its data another than the one asked for.
+    """
+    read = typed(result, _Result, "tools/call")
+    data: Any = None
+    if not read.is_error:
+        data = unwrapped(read.structured_content) if shape is None else _data(read, shape)
+    return ToolCallResult(
+        read.content, read.structured_content, cast("T", data), read.meta, is_error=read.is_error
+    )
+
+
+def typed(result: Any, shape: type[T], method: str) -> T:
+    """Read a result as a type.
+
+    Raises:
+        BadAnswer: it has another shape.
+    """
+    try:
+        return msgspec.convert(result, shape)
+    except msgspec.ValidationError as error:
+        raise BadAnswer(f"the answer to {method} has another shape than it should: {error}") from None
+
+
+def unwrapped(structured: Any) -> Any:
+    """Return structured content without the object that servers wrap a plain value in."""
+    if isinstance(structured, dict) and structured.keys() == {"result"}:
+        return structured["result"]
+    return structured
+
+
+def _data(read: _Result, shape: type[T]) -> T:
+    structured = read.structured_content
+    if structured is None:
+        text = "".join(block.text for block in read.content if isinstance(block, TextContent))
+        if shape is str:
+            return cast("T", text)
+        try:
+            structured = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            raise BadAnswer(f"the result has no structured content to make a {shape} of") from None
+    inner = unwrapped(structured)
+    try:
+        return _convert(structured, shape)
+    except ValueError as error:
+        if inner is structured:
+            raise BadAnswer(f"the result's data is no {shape}: {error}") from None
+    try:
+        return _convert(inner, shape)
+    except ValueError as error:
+        raise BadAnswer(f"the result's data is no {shape}: {error}") from None
+
+
+def _convert(value: Any, shape: type[T]) -> T:
+    # A pydantic model checks itself; msgspec knows everything else that is annotated.
+    validate = getattr(shape, "model_validate", None)
+    if validate is not None:
+        return cast("T", validate(value))
+    return msgspec.convert(value, shape)

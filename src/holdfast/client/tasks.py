@@ -1,0 +1,103 @@
+"""Calls that a server turned into tasks (extension io.modelcontextprotocol/tasks): polled, fed, cancelled."""
+
+import asyncio
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from holdfast.client.base import Requester
+from holdfast.client.calls import error_of
+from holdfast.client.results import typed
+from holdfast.errors import INTERNAL_ERROR, Cancelled, McpError
+
+Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+POLL_SECONDS: Final = (0.05, 1.0, 60.0)
+"""The shortest, the usual and the longest pause between two polls, whatever the server suggests."""
+
+
+class TaskState(Struct, frozen=True, rename="camel", kw_only=True):
+    """A task as the server last described it."""
+
+    task_id: str
+    status: Status
+    status_message: str | None = None
+    created_at: str | None = None
+    last_updated_at: str | None = None
+    ttl_ms: int | None = None
+    poll_interval_ms: int | None = None
+    input_requests: dict[str, Any] | None = None
+    result: Any = None
+    error: dict[str, Any] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing will change any more."""
+        return self.status in ("completed", "failed", "cancelled")
+
+
+class Task:
+    """A call that goes on at the server. Its id can be kept and taken up again by `Client.task`."""
+
+    def __init__(self, client: Requester, state: TaskState) -> None:
+        self._client = client
+        self._answered: set[str] = set()
+        self.state = state
+
+    def __repr__(self) -> str:
+        return f"<Task {self.state.status}>"
+
+    @property
+    def id(self) -> str:
+        """What the server calls it."""
+        return self.state.task_id
+
+    async def poll(self) -> TaskState:
+        """Ask how it stands."""
+        result = await self._client.request("tasks/get", {"taskId": self.id})
+        self.state = typed(result, TaskState, "tasks/get")
+        return self.state
+
+    async def update(self, responses: dict[str, Any]) -> None:
+        """Give answers to the task's input requests, by their keys."""
+        await self._client.request("tasks/update", {"taskId": self.id, "inputResponses": responses})
+        self._answered |= responses.keys()
+
+    async def cancel(self) -> None:
+        """Ask the server to stop; it may have finished first."""
+        await self._client.request("tasks/cancel", {"taskId": self.id})
+
+    async def result(self) -> Any:
+        """Wait for the end, answering by the client's handlers what is asked on the way, and return the result.
+
+        Raises:
+            McpError: the task failed; Cancelled if it was cancelled.
+        """
+        while not self.state.is_over:
+            await self._answer()
+            await asyncio.sleep(self._pause())
+            await self.poll()
+        if self.state.status == "completed":
+            return self.state.result
+        if self.state.status == "cancelled":
+            raise Cancelled(self.state.status_message or "")
+        raise _failure(self.state)
+
+    async def _answer(self) -> None:
+        """Answer each input request once, however often a poll shows it."""
+        asked = {
+            key: one for key, one in (self.state.input_requests or {}).items() if key not in self._answered
+        }
+        if self.state.status == "input_required" and asked:
+            await self.update(await self._client.answer_inputs(asked))
+
+    def _pause(self) -> float:
+        shortest, usual, longest = POLL_SECONDS
+        wish = self.state.poll_interval_ms
+        return min(longest, max(shortest, wish / 1_000)) if wish is not None else usual
+
+
+def _failure(state: TaskState) -> McpError:
+    try:
+        return error_of(state.error or {})
+    except KeyError:
+        return McpError(INTERNAL_ERROR, state.status_message or "the task failed")
