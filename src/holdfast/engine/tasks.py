@@ -6,7 +6,7 @@ and its id is never stored, only the id's hash.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from hashlib import sha256
 from typing import Any, Final
 
@@ -197,6 +197,11 @@ class Tasks:
             UnknownTask: the principal has no such task.
         """
         return _decode(await self._find(_key(task_id), principal))
+
+    async def known(self, task_ids: Iterable[str], principal: str) -> list[str]:
+        """Return those of the ids that are tasks of this principal."""
+        store = self._runtime.store
+        return [task_id for task_id in task_ids if await store.get_task(_key(task_id), principal) is not None]
 
     async def update(self, task_id: str, principal: str, answers: dict[str, Any]) -> None:
         """Give a task what it asked for; the rest is passed over.

@@ -23,6 +23,7 @@ from holdfast.fronts.stdio import run_stdio
 from holdfast.ports import Observer
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.subscriptions import Change, Filter
+from holdfast.protocol.tasks import EXTENSION
 from holdfast.protocol.types import CacheableResult, Icon, Implementation, Result, ServerCapabilities
 from holdfast.server.caching import Cache, CacheSettings, by_method
 from holdfast.server.completions import Completer
@@ -267,6 +268,12 @@ class Server(Features):
         described: dict[str, Any] = {"capabilities": capabilities.to_wire(), "serverInfo": self.info}
         return described if self.instructions is None else {**described, "instructions": self.instructions}
 
+    def modern_capabilities(self) -> dict[str, Any]:
+        """Return the capabilities of 2026-07-28: with tasks, if any tool can be one."""
+        capabilities: dict[str, Any] = self.describe()["capabilities"]
+        has_tasks = any(entry.task is not None for entry in self.tools.entries.values())
+        return {**capabilities, **EXTENSION} if has_tasks else capabilities
+
     def modernized(self, result: Result) -> bytes:
         """Encode a result as 2026-07-28 has it: its type, who answers, and how long it may be kept."""
         return self._modern.encode(result)
@@ -282,10 +289,11 @@ class Server(Features):
         return entry.mirrored if entry is not None else ()
 
     async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
-        """Return what of a listener's filter it will be told of: what is declared, of resources those it may see."""
-        honoured = wanted.within(self.describe()["capabilities"])
+        """Return what of a listener's filter it will be told of: what is declared, and of that what it may see."""
+        honoured = wanted.within(self.modern_capabilities())
         uris = honoured.names.get("resource", ())
-        return honoured.only("resource", [uri for uri in uris if self._shows(uri, guest)])
+        tasks = await self.engine.tasks.known(honoured.names.get("task", ()), guest.record.principal)
+        return honoured.only("resource", [uri for uri in uris if self._shows(uri, guest)]).only("task", tasks)
 
     def _shows(self, uri: str, client: Client) -> bool:
         templates = self.templates.visible(client).values()

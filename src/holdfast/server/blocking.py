@@ -90,6 +90,7 @@ class BlockingContext:
         self.error = bridge.over(ctx.error)
         self.resource_updated = bridge.over(ctx.resource_updated)
         self.close_stream = bridge.over(ctx.close_stream)
+        self.start_task = bridge.over(ctx.start_task)
         self.sample = bridge.over(ctx.sample)
         self.elicit = bridge.over(ctx.elicit)
         self.elicit_url = bridge.over(ctx.elicit_url)

@@ -1,8 +1,8 @@
 """Rounds by hand: a handler that returned `InputRequired` is called again when its client has answered.
 
 A client of 2026-07-28 is answered with what is wanted, and its retry is the next call. In a
-session the client is asked as any handler asks it, and the next call follows within the same
-request: one source works in both.
+session or a task the client is asked as any handler asks it, and the next call follows within
+the same request: one source works in all.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from holdfast.protocol.types import InputRequiredResult
 from holdfast.protocol.versions import MODERN
 from holdfast.server.input_required import InputRequired
 from holdfast.server.inputs import WantedPage
+from holdfast.server.tasks import is_task
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -38,7 +39,7 @@ async def rounds_by_hand(value: object, exchange: Exchange, server: "Server", ag
         if not isinstance(value, InputRequired):
             return value
         wanted = {name: _asked(item, exchange, server) for name, item in value.requests.items()}
-        if exchange.session.revision is MODERN:
+        if exchange.session.revision is MODERN and not is_task(exchange):
             state = server.engine.modern.seal(exchange, value.state)
             return InputRequiredResult(input_requests=dict(wanted) or None, request_state=state)
         exchange.given = Given(value.state, await _answers(exchange, wanted))

@@ -32,6 +32,7 @@ from holdfast.server.sampling import SamplingOptions
 from holdfast.server.session_view import SessionView, log_params
 from holdfast.server.signature import ContextBase
 from holdfast.server.state import State
+from holdfast.server.tasks import describe, start_task
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -164,14 +165,16 @@ class Context(ContextBase):
     # Telling
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell how far the work is; nothing where the client did not ask for it.
+        """Tell how far the work is; nothing where the client did not ask for it. A task's status message says it.
 
         Progress only goes up: the specification forbids sending what is not more than before, so that is left out.
         """
-        token = self._progress_token
-        if token is None or (self._done is not None and done <= self._done):
+        if self._done is not None and done <= self._done:
             return
         self._done = done
+        token = self._progress_token
+        if await describe(self._exchange, done, total, message) or token is None:
+            return
         params = ProgressParams(progress_token=token, progress=done, total=total, message=message)
         await self._tell("notifications/progress", params)
 
@@ -217,6 +220,18 @@ class Context(ContextBase):
         it; clients of 2026-07-28 are what `Times.continue_after` is for.
         """
         await self._exchange.close_stream()
+
+    async def start_task(self) -> bool:
+        """From here on this call is a task: its client has the answer, and comes for the result.
+
+        For tools registered with `task_by_hand`. What they ask before is asked in the call itself,
+        what they ask after in the task. False where the client takes no tasks: then nothing changes.
+
+        Raises:
+            RuntimeError: the tool is not registered with `task`.
+            Busy: there are too many tasks.
+        """
+        return await start_task(self._exchange, self.server)
 
     async def _tell(self, method: str, params: object) -> None:
         try:

@@ -36,6 +36,7 @@ from holdfast.server.completions import NOTHING, complete
 from holdfast.server.pagination import page
 from holdfast.server.registry import Catalog
 from holdfast.server.resources import ResourceEntry, TemplateEntry
+from holdfast.server.tasks import TaskHandlers
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -72,6 +73,7 @@ class Handlers:
             "prompts/get": self.get_prompt,
             "completion/complete": self.complete,
             "logging/setLevel": self.set_level,
+            **TaskHandlers(self._server).table(),
         }
 
     async def ping(self, exchange: Exchange, params: Params) -> Result:  # noqa: ARG002
@@ -84,7 +86,7 @@ class Handlers:
         versions = supported_versions(self._server.settings, exchange.session.record.client)
         result = DiscoverResult(
             supported_versions=list(versions),
-            capabilities=described["capabilities"],
+            capabilities=self._server.modern_capabilities(),
             instructions=described.get("instructions"),
         )
         # A client that is served otherwise than the rest must not be told by somebody else's answer.

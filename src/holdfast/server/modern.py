@@ -6,11 +6,12 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.protocol.modern import SERVER_KEY
+from holdfast.protocol.tasks import CreateTaskResult
 from holdfast.protocol.types import CacheableResult, Implementation, InputRequiredResult, Result
 from holdfast.server.caching import NOT_KEPT
 from holdfast.wire.jsonrpc import encode
 
-_TYPES: Final[dict[type[Result], str]] = {InputRequiredResult: "input_required"}
+_TYPES: Final[dict[type[Result], str]] = {InputRequiredResult: "input_required", CreateTaskResult: "task"}
 """What a result of each kind calls itself; all others are complete."""
 
 

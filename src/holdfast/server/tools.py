@@ -33,6 +33,7 @@ from holdfast.server.depends import Injector
 from holdfast.server.functions import Function
 from holdfast.server.input_required import InputRequired
 from holdfast.server.signature import Callee
+from holdfast.server.tasks import Run, TaskMode, as_task
 from holdfast.server.told import TOLD, words_for
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """What the specification asks of a tool's name."""
-
-Run = Callable[[Exchange, dict[str, Any], "Server"], Awaitable[CallToolResult | InputRequiredResult]]
 
 
 class ToolOptions(TypedDict, total=False):
@@ -58,6 +57,10 @@ class ToolOptions(TypedDict, total=False):
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | Literal[False]
     enabled: bool
+    task: TaskMode
+    """Calls run as tasks where the client (2026-07-28) takes one; `required`: others are refused."""
+    task_by_hand: bool
+    """A call becomes a task where its handler says `await ctx.start_task()`, and not at once."""
 
 
 class ToolEntry(Struct, frozen=True):
@@ -67,6 +70,8 @@ class ToolEntry(Struct, frozen=True):
     run: Run
     mirrored: tuple[Mirrored, ...] = ()
     """Parameters that headers repeat."""
+    task: TaskMode | None = None
+    """Whether its calls may, or must, become tasks."""
 
     @property
     def key(self) -> str:
@@ -81,7 +86,7 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: "Server") ->
 
     Raises:
         TypeError: the function cannot be one.
-        ConfigError: its name, or its timeout, cannot be one.
+        ConfigError: its name, its timeout or its way to be a task cannot be one.
     """
     function = Function(
         fn,
@@ -109,7 +114,9 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: "Server") ->
     if (seconds := options.get("timeout")) is not None:
         call = _limited(call, function.name, seconds)
     mirrored = mirrored_parameters(function.input_schema, function.name)
-    return ToolEntry(listed, _runner(function, call, owner), mirrored)
+    task, by_hand = options.get("task"), options.get("task_by_hand", False)
+    run = as_task(_runner(function, call, owner), function.name, task, by_hand=by_hand)
+    return ToolEntry(listed, run, mirrored, task)
 
 
 def needs_context(function: Function) -> bool:
