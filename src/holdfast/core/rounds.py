@@ -78,7 +78,8 @@ class Rounds:
     def take(self, number: int, answers: dict[str, Any], digest: bytes) -> tuple[Taken, dict[str, Any]]:
         """Take a retry's answers to a round; return the verdict and, if fresh, the answers that were asked for.
 
-        Answers nobody asked for are passed over; asks without an answer stay for the next round.
+        Answers nobody asked for are passed over; asks without an answer, or with one that is
+        no object, stay for the next round.
         """
         before = self._digests.get(number)
         if before is not None and number > 0:
@@ -86,7 +87,7 @@ class Rounds:
         if number != self.number or number == 0:
             return Taken.REFUSED, {}
         self._digests[number] = digest
-        given = {key: answers[key] for key in self.waiting if key in answers}
+        given = {key: answers[key] for key in self.waiting if type(answers.get(key)) is dict}
         for key in given:
             del self.waiting[key]
         return Taken.FRESH, given

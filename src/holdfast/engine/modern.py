@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from holdfast.auth.seal import MAX_SEALED, Sealer
 from holdfast.core.rounds import Asked
-from holdfast.engine.exchange import NOTHING_GIVEN, Caller, Exchange, Given
+from holdfast.engine.exchange import Caller, Exchange, Given
 from holdfast.engine.guest import Guest
 from holdfast.engine.handling import handle
 from holdfast.engine.outcome import Outcome
@@ -29,6 +29,9 @@ PURPOSE: Final = "holdfast.requestState.1"
 _CUT_SHORT: Final = "The server stopped while this task was running; it may have had part of its effect"
 _RETRY_MEMBERS: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """What may differ between a request and its retries."""
+
+
+NO_RESPONSES: Final[dict[str, Any]] = {}
 
 
 class _State(Struct, frozen=True, array_like=True):
@@ -70,17 +73,22 @@ class Modern:
         return f"<Modern {len(self._running)} running, {self.parking!r}>"
 
     def start(
-        self, meta: RequestMeta, caller: Caller, request: Request, given: Given = NOTHING_GIVEN
+        self, meta: RequestMeta, caller: Caller, request: Request, given: Given | None = None
     ) -> Attended:
-        """Begin an exchange for a request that brings no state.
+        """Begin an exchange for a request that brings no state of a parked one.
+
+        Answers it brings all the same are taken for asks of their keys, so that a client whose
+        state has gone may go on by sending everything again.
 
         Raises:
+            InvalidParams: inputResponses is not an object.
             Busy: too many run already.
         """
         runtime = self._runtime
         limits = runtime.settings.limits
         if len(self._running) >= limits.guests:
             raise Busy("Busy: too many calls are running; try again shortly")
+        given = given or Given(None, _responses(request))
         guest = Guest(meta, caller.key, limits)
         exchange: Exchange
         outlet = RoundOutlet(
@@ -88,6 +96,7 @@ class Modern:
             quiet=runtime.settings.times.quiet,
             limit=limits.asks,
             suspendable=request.method in SUSPENDABLE,
+            given=given.answers,
         )
         exchange = Exchange(runtime.random.token(12), guest, request, caller, outlet, runtime.store)
         exchange.given = given
@@ -145,9 +154,7 @@ class Modern:
             InvalidParams: inputResponses is not an object.
             Busy: too many run already.
         """
-        responses = request.params.get("inputResponses", {})
-        if type(responses) is not dict:
-            raise InvalidParams("Invalid params: inputResponses must be an object")
+        responses = _responses(request)
         state = self._open(request, caller)
         if state.by_hand is not None:
             return self.start(meta, caller, request, Given(state.by_hand, responses))
@@ -217,6 +224,13 @@ def _rounds_of(exchange: Exchange | None) -> RoundOutlet | None:
     if isinstance(outlet, TaskOutlet):
         return outlet.former
     return outlet if isinstance(outlet, RoundOutlet) else None
+
+
+def _responses(request: Request) -> dict[str, Any]:
+    responses = request.params.get("inputResponses", NO_RESPONSES)
+    if type(responses) is not dict:
+        raise InvalidParams("Invalid params: inputResponses must be an object")
+    return responses
 
 
 def _canonical(value: object) -> bytes:

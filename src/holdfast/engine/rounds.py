@@ -7,7 +7,7 @@ and a new response. The handler's body runs once, whatever number of rounds it t
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from holdfast.core.rounds import Asked, Rounds, Taken
@@ -41,14 +41,18 @@ GoOut = Callable[[int, dict[str, Asked]], bytes]
 class RoundOutlet:
     """Where a guest's exchange sends what it has to say."""
 
-    __slots__ = ("_answers", "_attendants", "_go_out", "_limit", "_quiet", "_quiet_timer", "_room", "outcomes", "rounds",
+    __slots__ = ("_answers", "_attendants", "_given", "_go_out", "_limit", "_quiet", "_quiet_timer", "_room", "outcomes", "rounds",
                  "suspendable")  # fmt: skip
 
-    def __init__(self, go_out: GoOut, *, quiet: float, limit: int, suspendable: bool) -> None:
+    def __init__(
+        self, go_out: GoOut, *, quiet: float, limit: int, suspendable: bool, given: Mapping[str, Any]
+    ) -> None:
         self._go_out = go_out
         self._quiet = quiet
         self._limit = limit
         self.suspendable = suspendable
+        self._given = {key: value for key, value in given.items() if type(value) is dict}
+        """Answers that the request itself brought: an ask with such a key needs no round."""
         self.rounds = Rounds()
         self.outcomes: dict[int, Outcome] = {}
         """What followed each round. Kept: a repeated retry gets the same."""
@@ -119,6 +123,8 @@ class RoundOutlet:
             raise NoBackChannel(
                 f"{method} cannot reach the client: this method's answer cannot ask for input"
             )
+        if key is not None and key in self._given:
+            return self._given.pop(key)
         if len(self.rounds.waiting) >= self._limit:
             raise BackPressureError(f"{method} refused: {self._limit} asks of this call wait for an answer")
         name = self.rounds.ask(Asked(method, params), key)

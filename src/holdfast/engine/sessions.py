@@ -67,8 +67,8 @@ class Sessions:
             TooManySessions: there is no room.
         """
         runtime = self._runtime
-        client, capabilities = _checked(params)
         check_handshake(runtime.settings, params)
+        client, capabilities = _checked(params)
         revision = negotiate(params.get("protocolVersion"))
         described = runtime.back.initialize(params, revision)
         times = runtime.settings.times

@@ -185,7 +185,8 @@ class HttpFront:
         message = decode(body, max_depth=limits.depth)
         caller = Caller(_owner(principal), principal, Headers(connection.scope["headers"]))
         if type(message) is Request:
-            if message.method == "initialize":
+            # Sent with metadata of its own, it is a method that this revision no longer has.
+            if message.method == "initialize" and declared_version(message.params) is None:
                 return await self._posts.initialize(message, head.text(b"mcp-session-id"), caller)
             if self._is_modern(message, head):
                 return await self._modern.request(message, head, caller, connection)
