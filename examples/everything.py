@@ -4,7 +4,8 @@
     holdfast serve examples/everything.py:server --http 127.0.0.1:8000
 
 The first half is to play with: parallel asks, progress, state. The second half has the names and
-texts that the official conformance suite looks for, and doubles as a tour of the API.
+texts that the official conformance suite looks for, and doubles as a tour of the API. What is
+only of interest to protocol 2026-07-28 is in everything_modern.py and included here.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import wave
 from base64 import b64decode
 from typing import Annotated, Any, Final, Literal, TypedDict
 
+from everything_modern import feature
 from pydantic import BaseModel, Field
 
 from holdfast import (
@@ -34,6 +36,8 @@ server = Server(
     title="Everything",
     instructions="Every feature of the protocol, for trying out clients. Nothing here touches the world outside.",
 )
+
+server.include(feature)
 
 READ_ONLY: Final = ToolAnnotations(read_only_hint=True)
 """Some clients call tools in parallel only if they say so."""

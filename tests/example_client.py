@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import itertools
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -169,7 +170,11 @@ class Opened(NamedTuple):
 
 
 def load(example: str) -> Server:
-    """Return a fresh server from an example file."""
+    """Return a fresh server from an example file, and from the files beside it that it imports."""
+    if str(EXAMPLES) not in sys.path:
+        sys.path.insert(0, str(EXAMPLES))
+    for path in EXAMPLES.glob("*.py"):
+        sys.modules.pop(path.stem, None)
     spec = importlib.util.spec_from_file_location(example, EXAMPLES / f"{example}.py")
     assert spec is not None
     assert spec.loader is not None
