@@ -26,14 +26,25 @@ def client_config(name: str, url: str) -> str:
     return json.dumps({"mcpServers": {name: {"type": "http", "url": url}}})
 
 
+def offered(server: "Server") -> str:
+    """Return what a server has, counted."""
+    counts = {
+        "tool": len(server.tools),
+        "resource": len(server.resources),
+        "template": len(server.templates),
+        "prompt": len(server.prompts),
+    }
+    return ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count)
+
+
 def show(server: "Server", url: str) -> None:
     """Print the banner."""
     from rich.console import Console  # noqa: PLC0415 - only where something is printed
     from rich.markup import escape  # noqa: PLC0415
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    counts = f"{len(server.tools)} tools, {len(server.resources)} resources, {len(server.prompts)} prompts"
-    console.print(f"[bold]{escape(server.name)}[/bold] {escape(server.info.version)}: {counts}")
+    has = offered(server) or "nothing yet"
+    console.print(f"[bold]{escape(server.name)}[/bold] {escape(server.info.version)}: {has}")
     console.print(f"  serving   [bold cyan]{escape(url)}[/bold cyan]  (Ctrl+C stops)")
     console.print(f"  try       {escape(initialize_call(url))}")
     console.print(f"  clients   {escape(client_config(server.name, url))}")

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from holdfast import Settings, Times, __version__
-from holdfast.cli.banner import client_config, initialize_call
+from holdfast import Server, Settings, Times, __version__
+from holdfast.cli.banner import client_config, initialize_call, offered
 from holdfast.cli.serve import Options, address
 from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
@@ -69,6 +69,15 @@ def test_the_banner_can_be_pasted() -> None:
     assert (command[0], body["method"]) == ("curl", "initialize")
     config = json.loads(client_config("mine", "http://127.0.0.1:1/mcp"))
     assert config["mcpServers"]["mine"]["url"] == "http://127.0.0.1:1/mcp"
+
+
+def test_the_banner_counts_what_there_is() -> None:
+    server = Server("small")
+    assert offered(server) == ""
+    server.add_tool(lambda: "", name="one")
+    for uri in ("a://{x}", "b://{x}"):
+        server.add_resource(uri, lambda x: x, name="any")
+    assert offered(server) == "1 tool, 2 templates"
 
 
 def test_the_version_is_told() -> None:
