@@ -9,6 +9,7 @@ from holdfast.testing.store.sessions import SessionContract
 from holdfast.testing.store.settling import SettleContract
 from holdfast.testing.store.state import StateContract
 from holdfast.testing.store.streams import StreamContract
+from holdfast.testing.store.tasks import TaskContract
 
 
 class StoreContract(
@@ -19,6 +20,7 @@ class StoreContract(
     LifeContract,
     AskContract,
     StateContract,
+    TaskContract,
     BoundContract,
 ):
     """Subclass it in a test module, say how your store is made, and pytest runs the contract.
