@@ -175,7 +175,8 @@ class Connection:
         except BaseException:
             await link.aclose(goodbye=False)
             raise
-        self._eras.learn(self._dialer.remembered_as, is_modern=self.agreed.is_modern)
+        if self._version == "auto":
+            self._eras.learn(self._dialer.remembered_as, is_modern=self.agreed.is_modern)
         return link
 
     # Agreeing
@@ -235,7 +236,7 @@ class Connection:
             raise VersionRefused(f"the server wants protocol {version[:20]}, which is not spoken here")
         link.version = version
         await link.notify(notification_message("notifications/initialized"))
-        link.settled()
+        await link.settled()
         return Agreed(
             version=version,
             server=_members(result.get("serverInfo")),

@@ -78,6 +78,7 @@ class HttpLink:
         self._session = ""
         self._initialized = False
         self._standalone: asyncio.Task[None] | None = None
+        self._heard = asyncio.Event()
         self._farewells: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -248,10 +249,20 @@ class HttpLink:
 
     # The stream that belongs to no call
 
-    def settled(self) -> None:
-        """Listen to what the server says by itself (session era)."""
+    async def settled(self) -> None:
+        """Listen to what the server says by itself (session era).
+
+        Waits a moment for the stream: some servers drop what they say while there is none.
+        """
         if not self.is_modern and self._standalone is None:
             self._standalone = asyncio.get_running_loop().create_task(self._listen())
+            heard = asyncio.get_running_loop().create_task(self._heard.wait())
+            await asyncio.wait(
+                {self._standalone, heard},
+                timeout=self._around.times.standalone,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            heard.cancel()
 
     async def _listen(self) -> None:
         stream = _Stream(self._around)
@@ -263,6 +274,7 @@ class HttpLink:
                 self._lose()
                 return
             except LinkError:
+                self._heard.set()
                 await asyncio.sleep(stream.backoff.pause())
                 continue
             except HoldfastError as error:
@@ -272,6 +284,7 @@ class HttpLink:
                     return
                 stream.last_id = ""
                 continue
+            self._heard.set()
             await self._drink(answer, stream, None)
             await asyncio.sleep(stream.backoff.pause())
 
@@ -294,8 +307,13 @@ class HttpLink:
         if self._standalone is not None:
             self._standalone.cancel()
             await asyncio.wait({self._standalone})
+        await self._say_farewells()
         if goodbye and self._session and not was_lost:
             self._farewell(self._delete())
+            await self._say_farewells()
+
+    async def _say_farewells(self) -> None:
+        """Wait a little for what is still being said."""
         if self._farewells:
             await asyncio.wait(self._farewells, timeout=self._around.times.close)
         for task in self._farewells:

@@ -54,7 +54,7 @@ class Link(Protocol):
         """
         ...
 
-    def settled(self) -> None:
+    async def settled(self) -> None:
         """The handshake is over: what the server may send by itself from now on is listened for."""
         ...
 

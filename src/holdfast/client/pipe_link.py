@@ -73,7 +73,7 @@ class PipeLink:
         """Send the answer to a request of the server's."""
         await self.notify(message)
 
-    def settled(self) -> None:
+    async def settled(self) -> None:
         """Nothing more to do: everything comes by the one pipe."""
 
     async def aclose(self, *, goodbye: bool = True) -> None:  # noqa: ARG002 - closing says it

@@ -46,6 +46,8 @@ class ClientTimes(Struct, frozen=True, kw_only=True):
     """How long a connection that worked is sought again before a call gives up: a server restarts in less."""
     probe: float = 5.0
     """How long a server on a pipe may take for `server/discover` before it is tried with `initialize` too."""
+    standalone: float = 1.0
+    """How long connecting waits for the session's own stream; some servers never answer until they speak."""
     silence: float = 60.0
     """A resumable stream without a byte for this long is taken for dead; servers say something every 15 s."""
     settle: float = 5.0
