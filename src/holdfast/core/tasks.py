@@ -8,6 +8,7 @@ the next, so that whoever loses a race makes the change again on what the winner
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
+from hashlib import sha256
 from typing import Any, Final
 
 from msgspec import Raw, Struct
@@ -134,6 +135,11 @@ def ended(state: TaskState, event: Event, *, result: bytes = b"", error: bytes =
 
 
 # What a client sees
+
+
+def task_key(task_id: str) -> str:
+    """Return what a task is stored under: the id is a secret of its client's."""
+    return sha256(task_id.encode()).hexdigest()
 
 
 def created(task_id: str, state: TaskState, poll: float) -> CreateTaskResult:

@@ -60,8 +60,8 @@ class Engine:
         self.sessions = Sessions(self.runtime, self.exchanges)
         self.readers = Readers(self.runtime, self.sessions)
         self.modern = Modern(self.runtime)
-        self.tasks = Tasks(self.runtime, self.modern.end)
         self.listening = Listening(self.runtime)
+        self.tasks = Tasks(self.runtime, self.modern.end, self.listening)
         self._starting: asyncio.Future[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self.started = False

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
+from holdfast.core.tasks import task_key
 from holdfast.engine.guest import Guest
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.wake import Wake
@@ -106,6 +107,8 @@ class Listening:
         self._by_key: dict[Key, dict[Listener, None]] = {}
         self._listeners: dict[Listener, asyncio.TimerHandle | None] = {}
         self._owners: Counter[str] = Counter()
+        self.task_ids: dict[str, str] = {}
+        """The tasks somebody listens for, by the keys under which the store rings for them."""
         self._stopping = False
         self._empty: asyncio.Event | None = None
 
@@ -154,6 +157,8 @@ class Listening:
         self._owners[listener.owner] += 1
         for key in listener.filter.keys:
             self._by_key.setdefault(key, {})[listener] = None
+            if key[0] == "task":
+                self.task_ids[task_key(key[1])] = key[1]
 
     def tell(self, change: Change, principal: str | None = None) -> None:
         """Tell the listeners that asked for it; only those of one principal, if it is named. Waits for nobody."""
@@ -162,6 +167,10 @@ class Listening:
                 continue
             if not listener.tell(change):
                 self._drop(listener)
+
+    def owners(self, key: Key) -> set[str]:
+        """Return who listens for a change."""
+        return {listener.owner for listener in self._by_key.get(key, ())}
 
     def _drop(self, listener: Listener) -> None:
         self._runtime.observer.note(
@@ -187,6 +196,7 @@ class Listening:
             self._by_key[key].pop(listener)
             if not self._by_key[key]:
                 del self._by_key[key]
+                self.task_ids.pop(task_key(key[1]), None)
         if self._empty is not None and not self._listeners:
             self._empty.set()
 

@@ -7,15 +7,15 @@ and its id is never stored, only the id's hash.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.core import tasks as core
 from holdfast.core.rounds import Asked, fresh_key
-from holdfast.core.tasks import Event, TaskState
+from holdfast.core.tasks import Event, TaskState, detailed, task_key
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.listening import Listening
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.rounds import RoundOutlet
 from holdfast.engine.runtime import Runtime
@@ -30,13 +30,14 @@ from holdfast.errors import (
     StateError,
     StoreError,
 )
+from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Cell
 from holdfast.wire.jsonrpc import encode
 
 _LOOK_EVERY: Final = 15.0
 """How long an answer or a cancellation waits if its bell was lost."""
 
-Change = Callable[[TaskState], TaskState | None]
+Step = Callable[[TaskState], TaskState | None]
 Announce = Callable[[str, TaskState], bytes]
 """Encodes the answer to a call that has become the task of this id."""
 End = Callable[[Exchange, McpError], Coroutine[Any, Any, None]]
@@ -119,8 +120,9 @@ class TaskOutlet:
 class Tasks:
     """Begins tasks, and answers for all that are in the store."""
 
-    def __init__(self, runtime: Runtime, end: End) -> None:
+    def __init__(self, runtime: Runtime, end: End, listening: Listening) -> None:
         self._runtime = runtime
+        self._listening = listening
         self._end = end
         self._running: dict[str, TaskOutlet] = {}
         """By key: the tasks whose handlers run here."""
@@ -148,7 +150,7 @@ class Tasks:
                 "a call becomes a task before it asks or after it was answered, not while it asks"
             )
         task_id = self._runtime.random.token(24)
-        task = TaskOutlet(self, _key(task_id), exchange, former)
+        task = TaskOutlet(self, task_key(task_id), exchange, former)
         state = core.begun(self._runtime.clock.wall(), self._ttl)
         await self._keep(task, state)
         exchange.outlet = task
@@ -172,7 +174,7 @@ class Tasks:
 
     # The handler's side
 
-    async def change(self, task: TaskOutlet, change: Change) -> None:
+    async def change(self, task: TaskOutlet, change: Step) -> None:
         """Change a running task's state; nothing where it has ended or is gone."""
         await self._change(task.key, task.principal, change)
 
@@ -196,12 +198,14 @@ class Tasks:
         Raises:
             UnknownTask: the principal has no such task.
         """
-        return _decode(await self._find(_key(task_id), principal))
+        return _decode(await self._find(task_key(task_id), principal))
 
     async def known(self, task_ids: Iterable[str], principal: str) -> list[str]:
         """Return those of the ids that are tasks of this principal."""
         store = self._runtime.store
-        return [task_id for task_id in task_ids if await store.get_task(_key(task_id), principal) is not None]
+        return [
+            task_id for task_id in task_ids if await store.get_task(task_key(task_id), principal) is not None
+        ]
 
     async def update(self, task_id: str, principal: str, answers: dict[str, Any]) -> None:
         """Give a task what it asked for; the rest is passed over.
@@ -223,11 +227,11 @@ class Tasks:
         """
         await self._change_known(task_id, principal, lambda state: core.ended(state, Event.CANCEL))
 
-    async def _change_known(self, task_id: str, principal: str, change: Change) -> None:
-        if not await self._change(_key(task_id), principal, change):
+    async def _change_known(self, task_id: str, principal: str, change: Step) -> None:
+        if not await self._change(task_key(task_id), principal, change):
             raise UnknownTask
 
-    async def _change(self, key: str, principal: str, change: Change) -> bool:
+    async def _change(self, key: str, principal: str, change: Step) -> bool:
         """Change a task's state, again on what others made of it if they were first; False: there is none."""
         runtime = self._runtime
         while (cell := await runtime.store.get_task(key, principal)) is not None:
@@ -248,10 +252,22 @@ class Tasks:
     # The store's side
 
     def rung(self, key: str) -> None:
-        """Look after a task that has changed, if its handler runs here."""
+        """Look after a task that has changed, if its handler runs or somebody listens for it here."""
         task = self._running.get(key)
         if task is not None:
             self._runtime.spawn(self._look(task))
+        task_id = self._listening.task_ids.get(key)
+        if task_id is not None:
+            self._runtime.spawn(self._tell(key, task_id))
+
+    async def _tell(self, key: str, task_id: str) -> None:
+        """Tell listeners what they would get if they asked now."""
+        for owner in self._listening.owners(("task", task_id)):
+            cell = await self._runtime.store.get_task(key, owner)
+            if cell is not None:
+                task = detailed(task_id, _decode(cell), self.poll)
+                detail = msgspec.json.decode(encode(task))
+                self._listening.tell(Change("task", task_id, detail), owner)
 
     async def sweep(self) -> None:
         """Look after the tasks that are due for it; stop the handlers of those whose time has come."""
@@ -279,7 +295,7 @@ class Tasks:
         return clock.now() + (min(left, _LOOK_EVERY) if left > 0 else _LOOK_EVERY)
 
 
-def _ending(outcome: Outcome) -> Change:
+def _ending(outcome: Outcome) -> Step:
     error = outcome.error
     if error is None:
         return lambda state: core.ended(state, Event.RESULT, result=outcome.result)
@@ -288,10 +304,6 @@ def _ending(outcome: Outcome) -> Change:
     members = {"code": error.code, "message": error.message}
     data = encode(members if error.data is None else {**members, "data": error.data})
     return lambda state: core.ended(state, Event.ERROR, error=data)
-
-
-def _key(task_id: str) -> str:
-    return sha256(task_id.encode()).hexdigest()
 
 
 def _encode(state: TaskState) -> bytes:
