@@ -1,4 +1,7 @@
-"""One connection that carries one session both ways: what stdio and the pair in memory share.
+"""One connection that carries messages both ways: what stdio and the pair in memory share.
+
+It serves both eras side by side: an `initialize` begins its one session, and a request with
+metadata of its own (2026-07-28) stands alone, before, inside and without a session.
 
 Messages come in by `take` and leave through the function given. The receive path waits for
 no handler (law 10) and for no write of a handler's: only when too many of its own replies
@@ -10,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
+from holdfast.core.eras import has_sessions
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, SessionExchange
@@ -19,7 +23,9 @@ from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS, TooManySessions
 from holdfast.errors import BUSY, INVALID_REQUEST, HoldfastError, McpError, WireError
 from holdfast.fronts.gathering import Gathering
-from holdfast.protocol.methods import CONTROL
+from holdfast.fronts.guests import Guests
+from holdfast.protocol.methods import CONTROL, NOT_IN_SESSIONS
+from holdfast.protocol.modern import declared_version
 from holdfast.wire.jsonrpc import (
     Message,
     Notification,
@@ -48,12 +54,13 @@ class Duplex:
         self._owed = asyncio.Semaphore(OWED)
         self._replies: set[asyncio.Task[None]] = set()
         self._deaf = False
+        self._guests = Guests(engine, caller, self.send)
         self.session: Session | None = None
         self.gone = asyncio.Event()
         """The peer no longer reads."""
 
     def __repr__(self) -> str:
-        return f"<Duplex {self.session!r}, {len(self._replies)} replies owed>"
+        return f"<Duplex {self.session!r}, {self._guests!r}, {len(self._replies)} replies owed>"
 
     # Out
 
@@ -103,14 +110,35 @@ class Duplex:
     async def _take_one(self, message: Message) -> None:
         if not isinstance(message, Request):
             await self._control(message)
+        elif message.id in self._guests:
+            await self._reply(_refusal(message.id, DuplicateId()))
         elif message.method == "initialize":
             await self._initialize(message)
+        elif self._is_modern(message):
+            await self._guest(message)
         elif self.session is not None:
             await self._request(self.session, message)
         elif message.method == "ping":
             await self._reply(result_message(message.id, b"{}"))
         else:
             await self._reply(_invalid(message.id, "initialize first; before it only ping is answered"))
+
+    def _is_modern(self, request: Request) -> bool:
+        """Tell the eras apart by how a request presents itself; without a session, also by what only one era has."""
+        if declared_version(request.params) is not None:
+            return True
+        only_modern = request.method in NOT_IN_SESSIONS or not has_sessions(self._engine.settings)
+        return self.session is None and only_modern
+
+    async def _guest(self, request: Request) -> None:
+        running = () if self.session is None else self.session.exchanges.values()
+        try:
+            if any(exchange.request.id == request.id for exchange in running):
+                raise DuplicateId
+            await self._engine.ensure_started()
+            self._guests.take(request)
+        except HoldfastError as error:
+            await self._reply(_refusal(request.id, error))
 
     async def _initialize(self, request: Request) -> None:
         if self.session is not None:
@@ -146,7 +174,7 @@ class Duplex:
 
     async def _control(self, message: Notification | Response) -> None:
         """Take what wants no answer; what fits nothing is passed over, since there is nobody to tell."""
-        if self.session is None:
+        if self._cancels_guest(message) or self.session is None:
             return
         key, principal = self.session.record.key, self._caller.key
         try:
@@ -156,6 +184,13 @@ class Duplex:
                 await self._engine.sessions.answer(key, principal, message)
         except HoldfastError as error:
             self._engine.runtime.observer.note("message.dropped", session=self.session.name, error=error)
+
+    def _cancels_guest(self, message: Notification | Response) -> bool:
+        return (
+            isinstance(message, Notification)
+            and message.method == "notifications/cancelled"
+            and self._guests.cancel(message.params.get("requestId"))
+        )
 
     async def _take_batch(self, messages: list[Message]) -> None:
         session = self.session
@@ -173,6 +208,8 @@ class Duplex:
 
     async def _gather(self, session: Session, request: Request, gathering: Gathering) -> None:
         try:
+            if request.id in self._guests:
+                raise DuplicateId
             if request.method == "initialize":
                 raise McpError(INVALID_REQUEST, "Invalid request: initialize may not be part of a batch")
             exchange = await self._engine.exchanges.submit(session.record.key, self._caller, request)
@@ -188,16 +225,19 @@ class Duplex:
     # Ending
 
     async def hang_up(self, reason: Input) -> None:
-        """Take nothing more, let what runs finish for the drain time, then close the session."""
+        """Take nothing more, end the listeners, let what runs finish for the drain time, then close the session."""
         self._deaf = True
         self._fail_asks()
+        await asyncio.gather(self._guests.hang_up(self.gone), self._close(reason))
+        if self._replies and not self.gone.is_set():
+            await asyncio.wait(self._replies, timeout=self._engine.settings.times.write_stall)
+
+    async def _close(self, reason: Input) -> None:
         session = self.session
         if session is not None:
             await self._finish(session)
             await self._engine.sessions.close(session, reason)
             await session.told()
-        if self._replies and not self.gone.is_set():
-            await asyncio.wait(self._replies, timeout=self._engine.settings.times.write_stall)
 
     async def _finish(self, session: Session) -> None:
         loop = asyncio.get_running_loop()

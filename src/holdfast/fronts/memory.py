@@ -15,6 +15,7 @@ from holdfast.engine.exchange import Caller
 from holdfast.engine.sessions import ANONYMOUS
 from holdfast.errors import INTERNAL_ERROR, INVALID_REQUEST, McpError, MethodNotFound, SessionGone
 from holdfast.fronts.duplex import Duplex
+from holdfast.protocol.modern import CAPABILITIES_KEY, CLIENT_KEY, VERSION, VERSION_KEY
 from holdfast.protocol.versions import LATEST
 from holdfast.wire.jsonrpc import (
     Notification,
@@ -28,6 +29,9 @@ from holdfast.wire.jsonrpc import (
     request_message,
     result_message,
 )
+
+MAX_ROUNDS: Final = 16
+"""Rounds of one request (2026-07-28) that this client goes along with."""
 
 OnAsk = Callable[[str, dict[str, Any]], Awaitable[object] | object]
 """Answers a request of the server's, given its method and params; raises McpError to refuse it."""
@@ -45,6 +49,9 @@ class MemoryPeer:
 
     async with MemoryPeer(server.engine) as peer:
         result = await peer.request("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
+
+    With `version="2026-07-28"` it has no session: every request carries its own metadata, and what
+    the server wants to know is answered by `on_ask` in as many rounds as it takes.
     """
 
     def __init__(
@@ -68,7 +75,7 @@ class MemoryPeer:
         self._answering: dict[RequestId, asyncio.Task[None]] = {}
         self._heard = asyncio.Condition()
         self.server: dict[str, Any] = {}
-        """The server's initialize result."""
+        """The server's initialize result, or in 2026-07-28 its discover result."""
         self.notifications: list[Notification] = []
         """Everything the server said without being asked, in order."""
 
@@ -76,8 +83,11 @@ class MemoryPeer:
         return f"<MemoryPeer {len(self._waiting)} requests waiting, {len(self._answering)} asks answering>"
 
     async def __aenter__(self) -> Self:
-        """Initialize."""
+        """Initialize; where there are no sessions, discover."""
         await self._engine.ensure_started()
+        if self._version == VERSION:
+            self.server = await self.request("server/discover")
+            return self
         client = {"name": self._client, "version": __version__}
         params = {
             "protocolVersion": self._version,
@@ -111,12 +121,39 @@ class MemoryPeer:
         Raises:
             McpError: the server answered with an error.
         """
+        if self._version == VERSION:
+            return await self._in_rounds(method, params or {}, request_id)
+        return await self._requested(method, params or {}, request_id)
+
+    async def _in_rounds(self, method: str, params: Mapping[str, Any], request_id: RequestId | None) -> Any:
+        meta = {
+            VERSION_KEY: VERSION,
+            CLIENT_KEY: {"name": self._client, "version": __version__},
+            CAPABILITIES_KEY: dict(self._capabilities),
+        }
+        given = {**params, "_meta": {**meta, **params.get("_meta", {})}}
+        result = await self._requested(method, given, request_id)
+        for _ in range(MAX_ROUNDS):
+            if self._on_ask is None or result.get("resultType") != "input_required":
+                break
+            asked = result.get("inputRequests", {})
+            answers = await asyncio.gather(
+                *(self._ask_user(one["method"], one.get("params", {})) for one in asked.values())
+            )
+            retry = {**given, "inputResponses": dict(zip(asked, answers, strict=True))}
+            if "requestState" in result:
+                retry["requestState"] = result["requestState"]
+            # A retry is a request of its own, with an id of its own.
+            result = await self._requested(method, retry, None)
+        return result
+
+    async def _requested(self, method: str, params: Mapping[str, Any], request_id: RequestId | None) -> Any:
         self._minted += 1
         key = self._minted if request_id is None else request_id
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(waiter)
         try:
-            await self._duplex.take(request_message(key, method, params or {}))
+            await self._duplex.take(request_message(key, method, params))
             return await waiter
         except asyncio.CancelledError:
             await self.notify("notifications/cancelled", {"requestId": key, "reason": "cancelled"})
@@ -186,13 +223,14 @@ class MemoryPeer:
         try:
             if request.method == "ping":
                 return result_message(request.id, b"{}")
-            if self._on_ask is None:
-                return refusal(request.id, MethodNotFound(request.method))
-            result = self._on_ask(request.method, request.params)
-            if inspect.isawaitable(result):
-                result = await result
-            return result_message(request.id, encode(result))
+            return result_message(request.id, encode(await self._ask_user(request.method, request.params)))
         except McpError as error:
             return refusal(request.id, error)
         except Exception as error:  # noqa: BLE001 - the server hears of it, as of any client's failure
             return refusal(request.id, McpError(INTERNAL_ERROR, str(error)))
+
+    async def _ask_user(self, method: str, params: dict[str, Any]) -> object:
+        if self._on_ask is None:
+            raise MethodNotFound(method)
+        result = self._on_ask(method, params)
+        return await result if inspect.isawaitable(result) else result

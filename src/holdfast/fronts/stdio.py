@@ -1,4 +1,4 @@
-"""stdio: one client, one session, one line a message, for as long as the process lives."""
+"""stdio: one client, one line a message, for as long as the process lives; in both eras, side by side."""
 
 import asyncio
 import contextlib
@@ -63,6 +63,8 @@ class StdioFront:
             times.drain + times.write_stall, self._writer.give_up
         )
         await self._duplex.hang_up(reason)
+        # Nobody can come back to what is parked.
+        await self._engine.modern.end_work("the connection was closed")
         await self._engine.aclose()
         await self._writer.flush(times.write_stall)
         patience.cancel()

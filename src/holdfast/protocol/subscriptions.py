@@ -146,6 +146,12 @@ def change_message(subscription: RequestId, change: Change) -> bytes:
     return notification_message(TOPICS[change.kind].method, params)
 
 
+def dropped_message(subscription: RequestId, reason: str) -> bytes:
+    """Return the last message of a subscription that is cut off, where its connection cannot be."""
+    params = {"_meta": {SUBSCRIPTION_KEY: subscription}, "requestId": subscription, "reason": reason}
+    return notification_message("notifications/cancelled", params)
+
+
 def completed_message(subscription: RequestId) -> bytes:
     """Return the last message of a subscription that the server ends."""
     result = {"resultType": "complete", "_meta": {SUBSCRIPTION_KEY: subscription}}

@@ -2,91 +2,12 @@
 
 import asyncio
 import json
-from typing import Any
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
-from holdfast.errors import SessionGone
-from holdfast.fronts.duplex import OWED, Duplex
-from holdfast.testing.back import ScriptedBack
+from holdfast.fronts.duplex import OWED
 from tests.support import async_test, virtual_test
-
-
-class Wire:
-    """A peer's end: what arrived, and a valve that stops it from reading."""
-
-    def __init__(self, back: ScriptedBack, settings: Settings = Settings()) -> None:
-        self.engine = Engine(back, settings)
-        self.duplex = Duplex(self.engine, self.write)
-        self.received: list[Any] = []
-        self.reading = asyncio.Event()
-        self.reading.set()
-        self.arrived = asyncio.Condition()
-
-    async def write(self, message: bytes) -> None:
-        await self.reading.wait()
-        async with self.arrived:
-            self.received.append(json.loads(message))
-            self.arrived.notify_all()
-
-    async def say(self, method: str, request_id: int | str | None = None, **params: Any) -> None:
-        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
-        if request_id is not None:
-            message["id"] = request_id
-        await self.duplex.take(json.dumps(message).encode())
-
-    async def open(self, version: str = "2025-11-25") -> None:
-        client = {"name": "wire", "version": "0"}
-        await self.say(
-            "initialize", 0, protocolVersion=version, clientInfo=client, capabilities={"sampling": {}}
-        )
-        assert (await self.answer(0))["result"]["protocolVersion"] == version
-        await self.say("notifications/initialized")
-
-    async def answer(self, request_id: int | str | None, count: int = 1) -> Any:
-        """Wait for the answer with this id: the count-th."""
-
-        def found() -> list[Any]:
-            return [
-                m
-                for m in self.received
-                if isinstance(m, dict) and "method" not in m and m.get("id") == request_id
-            ]
-
-        async with self.arrived:
-            await self.arrived.wait_for(lambda: len(found()) >= count)
-        return found()[count - 1]
-
-    async def batch(self) -> list[Any]:
-        async with self.arrived:
-            await self.arrived.wait_for(lambda: any(isinstance(m, list) for m in self.received))
-        return next(m for m in self.received if isinstance(m, list))
-
-
-class Held(ScriptedBack):
-    """Answers `echo` at once, and `hold` when its gate opens."""
-
-    def __init__(self) -> None:
-        super().__init__({"echo": self.echo, "hold": self.hold, "ping": self.pong, "ask": self.ask})
-        self.gate = asyncio.Event()
-
-    async def echo(self, exchange: Exchange) -> object:
-        return exchange.request.params
-
-    async def hold(self, exchange: Exchange) -> object:
-        await self.gate.wait()
-        return {"held": exchange.request.params.get("n")}
-
-    async def pong(self, exchange: Exchange) -> object:
-        return {}
-
-    async def ask(self, exchange: Exchange) -> object:
-        try:
-            return {"answer": await exchange.ask("sampling/createMessage", {})}
-        except SessionGone:
-            return {"answer": "nobody"}
+from tests.unit.fronts.wire import Held, Wire
 
 
 @async_test

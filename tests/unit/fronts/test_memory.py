@@ -149,3 +149,69 @@ async def test_what_outlasts_the_drain_after_closing_is_answered_as_cancelled() 
         await request
     with pytest.raises(McpError, match="closed"):
         await peer.request("tools/call", call("echo", text="x"))
+
+
+@async_test
+async def test_without_a_session_asks_are_answered_in_rounds_and_the_body_runs_once() -> None:
+    runs: list[str] = []
+    server = make()
+
+    @server.tool
+    async def twice(ctx: Context) -> str:
+        runs.append("begun")
+        first = await ctx.sample("one", max_tokens=5)
+        answers = await asyncio.gather(*(ctx.sample(str(i), max_tokens=5) for i in range(5)))
+        return ",".join(answer.model for answer in (first, *answers))
+
+    async def on_ask(method: str, params: dict[str, Any]) -> object:
+        asked = params["messages"][0]["content"]["text"]
+        return {"role": "assistant", "model": asked, "content": {"type": "text", "text": "ok"}}
+
+    async with MemoryPeer(server.engine, on_ask, version="2026-07-28") as peer:
+        assert "2026-07-28" in peer.server["supportedVersions"]
+        result = await peer.request("tools/call", call("twice"))
+    assert text(result) == "one,0,1,2,3,4"
+    assert runs == ["begun"]
+
+
+@async_test
+async def test_both_eras_hear_of_the_same_change() -> None:
+    server = make()
+    server.resource("note://1", name="note")(lambda: "text")
+    async with (
+        MemoryPeer(server.engine) as session,
+        MemoryPeer(server.engine, version="2026-07-28") as guest,
+    ):
+        await session.request("resources/subscribe", {"uri": "note://1"})
+        wanted = {"toolsListChanged": True, "resourceSubscriptions": ["note://1", "note://2"]}
+        listening = asyncio.ensure_future(guest.request("subscriptions/listen", {"notifications": wanted}))
+        (acknowledged,) = await guest.heard("notifications/subscriptions/acknowledged")
+        assert acknowledged.params["notifications"] == {**wanted, "resourceSubscriptions": ["note://1"]}
+        await server.resource_updated("note://1")
+        server.remove_tool("count")
+        server.notify_prompts_changed()
+        for peer in (session, guest):
+            assert len(await peer.heard("notifications/resources/updated")) == 1
+            assert len(await peer.heard("notifications/tools/list_changed")) == 1
+        await session.heard("notifications/prompts/list_changed")
+        methods = [item.method for item in guest.notifications]
+        assert "notifications/prompts/list_changed" not in methods
+        listening.cancel()
+        await asyncio.wait({listening})
+        server.notify_tools_changed()
+        await session.heard("notifications/tools/list_changed", 2)
+        assert [item.method for item in guest.notifications] == methods
+
+
+@async_test
+async def test_a_resource_that_is_hidden_from_a_client_is_not_among_what_it_is_told_of() -> None:
+    server = make()
+    server.resource("note://{n}", name="notes")(lambda n: n)
+    server.resource("secret://1", name="secret", enabled=False)(lambda: "text")
+    async with MemoryPeer(server.engine, version="2026-07-28") as peer:
+        wanted = {"resourceSubscriptions": ["note://5", "secret://1"]}
+        listening = asyncio.ensure_future(peer.request("subscriptions/listen", {"notifications": wanted}))
+        (acknowledged,) = await peer.heard("notifications/subscriptions/acknowledged")
+    assert acknowledged.params["notifications"] == {"resourceSubscriptions": ["note://5"]}
+    result = await listening
+    assert result["resultType"] == "complete"

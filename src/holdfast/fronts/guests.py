@@ -1,0 +1,178 @@
+"""Requests of protocol 2026-07-28 on a connection that carries messages both ways: each stands alone, all share it.
+
+An id that is in flight is refused here too (law 2): on one channel it is all that tells answers
+apart. What is cancelled sends not a word more.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from holdfast.core.eras import check_modern
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Caller
+from holdfast.engine.exchanges import DuplicateId
+from holdfast.engine.guest import Guest
+from holdfast.engine.listening import Ended, Listener
+from holdfast.engine.modern import Attended
+from holdfast.errors import Busy, Cancelled, McpError
+from holdfast.protocol.modern import RequestMeta, read_meta
+from holdfast.protocol.subscriptions import dropped_message
+from holdfast.wire.jsonrpc import Request, RequestId, refusal
+
+Send = Callable[[bytes], Awaitable[None]]
+
+
+class Guests:
+    """What a connection's client has asked without a session, from its request to its last written byte."""
+
+    def __init__(self, engine: Engine, caller: Caller, send: Send) -> None:
+        self._engine = engine
+        self._caller = caller
+        self._send = send
+        limits = engine.settings.limits
+        self._limit = limits.running + limits.queued
+        self._flights: dict[RequestId, asyncio.Task[None]] = {}
+        """By the ids that are in flight: until the answer is about to be written."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: set[Attended] = set()
+        self._listeners: set[Listener] = set()
+        self._closing = False
+
+    def __repr__(self) -> str:
+        return f"<Guests {len(self._flights)} in flight, {len(self._listeners)} listening>"
+
+    def __contains__(self, request_id: RequestId) -> bool:
+        return request_id in self._flights
+
+    # One request
+
+    def take(self, request: Request) -> None:
+        """Begin to answer a request.
+
+        Raises:
+            InvalidParams: it does not say of itself what it must.
+            UnsupportedVersion: it is of another revision, or this one is not for its client.
+            DuplicateId: its id is in flight.
+            Busy: too many of this connection run, or are not written yet.
+        """
+        if request.id in self._flights:
+            raise DuplicateId
+        meta = read_meta(request.params)
+        check_modern(self._engine.settings, meta)
+        if len(self._tasks) >= self._limit:
+            raise Busy("Busy: too many calls are in flight on this connection; try again shortly")
+        task = asyncio.get_running_loop().create_task(self._serve(request, meta))
+        self._flights[request.id] = task
+        self._tasks.add(task)
+        task.add_done_callback(lambda task: self._ended(request.id, task))
+
+    def _ended(self, request_id: RequestId, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._landed(request_id, task)
+
+    def _landed(self, request_id: RequestId, task: asyncio.Task[None] | None) -> None:
+        """Free an id, unless it is somebody else's by now."""
+        if self._flights.get(request_id) is task:
+            del self._flights[request_id]
+
+    def cancel(self, request_id: object) -> bool:
+        """Stop a request at the client's word; False if it is none of these."""
+        if type(request_id) is not int and type(request_id) is not str:
+            return False
+        task = self._flights.pop(request_id, None)
+        if task is not None:
+            task.cancel()
+        return task is not None
+
+    async def _serve(self, request: Request, meta: RequestMeta) -> None:
+        try:
+            if request.method == "subscriptions/listen":
+                await self._listen(request, meta)
+            else:
+                await self._call(request, meta)
+        except McpError as error:
+            await self._last(request, refusal(request.id, error))
+
+    async def _last(self, request: Request, message: bytes) -> None:
+        """Free the id, then write: the peer may use the id again as soon as it sees the answer."""
+        self._landed(request.id, asyncio.current_task())
+        await self._send(message)
+
+    async def _call(self, request: Request, meta: RequestMeta) -> None:
+        modern = self._engine.modern
+        begin = modern.go_on if "requestState" in request.params else modern.start
+        attended = begin(meta, self._caller, request)
+        attendant = attended.attendant
+        self._calls.add(attended)
+        try:
+            while True:
+                attendant.wake.clear()
+                outcome = attended.outcome
+                for message in attended.outlet.taken(attendant):
+                    await self._send(message)
+                if outcome is not None:
+                    await self._last(request, outcome.message(request.id))
+                    return
+                await attendant.wake.wait()
+        except asyncio.CancelledError:
+            # Also of a call that has just parked nobody will hear: the answer that says so is not sent.
+            await modern.end(attended.exchange, Cancelled("by the client"))
+            raise
+        finally:
+            self._calls.discard(attended)
+            await modern.leave(attended)
+
+    async def _listen(self, request: Request, meta: RequestMeta) -> None:
+        principal = self._caller.principal
+        guest = Guest(meta, self._caller.key, self._engine.settings.limits)
+        expires = principal.expires if principal is not None else None
+        listener = await self._engine.listening.open(guest, request, expires)
+        self._listeners.add(listener)
+        if self._closing:
+            listener.stop(Ended.STOPPED)
+        try:
+            while listener.end is None:
+                listener.wake.clear()
+                for message in listener.take():
+                    await self._send(message)
+                await listener.wake.wait()
+            if listener.end is Ended.SLOW:
+                # The channel is others' too and cannot be dropped: the notification stands for that.
+                await self._last(request, dropped_message(request.id, "too many changes wait"))
+            elif listener.end is not Ended.LEFT:
+                *earlier, last = listener.take()
+                for message in earlier:
+                    await self._send(message)
+                await self._last(request, last)
+        finally:
+            self._listeners.discard(listener)
+            self._engine.listening.leave(listener)
+
+    # Ending
+
+    async def hang_up(self, gone: asyncio.Event) -> None:
+        """End the listeners, let calls finish for the drain time, then end them; unless the peer is gone before."""
+        self._closing = True
+        for listener in self._listeners:
+            listener.stop(Ended.STOPPED)
+        times = self._engine.settings.times
+        await self._finished(times.drain, gone)
+        for attended in list(self._calls):
+            await self._engine.modern.end(attended.exchange, Cancelled("the connection was closed"))
+        await self._finished(times.write_stall, gone)
+        for task in self._tasks:
+            task.cancel()
+
+    async def _finished(self, seconds: float, gone: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        leaving = loop.create_task(gone.wait())
+        try:
+            while self._tasks and not gone.is_set() and loop.time() < deadline:
+                await asyncio.wait(
+                    {*self._tasks, leaving},
+                    timeout=deadline - loop.time(),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+        finally:
+            leaving.cancel()

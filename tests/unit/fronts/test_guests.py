@@ -1,0 +1,342 @@
+"""Requests without a session (2026-07-28) on a connection that carries messages both ways, beside a session's."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.config import Limits, Settings, Times
+from holdfast.core.lifecycle import Input
+from holdfast.fronts.duplex import OWED
+from holdfast.protocol.subscriptions import Change
+from tests.schema import spec, validate
+from tests.support import async_test, virtual_test
+from tests.unit.fronts.wire import META, Held, Wire
+
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+TOOLS_CHANGED = "notifications/tools/list_changed"
+UPDATED = "notifications/resources/updated"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+
+def subscriptions(messages: list[Any]) -> list[int | str]:
+    """Return the subscription of every message on one, in order."""
+    found = []
+    for message in messages:
+        body = message.get("params") or message.get("result") or {}
+        if SUBSCRIPTION in body.get("_meta", {}):
+            found.append(body["_meta"][SUBSCRIPTION])
+    return found
+
+
+def settled(*, drain: float = 30.0) -> Settings:
+    return Settings(times=Times(drain=drain))
+
+
+@async_test
+async def test_a_request_with_its_own_metadata_needs_no_initialize() -> None:
+    wire = Wire(Held())
+    await wire.modern("echo", 1, text="hi")
+    assert (await wire.answer(1))["result"]["text"] == "hi"
+    assert wire.duplex.session is None
+
+
+@async_test
+async def test_initialize_works_after_such_requests_and_both_work_inside_the_session() -> None:
+    wire = Wire(Held())
+    await wire.modern("echo", 1, era="without")
+    await wire.open()
+    await wire.say("echo", 2, era="with")
+    await wire.modern("echo", 3, era="without")
+    eras = [(await wire.answer(n))["result"]["era"] for n in (1, 2, 3)]
+    assert eras == ["without", "with", "without"]
+
+
+@async_test
+async def test_another_version_is_refused_with_those_that_work_and_missing_metadata_says_what_is_missing() -> (
+    None
+):
+    wire = Wire(Held())
+    await wire.say("echo", 1, _meta={**META, "io.modelcontextprotocol/protocolVersion": "1900-01-01"})
+    error = (await wire.answer(1))["error"]
+    assert error["code"] == -32022
+    assert "2026-07-28" in error["data"]["supported"]
+    await wire.say("echo", 2, _meta={"io.modelcontextprotocol/protocolVersion": "2026-07-28"})
+    assert (await wire.answer(2))["error"]["code"] == -32602
+    await wire.say("server/discover", 3)
+    assert (await wire.answer(3))["error"]["code"] == -32602
+
+
+@async_test
+async def test_an_id_in_flight_is_refused_across_both_eras_and_the_first_completes() -> None:
+    back = Held()
+    wire = Wire(back)
+    await wire.open()
+    await wire.modern("hold", 1, n="modern")
+    await wire.say("hold", 2, n="session")
+    await asyncio.sleep(0)
+    await wire.modern("echo", 1)
+    await wire.say("echo", 1)
+    await wire.modern("echo", 2)
+    await wire.modern("echo", "1", text="another id")
+    assert (await wire.answer("1"))["result"]["text"] == "another id"
+    for request_id, count in ((1, 1), (1, 2), (2, 1)):
+        assert (await wire.answer(request_id, count))["error"]["code"] == -32600
+    back.gate.set()
+    assert (await wire.answer(1, 3))["result"] == {"held": "modern"}
+    assert (await wire.answer(2, 2))["result"] == {"held": "session"}
+    await wire.modern("echo", 1, text="free again")
+    assert (await wire.answer(1, 4))["result"]["text"] == "free again"
+    assert len(back.handled) == 4
+
+
+@async_test
+async def test_a_call_that_asks_is_answered_in_rounds_and_its_body_runs_once() -> None:
+    back = Held()
+    wire = Wire(back)
+    await wire.modern("tools/call", 1, name="x")
+    first = (await wire.answer(1))["result"]
+    assert first["resultType"] == "input_required"
+    assert sorted(asked["params"]["n"] for asked in first["inputRequests"].values()) == [1, 2]
+    answers = {key: {"roots": [asked["params"]["n"]]} for key, asked in first["inputRequests"].items()}
+    await wire.modern("tools/call", 2, name="x", requestState=first["requestState"], inputResponses=answers)
+    second = (await wire.answer(2))["result"]
+    (key,) = second["inputRequests"]
+    await wire.modern(
+        "tools/call", 3, name="x", requestState=second["requestState"], inputResponses={key: {"roots": [3]}}
+    )
+    assert (await wire.answer(3))["result"] == {"answers": [{"roots": [n]} for n in (1, 2, 3)]}
+    assert len(back.handled) == 1
+    assert not [message for message in wire.received if "method" in message and "id" in message]
+
+
+@async_test
+async def test_a_state_that_is_not_ours_is_refused_with_an_answer() -> None:
+    wire = Wire(Held())
+    await wire.modern("tools/call", 1, name="x", requestState="forged", inputResponses={})
+    assert (await wire.answer(1))["error"]["code"] == -31003
+
+
+@async_test
+async def test_a_cancelled_request_stops_its_handler_and_sends_nothing_more() -> None:
+    back = Held()
+    wire = Wire(back)
+    await wire.modern("hold", 1)
+    while not back.handled:
+        await asyncio.sleep(0)
+    await wire.say("notifications/cancelled", requestId=1, reason="no longer wanted")
+    await back.cancelled.wait()
+    back.gate.set()
+    await wire.modern("hold", 1, n="again")
+    assert (await wire.answer(1))["result"] == {"held": "again"}
+    assert len(wire.received) == 1
+
+
+@async_test
+async def test_a_request_cancelled_before_it_began_never_begins() -> None:
+    back = Held()
+    wire = Wire(back)
+    await wire.modern("hold", 1)
+    await wire.say("notifications/cancelled", requestId=1)
+    await wire.modern("echo", 2)
+    await wire.answer(2)
+    assert [exchange.request.id for exchange in back.handled] == [2]
+    assert len(wire.received) == 1
+
+
+@async_test
+async def test_what_waits_for_a_slow_peer_is_not_sent_once_its_request_is_cancelled() -> None:
+    back = Held()
+    wire = Wire(back)
+    wire.reading.clear()
+    await wire.modern("tools/call", 1)
+    while not back.handled:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
+    await wire.say("notifications/cancelled", requestId=1)
+    await wire.modern("echo", 2)
+    wire.reading.set()
+    await wire.answer(2)
+    assert len(wire.received) == 1
+    assert back.handled[0].settled
+
+
+@pytest.mark.parametrize("request_id", [True, None, [1], {"a": 1}, 1.5, 9, "9"])
+@async_test
+async def test_a_cancellation_that_fits_nothing_is_passed_over(request_id: object) -> None:
+    back = Held()
+    wire = Wire(back)
+    await wire.modern("hold", 1, n=1)
+    await wire.say("notifications/cancelled", requestId=request_id)
+    back.gate.set()
+    assert (await wire.answer(1))["result"] == {"held": 1}
+
+
+@async_test
+async def test_several_listeners_share_the_channel_and_each_message_says_whose_it_is() -> None:
+    wire = Wire(Held())
+    await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
+    await wire.modern("subscriptions/listen", "1", notifications={"resourceSubscriptions": ["a://1"]})
+    await wire.told(ACKNOWLEDGED, 2)
+    await wire.engine.changed(Change("resource", "a://1"))
+    await wire.engine.changed(Change("tools"))
+    await wire.engine.changed(Change("prompts"))
+    (tools,), (updated,) = await wire.told(TOOLS_CHANGED), await wire.told(UPDATED)
+    assert tools["_meta"][SUBSCRIPTION] == 1
+    assert updated == {"_meta": {SUBSCRIPTION: "1"}, "uri": "a://1"}
+    await wire.modern("echo", 2)
+    await wire.answer(2)
+    assert sorted(map(str, subscriptions(wire.received))) == ["1"] * 4
+    for message in wire.received[:-1]:
+        validate(message, "2026-07-28")
+
+
+@async_test
+async def test_a_listener_is_in_flight_until_it_is_cancelled_and_then_hears_nothing() -> None:
+    wire = Wire(Held())
+    await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
+    await wire.told(ACKNOWLEDGED)
+    await wire.modern("echo", 1)
+    assert (await wire.answer(1))["error"]["code"] == -32600
+    await wire.say("notifications/cancelled", requestId=1)
+    await wire.engine.changed(Change("tools"))
+    await wire.modern("echo", 1, text="free")
+    assert (await wire.answer(1, 2))["result"]["text"] == "free"
+    assert len(wire.engine.listening) == 0
+    assert [message.get("method") for message in wire.received] == [ACKNOWLEDGED, None, None]
+
+
+@virtual_test
+async def test_a_listener_that_is_refused_gets_an_answer() -> None:
+    wire = Wire(Held(), Settings(limits=Limits(listeners=1)))
+    await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
+    await wire.modern("subscriptions/listen", 2, notifications={"toolsListChanged": True})
+    await wire.modern("subscriptions/listen", 3, notifications=[])
+    assert (await wire.answer(2))["error"]["code"] == -31001
+    assert (await wire.answer(3))["error"]["code"] == -32602
+
+
+@virtual_test
+async def test_a_listener_that_falls_behind_is_told_so_and_others_go_on() -> None:
+    wire = Wire(Held(), Settings(limits=Limits(listener_changes=2)))
+    uris = [f"a://{n}" for n in range(4)]
+    await wire.modern("subscriptions/listen", 1, notifications={"resourceSubscriptions": uris})
+    await wire.modern("subscriptions/listen", 2, notifications={"toolsListChanged": True})
+    await wire.told(ACKNOWLEDGED, 2)
+    wire.reading.clear()
+    for uri in uris:
+        await wire.engine.changed(Change("resource", uri))
+    assert len(wire.engine.listening) == 1
+    await wire.engine.changed(Change("tools"))
+    wire.reading.set()
+    (dropped,) = await wire.told("notifications/cancelled")
+    assert dropped["requestId"] == 1
+    await wire.told(TOOLS_CHANGED)
+    for message in wire.received:
+        # The schema says in words that a server sends this one, and leaves it out of its list of those.
+        if message["method"] == "notifications/cancelled":
+            spec("2026-07-28").check("CancelledNotification", message)
+        else:
+            validate(message, "2026-07-28")
+
+
+@virtual_test
+async def test_hanging_up_completes_listeners_and_lets_calls_finish() -> None:
+    back = Held()
+    wire = Wire(back)
+    await wire.open()
+    await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
+    await wire.modern("hold", 2, n=2)
+    await wire.say("hold", 3, n=3)
+    await wire.told(ACKNOWLEDGED)
+    hanging_up = asyncio.ensure_future(wire.duplex.hang_up(Input.DELETED))
+    last = await wire.answer(1)
+    validate(last, "2026-07-28", answers="subscriptions/listen")
+    assert last["result"] == {"resultType": "complete", "_meta": {SUBSCRIPTION: 1}}
+    await asyncio.sleep(29)
+    back.gate.set()
+    await hanging_up
+    assert (await wire.answer(2))["result"] == {"held": 2}
+    assert (await wire.answer(3))["result"] == {"held": 3}
+    before = len(wire.received)
+    await wire.engine.changed(Change("tools"))
+    await asyncio.sleep(1)
+    assert len(wire.received) == before
+
+
+@virtual_test
+async def test_a_call_that_outlasts_the_drain_time_is_ended_with_an_answer() -> None:
+    back = Held()
+    wire = Wire(back, settled(drain=5))
+    await wire.modern("hold", 1)
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(0)
+    before = loop.time()
+    await wire.duplex.hang_up(Input.DELETED)
+    assert loop.time() - before == 5
+    assert (await wire.answer(1))["error"]["code"] == -32800
+    assert back.cancelled.is_set()
+
+
+@virtual_test
+async def test_a_peer_that_is_gone_ends_its_calls_at_once() -> None:
+    back = Held()
+    wire = Wire(back)
+    await wire.modern("hold", 1)
+    await asyncio.sleep(0)
+    wire.duplex.gone.set()
+    before = asyncio.get_running_loop().time()
+    await wire.duplex.hang_up(Input.DELETED)
+    assert asyncio.get_running_loop().time() == before
+    await asyncio.sleep(0)
+    assert back.cancelled.is_set()
+
+
+@virtual_test
+async def test_an_engine_that_stops_completes_the_listeners_of_its_connections() -> None:
+    wire = Wire(Held())
+    for n in range(100):
+        await wire.modern("subscriptions/listen", n, notifications={"toolsListChanged": True})
+    await wire.told(ACKNOWLEDGED, 100)
+    before = asyncio.get_running_loop().time()
+    await wire.engine.aclose()
+    assert asyncio.get_running_loop().time() - before < 1
+    for n in range(100):
+        assert (await wire.answer(n))["result"]["_meta"] == {SUBSCRIPTION: n}
+
+
+@async_test
+async def test_a_peer_that_writes_requests_and_never_reads_is_no_longer_read_from() -> None:
+    wire = Wire(Held(), Settings(limits=Limits(running=8, queued=8)))
+    wire.reading.clear()
+
+    async def flood() -> None:
+        for n in range(1_000):
+            await wire.modern("echo", n)
+
+    flooding = asyncio.ensure_future(flood())
+    await asyncio.sleep(0.1)
+    assert not flooding.done()
+    assert len(wire.duplex._replies) <= OWED
+    wire.reading.set()
+    await flooding
+    await wire.answer(999)
+    assert len(wire.received) <= 1_000
+
+
+@async_test
+async def test_one_era_can_be_turned_off_here_too() -> None:
+    wire = Wire(Held(), Settings(eras="sessions"))
+    await wire.modern("echo", 1)
+    refused = (await wire.answer(1))["error"]
+    assert (refused["code"], "2026-07-28" in refused["data"]["supported"]) == (-32022, False)
+    await wire.open()
+
+    wire = Wire(Held(), Settings(eras="modern"))
+    await wire.say("initialize", 1, protocolVersion="2025-11-25", clientInfo={"name": "x"}, capabilities={})
+    refused = (await wire.answer(1))["error"]
+    assert (refused["code"], refused["data"]["supported"]) == (-32022, ["2026-07-28"])
+    await wire.say("echo", 2)
+    assert (await wire.answer(2))["error"]["code"] == -32602
+    await wire.modern("echo", 3)
+    assert "result" in await wire.answer(3)
