@@ -37,7 +37,8 @@ HoldfastError
 ├── SessionGone              the session was closed meanwhile
 └── StoreError               the store refused or cannot be reached
     ├── Fenced               somebody else has ended this exchange
-    └── StreamClosed         the stream already has its terminal message
+    ├── StreamClosed         the stream already has its terminal message
+    └── StoreUnavailable     the store cannot work now; nothing was done, and it comes back by itself
 """
 
 from typing import Any, Final
@@ -277,6 +278,10 @@ class StoreError(HoldfastError):
 
 class Fenced(StoreError):
     """Somebody else has ended this exchange; whoever reads this must stop writing."""
+
+
+class StoreUnavailable(StoreError):
+    """The store is unreachable, full or locked. Fail closed: 503 with Retry-After."""
 
 
 class StreamClosed(StoreError):
