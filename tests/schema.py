@@ -19,7 +19,18 @@ from jsonschema.protocols import Validator
 
 SPEC: Final = Path(__file__).parents[2] / "shared" / "spec"
 VERSIONS: Final = ("2025-03-26", "2025-06-18", "2025-11-25")
+"""The revisions with sessions."""
 LATEST: Final = VERSIONS[-1]
+MODERN: Final = "2026-07-28"
+"""The revision without."""
+SUSPENDABLE: Final = {"tools/call", "prompts/get", "resources/read"}
+"""The only requests whose answer may ask for input."""
+ERRORS: Final = {
+    -32020: "HeaderMismatchError",
+    -32021: "MissingRequiredClientCapabilityError",
+    -32022: "UnsupportedProtocolVersionError",
+}
+"""Errors that have a definition of their own."""
 ASSUMED: Final = VERSIONS[0]
 """What a request without a version header speaks."""
 
@@ -119,6 +130,9 @@ def _check_error(rules: Spec, value: Json) -> None:
     rules.check(
         rules.first("JSONRPCErrorResponse", "JSONRPCError"), value if "id" in value else {"id": 0, **value}
     )
+    special = ERRORS.get(value["error"]["code"])
+    if special in rules.definitions:
+        rules.check(special, value)
 
 
 def _check_result(rules: Spec, value: Json, method: str) -> None:
@@ -126,6 +140,10 @@ def _check_result(rules: Spec, value: Json, method: str) -> None:
     request = rules.methods.get(method)
     assert request is not None, f"{method}: this revision has no such method"
     result, definition = value["result"], f"{request.removesuffix('Request')}Result"
+    if result.get("resultType") == "input_required":
+        assert method in SUSPENDABLE, f"{method}: its answer cannot ask for input"
+        assert result.keys() & {"inputRequests", "requestState"}, f"{method}: asks for input, but for none"
+        definition = "InputRequiredResult"
     if definition not in rules.definitions:
         # The schema lets an empty result hold anything; the TypeScript SDK's parser does not.
         assert result.keys() <= {"_meta"}, f"{method}: an empty result holds {sorted(result)}"

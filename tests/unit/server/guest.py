@@ -1,0 +1,176 @@
+"""A client of protocol 2026-07-28 in the same process, on bare ASGI; every message of either side is held against the schema."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+from holdfast.errors import McpError
+from holdfast.server.app import Server
+from tests.schema import MODERN, Json, Response, validate
+
+PREFIX: Final = "io.modelcontextprotocol/"
+ALL: Final[Json] = {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
+"""Every capability a client may declare."""
+NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+Answer = Callable[[Json], Json]
+"""From an ask's params to its result."""
+
+
+class Answered(NamedTuple):
+    """One HTTP answer: its status, the notifications on the way, and the message that answers."""
+
+    status: int
+    told: list[Json]
+    message: Json
+
+    @property
+    def result(self) -> Json:
+        """The result of a request that must have one."""
+        assert "result" in self.message, self.message
+        return self.message["result"]
+
+    @property
+    def error(self) -> Json:
+        """The error of a request that must have one."""
+        assert "error" in self.message, self.message
+        return self.message["error"]
+
+
+class Guest:
+    """One client. Asks are answered by `answers`, by method; each goes out with the retry."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        capabilities: Json = ALL,
+        name: str = "guest",
+        token: str = "",
+        meta: Json = None,
+    ) -> None:
+        self.server = server
+        self.answers: dict[str, Answer] = {}
+        self.asked: list[Json] = []
+        self.rounds = 0
+        """Answers so far that wanted input."""
+        self._app = server.asgi()
+        self._token = token
+        self._ids = itertools.count(1)
+        self.meta = {
+            f"{PREFIX}protocolVersion": MODERN,
+            f"{PREFIX}clientInfo": {"name": name, "version": "1"},
+            f"{PREFIX}clientCapabilities": capabilities,
+            **(meta or {}),
+        }
+
+    async def send(self, method: str, params: Json = None, *, headers: Json = None) -> Answered:
+        """Make one request and return its answer, whatever it is."""
+        params = {**(params or {}), "_meta": {**self.meta, **(params or {}).get("_meta", {})}}
+        message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
+        given = {
+            "host": "localhost",
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+            "mcp-protocol-version": MODERN,
+            "mcp-method": method,
+            **({"mcp-name": str(params.get(NAMED[method], ""))} if method in NAMED else {}),
+            **({"authorization": f"Bearer {self._token}"} if self._token else {}),
+            **(headers or {}),
+        }
+        status, messages = await self._post(json.dumps(message).encode(), given)
+        for item in messages:
+            validate(item, MODERN, answers=method)
+        *told, answer = messages
+        assert all("id" not in item for item in told), told
+        assert answer["id"] == message["id"]
+        return Answered(status, told, answer)
+
+    async def _post(self, body: bytes, headers: Json) -> tuple[int, list[Json]]:
+        response, messages = Response(), list[Json]()
+        pending = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> MutableMapping[str, Any]:
+            if not pending:
+                await asyncio.Event().wait()
+            return pending.pop()
+
+        async def send(event: MutableMapping[str, Any]) -> None:
+            messages.extend(response.feed(event))
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/mcp",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+        await self._app(scope, receive, send)
+        return response.status, messages
+
+    async def request(self, method: str, params: Json = None) -> Json:
+        """Make a request, answer what it asks for, and return its result.
+
+        Raises:
+            McpError: it was answered with an error.
+        """
+        params = params or {}
+        retry: Json = {}
+        for _ in range(20):
+            answered = await self.send(method, {**params, **retry})
+            if "error" in answered.message:
+                raise McpError(answered.error["code"], answered.error["message"], answered.error.get("data"))
+            if answered.result["resultType"] != "input_required":
+                return answered.result
+            self.rounds += 1
+            retry = self.retry(answered.result)
+        raise AssertionError("it asks on and on")
+
+    def retry(self, result: Json) -> Json:
+        """Return what a retry carries to go on after a result that wants input."""
+        requests = result.get("inputRequests", {})
+        self.asked += requests.values()
+        responses = {key: self.answers[ask["method"]](ask["params"]) for key, ask in requests.items()}
+        state = {"requestState": result["requestState"]} if "requestState" in result else {}
+        return {"inputResponses": responses, **state}
+
+    async def call(self, tool: str, /, **arguments: object) -> Json:
+        """Call a tool to its end."""
+        return await self.request("tools/call", {"name": tool, "arguments": arguments})
+
+    async def text(self, tool: str, /, **arguments: object) -> str:
+        """Call a tool that must succeed with one text; return it."""
+        result = await self.call(tool, **arguments)
+        assert not result.get("isError"), result
+        (block,) = result["content"]
+        text: str = block["text"]
+        return text
+
+    async def failure(self, tool: str, /, **arguments: object) -> str:
+        """Call a tool that must fail with one text; return it."""
+        result = await self.call(tool, **arguments)
+        assert result.get("isError") is True, result
+        (block,) = result["content"]
+        text: str = block["text"]
+        return text
+
+
+def accept(**content: Json) -> Answer:
+    """Answer a form with this."""
+    return lambda _params: {"action": "accept", "content": content}
+
+
+def say(text: str) -> Answer:
+    """Answer a model's question with this."""
+    return lambda _params: {"role": "assistant", "content": {"type": "text", "text": text}, "model": "m"}
+
+
+@asynccontextmanager
+async def visited(server: Server, **options: Any) -> AsyncIterator[Guest]:
+    """Run a server with one client."""
+    await server.engine.ensure_started()
+    try:
+        yield Guest(server, **options)
+    finally:
+        await server.engine.aclose()
