@@ -1,15 +1,22 @@
 """Holdfast: an MCP runtime for Python whose sessions hold."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
 
 from holdfast.auth import Principal, Verifier
+from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.config import HttpSettings, Limits, Settings, Times
 from holdfast.errors import (
     AskError,
     AskRefused,
     AskTimeout,
     BackPressureError,
+    Broken,
+    CallTimeout,
     CapabilityMissing,
+    ClientError,
     ConfigError,
     HandleNotFound,
     HoldfastError,
@@ -43,6 +50,12 @@ from holdfast.server.middleware import CallNext, MiddlewareRequest
 from holdfast.server.routes import HttpRequest, HttpResponse
 from holdfast.server.session_view import SessionView
 
+if TYPE_CHECKING:
+    from holdfast.client.client import Client
+    from holdfast.client.listening import Change
+    from holdfast.client.results import InputNeeded, ToolCallResult
+    from holdfast.client.settings import ClientLimits, ClientTimes
+
 __all__ = [
     "Annotations",
     "AskError",
@@ -50,10 +63,19 @@ __all__ = [
     "AskTimeout",
     "AssistantMessage",
     "Audio",
+    "Authorizer",
     "BackPressureError",
+    "Broken",
     "Cache",
     "CallNext",
+    "CallTimeout",
     "CapabilityMissing",
+    "Challenge",
+    "Change",
+    "Client",
+    "ClientError",
+    "ClientLimits",
+    "ClientTimes",
     "Completion",
     "ConfigError",
     "Context",
@@ -68,6 +90,7 @@ __all__ = [
     "HttpSettings",
     "Icon",
     "Image",
+    "InputNeeded",
     "InputRequired",
     "Limits",
     "McpError",
@@ -75,6 +98,8 @@ __all__ = [
     "MiddlewareRequest",
     "NoBackChannel",
     "NoSession",
+    "NotSent",
+    "OutcomeUnknown",
     "Principal",
     "ResourceLink",
     "SamplingMessage",
@@ -86,6 +111,7 @@ __all__ = [
     "TextContent",
     "Times",
     "ToolAnnotations",
+    "ToolCallResult",
     "ToolError",
     "ToolResult",
     "UrlElicitation",
@@ -95,3 +121,19 @@ __all__ = [
     "Want",
     "__version__",
 ]
+
+_LATER = {
+    "Change": "holdfast.client.listening",
+    "Client": "holdfast.client.client",
+    "ClientLimits": "holdfast.client.settings",
+    "ClientTimes": "holdfast.client.settings",
+    "InputNeeded": "holdfast.client.results",
+    "ToolCallResult": "holdfast.client.results",
+}
+"""Where the client's names live. They are imported when they are asked for: a server needs none of them."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from msgspec import Struct
+
 from holdfast.client.cache import Cache, cache_key
 from holdfast.client.calls import Call
 from holdfast.client.carry import Carrier
@@ -17,7 +19,7 @@ from holdfast.client.hello import Hello
 from holdfast.client.incoming import Incoming
 from holdfast.client.link import Link, Receiver
 from holdfast.client.listening import Listener, change_of
-from holdfast.client.results import InputRequired
+from holdfast.client.results import InputNeeded
 from holdfast.errors import (
     BadAnswer,
     CallTimeout,
@@ -60,29 +62,16 @@ REMEMBERED: Final = EraMemory()
 """Shared by all clients of a process unless they bring their own."""
 
 
-class Options:
+class Options(Struct, frozen=True):
     """What a client was told about itself."""
 
-    __slots__ = (
-        "auto_input",
-        "eras",
-        "handlers",
-        "hello",
-        "in_order",
-        "on_log",
-        "on_notification",
-        "version",
-    )
-
-    def __init__(self, handlers: Handlers, hello: Hello, version: str) -> None:
-        self.handlers = handlers
-        self.hello = hello
-        self.version = version
-        self.eras = REMEMBERED
-        self.in_order = False
-        self.auto_input = True
-        self.on_log: Callback | None = None
-        self.on_notification: Callback | None = None
+    handlers: Handlers
+    hello: Hello
+    version: str
+    eras: EraMemory
+    callbacks: tuple[Callback | None, Callback | None]
+    """Told of log messages, and of every notification."""
+    auto_input: bool
 
 
 class Requester:
@@ -94,10 +83,7 @@ class Requester:
         self._hello = options.hello
         self._auto_input = options.auto_input
         self._incoming = Incoming(
-            options.handlers,
-            1 if options.in_order else route.limits.incoming,
-            route.limits.incoming_queued,
-            self._observer,
+            options.handlers, route.limits.incoming, route.limits.incoming_queued, self._observer
         )
         self._dialer = dialer_for(route, self._new_receiver)
         self._connection = Connection(
@@ -108,8 +94,7 @@ class Requester:
             self._connection, options.hello, self._mirror, route.limits, route.times, route.ports
         )
         self._cache = Cache(route.limits.cached)
-        self._log_feed = self._feed(options.on_log)
-        self._notification_feed = self._feed(options.on_notification)
+        self._log_feed, self._notification_feed = map(self._feed, options.callbacks)
         self._mirrored: dict[str, tuple[Mirrored, ...]] = {}
         self._listeners: set[Listener] = set()
         self._subscribers: dict[object, Listener] = {}
@@ -332,12 +317,12 @@ def _kind(result: Any) -> str:
     return kind if isinstance(kind, str) else "complete"
 
 
-def input_required(result: Any) -> InputRequired | None:
+def input_required(result: Any) -> InputNeeded | None:
     """Return what a result asks for, if it does."""
     if _kind(result) != "input_required":
         return None
     requests, state = result.get("inputRequests"), result.get("requestState")
-    return InputRequired(
+    return InputNeeded(
         requests=requests if isinstance(requests, dict) else {},
         state=state if isinstance(state, str) else None,
     )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast import __version__
 from holdfast.auth.authorizer import Authorizer, Bearer, Token
-from holdfast.client.base import Options
+from holdfast.client.base import REMEMBERED, Options
 from holdfast.client.connection import EraMemory
 from holdfast.client.dialers import Route, Target
 from holdfast.client.feed import Callback
@@ -29,6 +29,7 @@ from holdfast.protocol.listing import Root
 from holdfast.protocol.modern import TASKS, VERSION
 from holdfast.protocol.params import LoggingLevel
 from holdfast.protocol.versions import REVISIONS
+from holdfast.transports.child import ChildOptions
 
 VERSIONS = ("auto", "modern", "legacy", VERSION, *REVISIONS)
 
@@ -49,7 +50,6 @@ class Client(Tools, Resources):
         headers: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
-        verify: bool = True,
         version: str = "auto",
         timeout: float | None = None,
         raise_on_error: bool = True,
@@ -62,9 +62,7 @@ class Client(Tools, Resources):
         limits: ClientLimits = ClientLimits(),  # noqa: B008 - frozen
         times: ClientTimes = ClientTimes(),  # noqa: B008 - frozen
         eras: EraMemory | None = None,
-        clock: Clock | None = None,
-        random: Random | None = None,
-        observer: Observer | None = None,
+        ports: tuple[Clock, Random, Observer] | None = None,
     ) -> None:
         """Describe the client; `async with` connects it.
 
@@ -78,37 +76,21 @@ class Client(Tools, Resources):
         max_incoming, in_order         how many of the server's requests are handled at once; one by one
         auto_input                     False: what the server wants to know comes back to the caller
         """
-        if version not in VERSIONS:
-            raise ConfigError(f"version is one of {', '.join(VERSIONS)}; not {version!r}")
-        if timeout is not None:
-            times = replace(times, call=timeout)
-        if max_incoming is not None:
-            limits = replace(limits, incoming=max_incoming)
         handlers = Handlers(sampling, elicitation, roots)
-        declared = {**handlers.capabilities(), "extensions": {TASKS: {}}, **(capabilities or {})}
-        hello = Hello({"name": "holdfast", "version": __version__, **(info or {})}, declared)
-        options = Options(handlers, hello, version)
-        options.on_log, options.on_notification = on_log, on_notification
-        options.in_order, options.auto_input = in_order, auto_input
-        if eras is not None:
-            options.eras = eras
-        self._raise_on_error = raise_on_error
-        self._repeat_safe = repeat_safe
-        self._known = {}
-        super().__init__(
-            Route(
-                target=target,
-                authorizer=Bearer(auth) if isinstance(auth, str) or callable(auth) else auth,
-                headers=headers or {},
-                env=env,
-                cwd=cwd,
-                verify=verify,
-                limits=limits,
-                times=times,
-                ports=(clock or SystemClock(), random or SystemRandom(), observer or LogObserver()),
-            ),
-            options,
+        hello = _hello(handlers, capabilities or {}, info or {})
+        callbacks = (on_log, on_notification)
+        options = Options(handlers, hello, _checked(version), eras or REMEMBERED, callbacks, auto_input)
+        route = Route(
+            target=target,
+            authorizer=Bearer(auth) if isinstance(auth, str) or callable(auth) else auth,
+            headers=headers or {},
+            child=ChildOptions(env=env, cwd=cwd, message_bytes=limits.message),
+            limits=replace(limits, incoming=1 if in_order else max_incoming or limits.incoming),
+            times=replace(times, call=timeout or times.call),
+            ports=ports or (SystemClock(), SystemRandom(), LogObserver()),
         )
+        super().__init__(route, options)
+        self._raise_on_error, self._repeat_safe, self._known = raise_on_error, repeat_safe, {}
 
     def __repr__(self) -> str:
         return f"<Client {self._connection}, {self._incoming}>"
@@ -145,3 +127,14 @@ class Client(Tools, Resources):
         """Tell the server that the roots are others now."""
         if not self.agreed.is_modern:
             await self.notify("notifications/roots/list_changed")
+
+
+def _checked(version: str) -> str:
+    if version not in VERSIONS:
+        raise ConfigError(f"version is one of {', '.join(VERSIONS)}; not {version!r}")
+    return version
+
+
+def _hello(handlers: Handlers, capabilities: Mapping[str, Any], info: Mapping[str, Any]) -> Hello:
+    declared = {**handlers.capabilities(), "extensions": {TASKS: {}}, **capabilities}
+    return Hello({"name": "holdfast", "version": __version__, **info}, declared)

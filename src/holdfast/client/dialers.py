@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -40,9 +39,7 @@ class Route(Struct, frozen=True, kw_only=True):
     target: Any
     authorizer: Authorizer | None
     headers: Mapping[str, str]
-    env: Mapping[str, str] | None
-    cwd: str | Path | None
-    verify: bool
+    child: ChildOptions
     limits: ClientLimits
     times: ClientTimes
     ports: tuple[Clock, Random, Observer]
@@ -59,7 +56,7 @@ class HttpDialer:
             raise ConfigError("a client of a URL needs aiohttp: pip install 'holdfast[client]'") from None
         self.remembered_as = origin(route.target)
         self._new_receiver = new_receiver
-        self._http = HttpTransport(HttpOptions(connect_seconds=route.times.connect, verify=route.verify))
+        self._http = HttpTransport(HttpOptions(connect_seconds=route.times.connect))
         headers = {name.lower(): value for name, value in route.headers.items()}
         self._around = Surroundings(
             route.target, self._http, route.authorizer, headers, route.limits, route.times, route.ports
@@ -96,8 +93,7 @@ class PipeDialer:
             await inside.start()
             return inside
         words = shlex.split(route.target) if isinstance(route.target, str) else list(route.target)
-        options = ChildOptions(env=route.env, cwd=route.cwd, message_bytes=route.limits.message)
-        self.child = Child(words, options)
+        self.child = Child(words, route.child)
         await self.child.start()
         return self.child
 

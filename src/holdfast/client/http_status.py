@@ -4,7 +4,7 @@ The question behind every line: was the request executed? Certainly not (`NotSen
 certainly answered (`McpError`), or nobody knows (`Broken`).
 """
 
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -56,9 +56,10 @@ def seconds_to_wait(retry_after: str, wall: float) -> float | None:
     if retry_after.isascii() and retry_after.isdigit():
         return min(float(retry_after[:9]), LONGEST_WAIT)
     try:
-        return min(max(0.0, parsedate_to_datetime(retry_after).timestamp() - wall), LONGEST_WAIT)
-    except (ValueError, TypeError):
+        date = datetime.strptime(retry_after, "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
+    except ValueError:
         return None
+    return min(max(0.0, date.timestamp() - wall), LONGEST_WAIT)
 
 
 def moved_to(status: int, url: str, location: str, *, has_credentials: bool) -> str:

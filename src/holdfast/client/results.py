@@ -33,7 +33,7 @@ class ToolCallResult(Generic[T]):
         return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
 
 
-class InputRequired(msgspec.Struct, frozen=True, kw_only=True):
+class InputNeeded(msgspec.Struct, frozen=True, kw_only=True):
     """In manual mode: what the server wants to know before it goes on (2026-07-28).
 
     Call again with the same arguments, `responses` by the same keys, and this as `after`.

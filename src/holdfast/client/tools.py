@@ -5,7 +5,7 @@ from typing import Any, TypeVar, overload
 
 from holdfast.client.base import Progress, Requester, input_required
 from holdfast.client.paging import Pages
-from holdfast.client.results import InputRequired, ToolCallResult, tool_call_result, typed
+from holdfast.client.results import InputNeeded, ToolCallResult, tool_call_result, typed
 from holdfast.client.tasks import Task, TaskState
 from holdfast.errors import BadAnswer, ConfigError, ToolError
 from holdfast.protocol.listing import Tool
@@ -97,7 +97,7 @@ class Tools(Requester):
             )
             if isinstance(started, Task):
                 return tool_call_result(await started.result(), type)
-            if isinstance(started, InputRequired):
+            if isinstance(started, InputNeeded):
                 raise BadAnswer("the server wants input, and this client answers by hand: use start_tool")
             return started
 
@@ -115,10 +115,10 @@ class Tools(Requester):
         progress: Progress | None = None,
         timeout: float | None = None,
         idempotent: bool | None = None,
-        after: InputRequired | None = None,
+        after: InputNeeded | None = None,
         responses: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
-    ) -> ToolCallResult[Any] | Task | InputRequired:
+    ) -> ToolCallResult[Any] | Task | InputNeeded:
         """Call a tool and return what the server gives first: its result, a task, or, by hand, what it wants to know.
 
         To answer by hand, call again with `after` (what came) and `responses` by the same keys.
