@@ -28,6 +28,15 @@ class StdioClient:
     def call(self, request_id: int | str, tool: str, **arguments: Any) -> None:
         self.say("tools/call", request_id, name=tool, arguments=arguments)
 
+    def modern(self, request_id: int | str, method: str, **params: Any) -> None:
+        """Say a request of 2026-07-28."""
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "pipe", "version": "0"},
+            "io.modelcontextprotocol/clientCapabilities": {"sampling": {}},
+        }
+        self.say(method, request_id, **{"_meta": meta, **params})
+
     def answer(self, request_id: int | str, result: object) -> None:
         self.write(json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result}).encode())
 
@@ -62,6 +71,13 @@ class StdioClient:
             message = await self.next()
             if "method" not in message and message.get("id") == request_id:
                 return message
+
+    async def told(self, method: str) -> Any:
+        """Return the params of the next notification of this method."""
+        while True:
+            message = await self.next()
+            if message.get("method") == method:
+                return message["params"]
 
     def hang_up(self) -> None:
         assert self.process.stdin is not None
