@@ -1,0 +1,180 @@
+"""`subscriptions/listen` over real sockets: many listeners, cut ones, slow ones, and a server that stops."""
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from holdfast.config import Limits, Settings, Times
+from holdfast.protocol.subscriptions import Change
+from tests.http.back import Config
+from tests.http.client import BOTH, JSON_TYPE, Connection, Response, http_test, http_test_within
+from tests.http.serving import Served, holdfast_serve, in_loop, until
+from tests.schema import validate
+
+VERSION: Final = "2026-07-28"
+META: Final = {
+    "io.modelcontextprotocol/protocolVersion": VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+TOOLS: Final = {"toolsListChanged": True}
+CHANGED: Final = "notifications/tools/list_changed"
+
+
+async def post(port: int, method: str, params: dict[str, Any], **options: Any) -> Response:
+    """POST a request of 2026-07-28; `name`, `id` and the connection's `receive_buffer` are options."""
+    connection = await Connection.open(port, receive_buffer=options.get("receive_buffer"))
+    headers = {
+        "Accept": BOTH,
+        "Content-Type": JSON_TYPE,
+        "MCP-Protocol-Version": VERSION,
+        "Mcp-Method": method,
+    }
+    if "name" in options:
+        headers["Mcp-Name"] = options["name"]
+    message = {
+        "jsonrpc": "2.0",
+        "id": options.get("id", 1),
+        "method": method,
+        "params": {"_meta": META, **params},
+    }
+    return await connection.request("POST", headers, json.dumps(message).encode())
+
+
+class Ear:
+    """A listener from outside: its messages one by one, each judged."""
+
+    def __init__(self, response: Response) -> None:
+        self.response = response
+        self.connection = response.connection
+        self._messages: AsyncIterator[Any] = response.messages()
+
+    @classmethod
+    async def opened(cls, port: int, wanted: dict[str, Any], **options: Any) -> "Ear":
+        """Return a listener that has its acknowledgement."""
+        response = await post(port, "subscriptions/listen", {"notifications": wanted}, **options)
+        assert (response.status, response.is_stream) == (200, True)
+        ear = cls(response)
+        acknowledged = await ear.next()
+        assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+        return ear
+
+    async def next(self) -> Any:
+        message = await anext(self._messages)
+        validate(message, VERSION, answers="subscriptions/listen")
+        return message
+
+    async def rest(self) -> list[Any]:
+        """Return what still comes until the stream's proper end."""
+        return [message async for message in self._messages]
+
+
+def served_with(**limits: int) -> Config:
+    return Config(settings=Settings(limits=Limits(**limits), times=Times(drain=0.5)))
+
+
+async def ears(served: Served, number: int, wanted: dict[str, Any]) -> list[Ear]:
+    """Open listeners, not all of them at the same instant."""
+    gate = asyncio.Semaphore(50)
+
+    async def one(n: int) -> Ear:
+        async with gate:
+            return await Ear.opened(served.port, wanted, id=n)
+
+    return list(await asyncio.gather(*(one(n) for n in range(number))))
+
+
+@http_test_within(60)
+async def test_a_thousand_listeners_get_one_change_each() -> None:
+    async with in_loop() as served:
+        opened = await ears(served, 1_000, TOOLS)
+        assert len(served.engine.listening) == 1_000
+        before = time.perf_counter()
+        await served.engine.changed(Change("tools"))
+        told = await asyncio.gather(*(ear.next() for ear in opened))
+        assert time.perf_counter() - before < 5
+        assert [message["method"] for message in told] == [CHANGED] * 1_000
+        assert [message["params"]["_meta"][SUBSCRIPTION] for message in told] == list(range(1_000))
+        for ear in opened:
+            ear.connection.cut()
+        await until(lambda: len(served.engine.listening) == 0)
+
+
+@http_test
+async def test_a_cut_listener_frees_its_place_promptly_whether_it_ends_or_resets() -> None:
+    async with in_loop(served_with(listeners=1)) as served:
+        for reset in (False, True):
+            ear = await Ear.opened(served.port, TOOLS)
+            refused = await post(served.port, "subscriptions/listen", {"notifications": TOOLS})
+            assert refused.status == 429
+            assert refused.headers["retry-after"] == "30"
+            ear.connection.cut(reset=reset)
+            await until(lambda: len(served.engine.listening) == 0, seconds=1)
+
+
+@http_test
+async def test_a_listener_that_stops_reading_delays_nobody_and_is_dropped_at_its_cap() -> None:
+    long = "x" * 60_000
+    uris = [f"a://{n}/{long}" for n in range(60)]
+    async with in_loop(served_with(listener_changes=20)) as served:
+        slow = await Ear.opened(served.port, {"resourceSubscriptions": uris}, receive_buffer=4_096)
+        quick = await Ear.opened(served.port, {"resourceSubscriptions": uris})
+        slow.connection.stop_reading()
+        deadline = time.perf_counter() + 10
+        while len(served.engine.listening) == 2:
+            assert time.perf_counter() < deadline, "the slow one was not dropped"
+            for uri in uris:
+                await served.engine.changed(Change("resource", uri))
+                assert (await quick.next())["params"]["uri"] == uri
+        slow.connection.go_on_reading()
+        await until(lambda: slow.connection.is_ended)
+        await served.engine.changed(Change("resource", uris[0]))
+        assert (await quick.next())["params"]["uri"] == uris[0]
+
+
+@http_test
+async def test_a_silent_stream_carries_comments() -> None:
+    times = Times(keep_alive=0.05, drain=0.5)
+    async with in_loop(Config(settings=Settings(times=times))) as served:
+        response = await post(served.port, "subscriptions/listen", {"notifications": TOOLS})
+        seen = []
+        async for event in response.events(comments=True):
+            seen.append(event.comment)
+            if len(seen) == 4:
+                break
+        assert seen == ["", "keep-alive", "keep-alive", "keep-alive"]
+
+
+@http_test
+async def test_a_server_that_stops_completes_a_hundred_listeners_within_a_second() -> None:
+    with holdfast_serve("examples/everything.py:server") as process:
+        opened = [await Ear.opened(process.port, TOOLS, id=n) for n in range(100)]
+        before = time.perf_counter()
+        ending = asyncio.gather(*(ear.rest() for ear in opened))
+        code = await asyncio.to_thread(process.terminate, 10)
+        rests = await ending
+        taken = time.perf_counter() - before
+    for n, messages in enumerate(rests):
+        assert [message["id"] for message in messages] == [n]
+        validate(messages[0], VERSION, answers="subscriptions/listen")
+        assert messages[0]["result"] == {"resultType": "complete", "_meta": {SUBSCRIPTION: n}}
+    assert code in {0, -signal.SIGTERM}
+    assert taken < 3, "process exit included"
+
+
+@http_test
+async def test_stopping_ends_listeners_within_a_second_while_their_streams_are_read() -> None:
+    async with in_loop() as served:
+        opened = await ears(served, 100, TOOLS)
+        ending = asyncio.gather(*(ear.rest() for ear in opened))
+        before = time.perf_counter()
+        await served.engine.drain()
+        rests = await ending
+        assert time.perf_counter() - before < 1
+        assert {messages[-1]["result"]["resultType"] for messages in rests} == {"complete"}
+        await served.engine.changed(Change("tools"))
+        assert all(len(messages) == 1 for messages in rests)
