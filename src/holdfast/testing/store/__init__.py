@@ -5,6 +5,7 @@ from holdfast.testing.store.bench import Bench
 from holdfast.testing.store.bounds import BoundContract
 from holdfast.testing.store.claims import ClaimContract
 from holdfast.testing.store.life import LifeContract
+from holdfast.testing.store.scopes import ScopeContract
 from holdfast.testing.store.sessions import SessionContract
 from holdfast.testing.store.settling import SettleContract
 from holdfast.testing.store.state import StateContract
@@ -20,6 +21,7 @@ class StoreContract(
     LifeContract,
     AskContract,
     StateContract,
+    ScopeContract,
     TaskContract,
     BoundContract,
 ):

@@ -9,7 +9,7 @@ from holdfast.stores.base import Cell
 from holdfast.testing.store.bench import KEY, OTHER, Bench, Contract, scenario
 
 
-async def _refused(attempt: Awaitable[object], error: type[Exception]) -> None:
+async def refused(attempt: Awaitable[object], error: type[Exception]) -> None:
     try:
         await attempt
     except error:
@@ -96,7 +96,7 @@ class StateContract(Contract):
         await bench.open()
         for number, value in enumerate((b'"text"', b"1.5", b"true", b"null", b"not json")):
             await bench.store.set_state(KEY, "f", value, op=f"set{number}")
-            await _refused(bench.store.add_state(KEY, "f", 1, op=f"add{number}"), StateError)
+            await refused(bench.store.add_state(KEY, "f", 1, op=f"add{number}"), StateError)
             cell = await bench.store.get_state(KEY, "f")
             assert cell is not None
             assert cell.value == value
@@ -105,7 +105,7 @@ class StateContract(Contract):
     async def test_state_has_a_limit_and_a_refusal_changes_nothing(self, bench: Bench) -> None:
         await bench.open()
         await bench.store.set_state(KEY, "f", b"x" * 60, op="1")
-        await _refused(bench.store.set_state(KEY, "g", b"x" * 60, op="2"), StateError)
+        await refused(bench.store.set_state(KEY, "g", b"x" * 60, op="2"), StateError)
         assert await bench.store.get_state(KEY, "g") is None
         await bench.store.set_state(KEY, "f", b"x" * 30, op="3")
         assert await bench.store.set_state(KEY, "g", b"x" * 60, op="4") > 0
@@ -120,14 +120,14 @@ class StateContract(Contract):
             for number in range(101):
                 await bench.store.set_state(KEY, f"field{number}", b"", op=f"o{number}")
 
-        await _refused(fill(), StateError)
+        await refused(fill(), StateError)
 
     @scenario()
     async def test_the_state_of_a_closed_session_is_gone(self, bench: Bench) -> None:
         await bench.open()
         await bench.store.set_state(KEY, "f", b"one", op="1")
         await bench.store.close(KEY, Input.DELETED)
-        await _refused(bench.store.set_state(KEY, "f", b"two", op="2"), SessionGone)
-        await _refused(bench.store.add_state(KEY, "n", 1, op="3"), SessionGone)
+        await refused(bench.store.set_state(KEY, "f", b"two", op="2"), SessionGone)
+        await refused(bench.store.add_state(KEY, "n", 1, op="3"), SessionGone)
         await bench.open()
         assert await bench.store.get_state(KEY, "f") is None

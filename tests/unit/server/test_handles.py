@@ -1,0 +1,106 @@
+"""State under handles: in both eras, the caller's own, for a time and within limits."""
+
+from holdfast import Context, HandleNotFound, Limits, Principal, Server, Settings, StateError, Times
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.clock import VirtualClock
+from tests.support import async_test
+from tests.unit.server.guest import Guest, visited
+from tests.unit.server.peer import connect
+
+LIMITS = Limits(handles=4, handles_per_principal=2, state_bytes=100)
+
+
+async def verifier(token: str) -> Principal | None:
+    return Principal(subject=token)
+
+
+def counting(clock: VirtualClock, *, guarded: bool = True) -> Server:
+    settings = Settings(limits=LIMITS, times=Times(handle=100))
+    store = MemoryStore(LIMITS, clock)
+    server = Server("x", settings=settings, store=store, verifier=verifier if guarded else None)
+
+    @server.tool
+    async def begin(ctx: Context, ttl: float | None = None) -> str:
+        try:
+            return await ctx.new_handle(ttl=ttl)
+        except StateError as error:
+            return str(error)
+
+    @server.tool
+    async def bump(handle: str, ctx: Context) -> int:
+        state = await ctx.state_for(handle)
+        return await state.incr("n")
+
+    @server.tool
+    def bump_plainly(handle: str, ctx: Context) -> int:
+        return ctx.sync.state_for(handle).incr("n")
+
+    @server.tool
+    async def fill(handle: str, ctx: Context) -> str:
+        try:
+            await (await ctx.state_for(handle)).set("n", "x" * 200)
+        except StateError as error:
+            return str(error)
+        return "filled"
+
+    return server
+
+
+@async_test
+async def test_state_under_a_handle_is_the_same_in_both_eras() -> None:
+    server = counting(VirtualClock(), guarded=False)
+    async with visited(server) as guest:
+        peer = await connect(server)
+        handle = await guest.text("begin")
+        assert await guest.text("bump", handle=handle) == "1"
+        assert await peer.text("bump", handle=handle) == "2"
+        assert await guest.text("bump_plainly", handle=handle) == "3"
+        other = await peer.text("begin")
+        assert other != handle
+        assert await guest.text("bump", handle=other) == "1"
+
+
+@async_test
+async def test_unknown_foreign_and_expired_handles_are_the_same_error() -> None:
+    clock = VirtualClock()
+    server = counting(clock)
+    async with visited(server, token="ada") as ada:
+        handle = await ada.text("begin")
+        answers = {
+            await ada.failure("bump", handle=wrong) for wrong in ("", "none", "x" * 1_000, handle + "x")
+        }
+        answers.add(await Guest(server, token="bob").failure("bump", handle=handle))
+        assert await ada.text("bump", handle=handle) == "1"
+        clock.advance(100)
+        answers.add(await ada.failure("bump", handle=handle))
+        assert answers == {str(HandleNotFound())}
+
+
+@async_test
+async def test_using_a_handle_keeps_it_and_a_handle_may_have_a_time_of_its_own() -> None:
+    clock = VirtualClock()
+    async with visited(counting(clock), token="ada") as ada:
+        handle, brief = await ada.text("begin"), await ada.text("begin", ttl=10)
+        for number in range(1, 5):
+            clock.advance(60)
+            assert await ada.text("bump", handle=handle) == str(number)
+        assert "not found" in await ada.failure("bump", handle=brief)
+        assert "correlation" in str(
+            (await ada.send("tools/call", {"name": "begin", "arguments": {"ttl": 0}})).error
+        )
+
+
+@async_test
+async def test_handles_and_what_is_kept_under_them_are_limited() -> None:
+    clock = VirtualClock()
+    server = counting(clock)
+    async with visited(server, token="ada") as ada:
+        first = await ada.text("begin")
+        assert "limited to 100 bytes" in await ada.text("fill", handle=first)
+        await ada.text("begin")
+        assert "too many handles" in await ada.text("begin")
+        bob, eve = Guest(server, token="bob"), Guest(server, token="eve")
+        assert len({await bob.text("begin"), await bob.text("begin")}) == 2
+        assert "too many handles" in await eve.text("begin")
+        clock.advance(100)
+        assert await eve.text("bump", handle=await eve.text("begin")) == "1", "what has expired makes room"
