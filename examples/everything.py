@@ -5,7 +5,7 @@
 
 The first half is to play with: parallel asks, progress, state. The second half has the names and
 texts that the official conformance suite looks for, and doubles as a tour of the API. What is
-only of interest to protocol 2026-07-28 is in everything_modern.py and included here.
+only of interest to protocol 2026-07-28 is in everything_modern.py and tasks.py and included here.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypedDict
 
 from everything_modern import feature
 from pydantic import BaseModel, Field
+from tasks import server as tasks
 
 from holdfast import (
     Audio,
@@ -38,6 +39,7 @@ server = Server(
 )
 
 server.include(feature)
+server.include(tasks)
 
 READ_ONLY: Final = ToolAnnotations(read_only_hint=True)
 """Some clients call tools in parallel only if they say so."""
