@@ -28,6 +28,10 @@ FORM: Final = {
     "score": 1.5,
     "status": "pending",
     "verified": False,
+    "ok": True,
+    "confirm": True,
+    "color": "green",
+    "context": "bees",
     "untitledSingle": "option1",
     "titledSingle": "value1",
     "legacyEnum": "opt1",
@@ -49,6 +53,7 @@ ANSWERS: Final[dict[str, Callable[[Json], Json]]] = {
         "model": "m",
     },
     "elicitation/create": fill_in,
+    "roots/list": lambda _params: {"roots": [{"uri": "file:///home", "name": "home"}]},
 }
 
 
@@ -125,7 +130,9 @@ class Client:
                 self._take(item)
 
         await self._app(self._scope(method, extra), receive, send)
-        assert response.status in (200, 202), response.status
+        # An answer may come too late: another ask of the same call had failed, and none is waited for any more.
+        late = message is not None and "method" not in message and response.status == 400
+        assert late or response.status in (200, 202), response.status
         self._headers |= {k: v for k, v in response.headers.items() if k == "mcp-session-id"}
         return messages
 
@@ -152,7 +159,7 @@ class Client:
         if "id" not in message:
             self.heard.put_nowait(message)
             return
-        result = ANSWERS[message["method"]](message["params"])
+        result = ANSWERS[message["method"]](message.get("params"))
         self._spawn(self._exchange({"jsonrpc": "2.0", "id": message["id"], "result": result}))
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -5,9 +5,11 @@ from typing import Final
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.example_client import session
+from holdfast import McpError
+from tests.example_client import ANSWERS, CAPABILITIES, load, session
 from tests.schema import VERSIONS, Json
 from tests.support import async_test
+from tests.unit.server.guest import visited
 
 ARGUMENTS: Final[dict[str, Json]] = {
     "echo": {"text": "hello"},
@@ -18,6 +20,10 @@ ARGUMENTS: Final[dict[str, Json]] = {
     "test_sampling": {"prompt": "well?"},
     "test_elicitation": {"message": "who?"},
     "json_schema_2020_12_tool": {"name": "x", "email": "a@b.c"},
+    "test_x_mcp_header": {"region": "eu"},
+    "greet": {"name": "Ada"},
+    "slow_compute": {"seconds": 0},
+    "confirm_delete": {"filename": "notes.txt"},
 }
 """Of the tools that take any."""
 TEXTS: Final = {
@@ -34,10 +40,12 @@ TELLING: Final = {
     "notifications/message",
     "sampling/createMessage",
     "elicitation/create",
+    "roots/list",
 }
 """What tools send on their way, where the response is a stream."""
 UNKNOWN: Final = {"2025-03-26": {"elicitation/create"}}
 PROMPTS: Final[dict[str, Json]] = {
+    "test_input_required_result_prompt": {},
     "test_simple_prompt": {},
     "test_prompt_with_arguments": {"arg1": "hello", "arg2": "world"},
     "test_prompt_with_embedded_resource": {"resourceUri": "test://x"},
@@ -59,10 +67,12 @@ async def test_every_tool_answers_by_the_schema(version: str, mode: str) -> None
         assert {tool["name"] for tool in tools} >= ARGUMENTS.keys() | TEXTS.keys()
         for tool in tools:
             name = tool["name"]
-            result = await client.result("tools/call", {"name": name, "arguments": ARGUMENTS.get(name, {})})
+            answer = await client.ask("tools/call", {"name": name, "arguments": ARGUMENTS.get(name, {})})
+            assert ("error" in answer) is (name == "protocol_error_job")
+            result = answer.get("result", {})
             if name in TEXTS and (mode != "json" or name not in ("fanout", "test_sampling")):
                 assert result["content"] == [{"type": "text", "text": TEXTS[name]}]
-            if "outputSchema" in tool and not result.get("isError"):
+            if "outputSchema" in tool and result and not result.get("isError"):
                 Draft202012Validator(tool["outputSchema"]).validate(result["structuredContent"])
         seen = {method for method in TELLING if method in recorder.methods_seen()}
         assert seen == (set() if mode == "json" else TELLING - UNKNOWN.get(version, set()))
@@ -90,8 +100,11 @@ async def test_every_prompt_and_completion_answers_by_the_schema(version: str) -
         prompts = (await client.result("prompts/list"))["prompts"]
         assert {prompt["name"] for prompt in prompts} == PROMPTS.keys()
         for name, arguments in PROMPTS.items():
-            result = await client.result("prompts/get", {"name": name, "arguments": arguments})
-            assert result["messages"]
+            answer = await client.ask("prompts/get", {"name": name, "arguments": arguments})
+            if "elicitation" in CAPABILITIES[version] or name != "test_input_required_result_prompt":
+                assert answer["result"]["messages"]
+            else:
+                assert "did not declare" in answer["error"]["message"]
         argument = {"name": "arg1", "value": "par"}
         refs = {
             "test_prompt_with_arguments": {"type": "ref/prompt", "name": "test_prompt_with_arguments"},
@@ -142,3 +155,48 @@ async def test_refusals_follow_the_schema(version: str) -> None:
             assert (await client.ask(method, params))["error"]["code"] == code, why
         wrong = await client.result("tools/call", {"name": "echo", "arguments": {"txt": 1}})
         assert wrong["isError"] is True
+
+
+# 2026-07-28: every message is judged by the client itself
+
+
+@async_test
+async def test_without_a_session_every_tool_prompt_and_resource_answers_by_the_schema() -> None:
+    failing = {"bump", "test_error_handling"}
+    refused = {"protocol_error_job": -32603, "failing_job": -32021, "test_tool_with_task": -32021}
+    async with visited(load("everything")) as guest:
+        guest.answers = dict(ANSWERS)
+        tools = (await guest.request("tools/list"))["tools"]
+        for tool in tools:
+            name, arguments = tool["name"], ARGUMENTS.get(tool["name"], {})
+            call = {"name": name, "arguments": arguments}
+            if name == "test_x_mcp_header":
+                result = (await guest.send("tools/call", call, headers={"mcp-param-region": "eu"})).result
+            elif name in refused:
+                with pytest.raises(McpError) as error:
+                    await guest.request("tools/call", call)
+                assert error.value.code == refused[name], name
+                continue
+            else:
+                result = await guest.request("tools/call", call)
+            assert result.get("isError", False) is (name in failing), (name, result)
+            if name in TEXTS and name not in failing:
+                assert result["content"] == [{"type": "text", "text": TEXTS[name]}]
+            if "outputSchema" in tool and not result.get("isError"):
+                Draft202012Validator(tool["outputSchema"]).validate(result["structuredContent"])
+        for name, arguments in PROMPTS.items():
+            assert (await guest.request("prompts/get", {"name": name, "arguments": arguments}))["messages"]
+        for uri in ("test://static-text", "test://static-binary", "test://template/1/data"):
+            assert (await guest.request("resources/read", {"uri": uri}))["contents"]
+
+
+@async_test
+async def test_the_interview_asks_in_three_rounds_and_its_body_runs_once_in_either_era() -> None:
+    async with visited(load("everything")) as guest:
+        guest.answers = dict(ANSWERS)
+        found = (await guest.call("interview"))["structuredContent"]
+        assert found == {"name": "Ada", "color": "green", "lines": ["yes"] * 5, "runs": 1}
+        assert guest.rounds == 3
+    async with session("everything", "2025-11-25") as (_, client, _recorder):
+        result = await client.result("tools/call", {"name": "interview", "arguments": {}})
+        assert result["structuredContent"] == found
