@@ -1,0 +1,374 @@
+"""Calls without a session: they suspend, park, go on, and their body runs once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.config import Limits, Settings, Times
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.modern import Attended
+from holdfast.errors import REQUEST_CANCELLED, Busy, McpError
+from holdfast.protocol.modern import PARKED_GONE, ParkedGone, RequestMeta
+from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
+from holdfast.wire.jsonrpc import Request
+from tests.unit.engine.desk import LoopClock, engine_test, settle_down
+
+CALL = "tools/call"
+META = RequestMeta("2026-07-28", {"sampling": {}}, {"name": "test"}, "")
+ALICE, BOB = Caller("alice"), Caller("bob")
+Script = Callable[[Exchange], Awaitable[object]]
+Json = dict[str, Any]
+
+
+class Visit:
+    """One request and its answer."""
+
+    def __init__(self, engine: Engine, attended: Attended) -> None:
+        self._engine = engine
+        self.attended = attended
+
+    async def answer(self) -> Json:
+        """Wait for the outcome and leave, as a front does."""
+        while self.attended.outcome is None:
+            self.attended.attendant.wake.clear()
+            await self.attended.attendant.wake.wait(3600)
+        outcome = self.attended.outcome
+        await self._engine.modern.leave(self.attended)
+        message: Json = msgspec.json.decode(outcome.message(1))
+        return message
+
+    async def hang_up(self) -> None:
+        await self._engine.modern.leave(self.attended)
+
+    def messages(self) -> list[Json]:
+        return [msgspec.json.decode(data) for data in self.attended.outlet.taken(self.attended.attendant)]
+
+
+class House:
+    """An engine and its guests."""
+
+    def __init__(self, engine: Engine, noted: NotingObserver) -> None:
+        self.engine = engine
+        self.noted = noted
+
+    def call(self, params: Json | None = None, caller: Caller = ALICE, request_id: int = 1) -> Visit:
+        request = Request(request_id, CALL, {"name": "x", **(params or {})})
+        modern = self.engine.modern
+        start = modern.go_on if "requestState" in request.params else modern.start
+        return Visit(self.engine, start(META, caller, request))
+
+    def retry(self, result: Json, answers: Json, caller: Caller = ALICE, **params: Any) -> Visit:
+        """Go on with answers, each given as a bare value and wrapped as a client's result is: an object."""
+        state = result["result"]["requestState"]
+        wrapped = {key: {"value": value} for key, value in answers.items()}
+        return self.call({"requestState": state, "inputResponses": wrapped, **params}, caller, request_id=2)
+
+
+@asynccontextmanager
+async def house(script: Script, *, limits: Limits = Limits(), times: Times = Times()) -> AsyncIterator[House]:
+    noted = NotingObserver()
+    engine = Engine(
+        ScriptedBack({CALL: script}),
+        Settings(limits=limits, times=times),
+        clock=LoopClock(),
+        random=SeededRandom(1),
+        observer=noted,
+    )
+    await engine.ensure_started()
+    try:
+        yield House(engine, noted)
+    finally:
+        await engine.aclose()
+
+
+class Counted:
+    """A script that counts how often its body ran."""
+
+    def __init__(self, body: Script) -> None:
+        self.runs = 0
+        self._body = body
+
+    async def __call__(self, exchange: Exchange) -> object:
+        self.runs += 1
+        return await self._body(exchange)
+
+
+def refused(visit: Callable[[], Visit]) -> McpError:
+    with pytest.raises(ParkedGone) as error:
+        visit()
+    return error.value
+
+
+async def said(exchange: Exchange, key: str | None = None, **params: Any) -> object:
+    answer: Json = await exchange.ask("elicitation/create", params, key=key)
+    return answer["value"]
+
+
+async def one_ask(exchange: Exchange) -> object:
+    return {"said": await said(exchange, "q")}
+
+
+async def fan_out(exchange: Exchange) -> object:
+    asks = (said(exchange, n=n) for n in range(5))
+    return {"said": await asyncio.gather(*asks)}
+
+
+@engine_test
+async def test_asks_made_together_go_out_in_one_round_and_the_body_runs_once() -> None:
+    script = Counted(fan_out)
+    async with house(script) as home:
+        first = await home.call().answer()
+        requests = first["result"]["inputRequests"]
+        assert first["result"]["resultType"] == "input_required"
+        assert [asked["params"]["n"] for asked in requests.values()] == [0, 1, 2, 3, 4]
+        answers = {key: f"answer {number}" for number, key in enumerate(requests)}
+        second = await home.retry(first, answers).answer()
+        assert second["result"] == {"said": [f"answer {number}" for number in range(5)]}
+        assert script.runs == 1
+
+
+@engine_test
+async def test_rounds_follow_each_other_and_each_has_its_own_state() -> None:
+    async def interview(exchange: Exchange) -> object:
+        return [await said(exchange, step=step) for step in range(4)]
+
+    script = Counted(interview)
+    async with house(script) as home:
+        result, states = await home.call().answer(), set()
+        for step in range(4):
+            [(key, asked)] = result["result"]["inputRequests"].items()
+            assert asked["params"] == {"step": step}
+            states.add(result["result"]["requestState"])
+            result = await home.retry(result, {key: step * 10}).answer()
+        assert result["result"] == [0, 10, 20, 30]
+        assert (script.runs, len(states)) == (1, 4)
+
+
+@engine_test
+async def test_what_is_not_answered_is_asked_for_again() -> None:
+    async with house(fan_out) as home:
+        first = await home.call().answer()
+        keys = list(first["result"]["inputRequests"])
+        second = await home.retry(first, dict.fromkeys(keys[:2], "a") | {"unknown": 1}).answer()
+        assert list(second["result"]["inputRequests"]) == keys[2:]
+        nothing = await home.retry(second, {}).answer()
+        assert list(nothing["result"]["inputRequests"]) == keys[2:]
+        last = await home.retry(nothing, dict.fromkeys(keys[2:], "b")).answer()
+        assert last["result"]["said"] == ["a", "a", "b", "b", "b"]
+
+
+@engine_test
+async def test_an_equal_repeat_gets_the_equal_result_and_other_answers_are_refused() -> None:
+    script = Counted(one_ask)
+    async with house(script) as home:
+        first = await home.call().answer()
+        answers = [await home.retry(first, {"q": "yes"}).answer() for _ in range(3)]
+        assert answers == [answers[0]] * 3
+        error = refused(lambda: home.retry(first, {"q": "no"}))
+        assert error.code == PARKED_GONE
+        assert script.runs == 1
+
+
+@engine_test
+async def test_a_repeat_of_an_earlier_round_gets_what_followed_it() -> None:
+    async def two(exchange: Exchange) -> object:
+        return [await said(exchange, key) for key in ("one", "two")]
+
+    async with house(two) as home:
+        first = await home.call().answer()
+        second = await home.retry(first, {"one": 1}).answer()
+        assert await home.retry(first, {"one": 1}).answer() == second
+        last = await home.retry(second, {"two": 2}).answer()
+        assert await home.retry(first, {"one": 1}).answer() == second
+        assert last["result"] == [1, 2]
+
+
+@engine_test
+async def test_two_equal_retries_at_once_both_get_the_result() -> None:
+    released = asyncio.Event()
+
+    async def slow(exchange: Exchange) -> object:
+        answer = await said(exchange, "q")
+        await released.wait()
+        return answer
+
+    async with house(slow) as home:
+        first = await home.call().answer()
+        visits = [home.retry(first, {"q": 1}) for _ in range(2)]
+        waiting = [asyncio.ensure_future(visit.answer()) for visit in visits]
+        await settle_down()
+        released.set()
+        assert [answer["result"] for answer in await asyncio.gather(*waiting)] == [1, 1]
+
+
+@engine_test
+async def test_foreign_tampered_mismatched_and_expired_state_get_one_and_the_same_error() -> None:
+    async with house(one_ask, times=Times(parked=600)) as home:
+        first = await home.call({"arguments": {"a": 1}}).answer()
+        state = first["result"]["requestState"]
+        flipped = state[:-2] + ("A" if state[-2] != "A" else "B") + state[-1]
+        right: Json = {"arguments": {"a": 1}}
+        errors = [
+            refused(lambda: home.retry(first, {"q": 1}, BOB, **right)),
+            refused(lambda: home.retry(first, {"q": 1}, arguments={"a": 2})),
+            refused(lambda: home.retry(first, {"q": 1}, name="other", **right)),
+            refused(lambda: home.call({**right, "requestState": flipped})),
+            refused(lambda: home.call({**right, "requestState": ""})),
+            refused(lambda: home.call({**right, "requestState": 7})),
+            refused(lambda: home.call({**right, "requestState": "A" * 100_000})),
+        ]
+        await asyncio.sleep(601)
+        errors.append(refused(lambda: home.retry(first, {"q": 1}, **right)))
+        assert {(error.code, error.message, error.data) for error in errors} == {
+            (PARKED_GONE, ParkedGone().message, None)
+        }
+
+
+@engine_test
+async def test_a_parked_call_expires_on_time_and_its_handler_ends() -> None:
+    ended: list[float] = []
+
+    async def waits(exchange: Exchange) -> object:
+        try:
+            return await exchange.ask("elicitation/create", {})
+        finally:
+            ended.append(asyncio.get_running_loop().time())
+
+    async with house(waits, times=Times(parked=600)) as home:
+        await home.call().answer()
+        out = asyncio.get_running_loop().time()
+        await asyncio.sleep(599)
+        assert ended == []
+        await asyncio.sleep(2)
+        assert ended == [pytest.approx(out + 600)]
+        statistics = home.engine.modern.parking.statistics()
+        assert (statistics.kept, statistics.expired) == (0, 1)
+
+
+@engine_test
+async def test_a_handler_that_ends_while_parked_keeps_its_result_for_the_retry() -> None:
+    async def impatient(exchange: Exchange) -> object:
+        asked = asyncio.ensure_future(exchange.ask("elicitation/create", {}, key="q"))
+        await asyncio.sleep(5)
+        asked.cancel()
+        return "done without you"
+
+    script = Counted(impatient)
+    async with house(script) as home:
+        first = await home.call().answer()
+        await asyncio.sleep(60)
+        assert (await home.retry(first, {"q": 1}).answer())["result"] == "done without you"
+        assert script.runs == 1
+
+
+@engine_test
+async def test_nothing_is_sent_while_parked_and_after_it_everything_is_the_retrys() -> None:
+    async def talks(exchange: Exchange) -> object:
+        await exchange.notify("before")
+        asked = asyncio.ensure_future(said(exchange, "q"))
+        await asyncio.sleep(5)
+        await exchange.notify("while parked")
+        await asked
+        await exchange.notify("after")
+        return [exchange.request.id, exchange.request.params["_meta"]]
+
+    async with house(talks) as home:
+        visit = home.call({"_meta": "first"}, request_id=1)
+        first = await visit.answer()
+        assert [message["method"] for message in visit.messages()] == ["before"]
+        await asyncio.sleep(10)
+        second = home.retry(first, {"q": 1}, _meta="second")
+        result = await second.answer()
+        assert [message["method"] for message in second.messages()] == ["after"]
+        assert result["result"] == [2, "second"]
+
+
+@engine_test
+async def test_closing_the_response_cancels_a_running_call_but_not_a_parked_one() -> None:
+    cancelled: list[str] = []
+
+    async def watched(exchange: Exchange) -> object:
+        try:
+            if exchange.request.params.get("asks"):
+                return await said(exchange, "q")
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            cancelled.append(str(exchange.request.params.get("asks")))
+            raise
+        return None
+
+    async with house(watched) as home:
+        visit = home.call()
+        await settle_down()
+        await visit.hang_up()
+        await settle_down()
+        assert cancelled == ["None"]
+        outcome = visit.attended.outcome
+        assert outcome is not None
+        assert outcome.error is not None
+        assert outcome.error.code == REQUEST_CANCELLED
+        first = await home.call({"asks": True}).answer()
+        await asyncio.sleep(30)
+        assert cancelled == ["None"]
+        assert (await home.retry(first, {"q": "still here"}, asks=True).answer())["result"] == "still here"
+
+
+@engine_test
+async def test_ten_thousand_abandoned_calls_cannot_exceed_the_cap() -> None:
+    limits = Limits(parked=100, parked_per_principal=60, guests=100_000)
+    async with house(one_ask, limits=limits, times=Times(parked=600)) as home:
+        answers = [await home.call(caller=caller).answer() for caller in (ALICE, BOB) for _ in range(5_000)]
+        statistics = home.engine.modern.parking.statistics()
+        assert (statistics.kept, statistics.refused) == (100, 9_900)
+        parked = [answer for answer in answers if "result" in answer]
+        assert len(parked) == 100
+        assert {answer["error"]["code"] for answer in answers if "error" in answer} == {Busy("").code}
+        assert (await home.retry(parked[0], {"q": 1}).answer())["result"] == {"said": 1}
+        await asyncio.sleep(601)
+        assert home.engine.modern.parking.statistics().kept == 0
+        assert len(home.engine.modern.tasks()) == 0
+
+
+@engine_test
+async def test_a_limit_of_running_calls_refuses_the_next_as_busy() -> None:
+    async def wait(exchange: Exchange) -> object:
+        await asyncio.sleep(1)
+        return None
+
+    async with house(wait, limits=Limits(guests=2)) as home:
+        visits = [home.call(), home.call()]
+        with pytest.raises(Busy):
+            home.call()
+        for visit in visits:
+            await visit.answer()
+        assert "result" in await home.call().answer()
+
+
+@engine_test
+async def test_stopping_ends_parked_calls_and_says_how_many() -> None:
+    async with house(one_ask, times=Times(drain=5)) as home:
+        first = await home.call().answer()
+        await home.engine.aclose()
+        assert home.noted.named("parked.dropped") != []
+        assert len(home.engine.modern.tasks()) == 0
+        refused(lambda: home.retry(first, {"q": 1}))
+
+
+@engine_test
+async def test_a_handler_that_asks_for_ever_is_ended() -> None:
+    async def endless(exchange: Exchange) -> object:
+        while True:
+            await exchange.ask("elicitation/create", {})
+
+    async with house(endless) as home:
+        answer, rounds = await home.call().answer(), 0
+        while "result" in answer:
+            rounds += 1
+            answer = await home.retry(answer, dict.fromkeys(answer["result"]["inputRequests"], 1)).answer()
+        assert rounds == 64
+        assert "64 rounds" in answer["error"]["message"]
