@@ -145,7 +145,7 @@ class Listening:
             raise Busy("Busy: the server is stopping")
         # Anonymous clients are no principal: they share the process's room.
         if len(self) >= limits.listeners or (owner and self._owners[owner] >= limits.listeners_per_principal):
-            self._runtime.observer.note("listener.refused", listeners=len(self))
+            self._runtime.observer.note("listen.refused", listeners=len(self))
             raise Busy("Busy: too many listeners; close one, or try again later", retry_after=30)
 
     def _add(self, listener: Listener, expires: float | None) -> None:
@@ -173,9 +173,7 @@ class Listening:
         return {listener.owner for listener in self._by_key.get(key, ())}
 
     def _drop(self, listener: Listener) -> None:
-        self._runtime.observer.note(
-            "listener.dropped", waiting=self._runtime.settings.limits.listener_changes
-        )
+        self._runtime.observer.note("listen.dropped", waiting=self._runtime.settings.limits.listener_changes)
         listener.stop(Ended.SLOW)
         self.leave(listener)
         if listener.on_slow is not None:

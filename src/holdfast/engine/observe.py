@@ -16,6 +16,7 @@ LEVELS: Final = {
     "notification.failed": logging.ERROR,
     "exchange.duplicate": logging.WARNING,
     "exchange.fenced": logging.WARNING,
+    "listen.dropped": logging.WARNING,
     "push.dropped": logging.WARNING,
     "session.opened": logging.INFO,
     "session.closed": logging.INFO,

@@ -13,7 +13,7 @@ from holdfast.engine.listening import FLUSH_SECONDS, Ended, Listener
 from holdfast.errors import Busy, InvalidParams
 from holdfast.protocol.modern import TASKS, VERSION, MissingCapability, RequestMeta
 from holdfast.protocol.subscriptions import Change, Filter
-from holdfast.testing import ScriptedBack
+from holdfast.testing import NotingObserver, ScriptedBack
 from holdfast.wire.jsonrpc import Request
 from tests.support import virtual_test
 
@@ -228,3 +228,16 @@ async def test_a_malformed_filter_takes_no_place() -> None:
     with pytest.raises(InvalidParams):
         await listen(engine, toolsListChanged="yes")
     assert len(engine.listening) == 0
+
+
+@virtual_test
+async def test_a_listener_that_is_dropped_or_refused_is_noted() -> None:
+    observer = NotingObserver()
+    limits = Limits(listeners=1, listener_changes=1)
+    engine = Engine(ScriptedBack(), Settings(limits=limits), observer=observer)
+    await listen(engine, resourceSubscriptions=["a://1", "a://2"])
+    with pytest.raises(Busy):
+        await listen(engine, toolsListChanged=True)
+    await engine.changed(Change("resource", "a://1"))
+    await engine.changed(Change("resource", "a://2"))
+    assert len(observer.named("listen.refused")) == len(observer.named("listen.dropped")) == 1
