@@ -1,0 +1,106 @@
+"""The documents' own examples: every Python block runs, in the order of its page; every command line exists.
+
+A block that cannot run says why: ```python no-run: it waits for a browser.
+"""
+
+import ast
+import asyncio
+import inspect
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+import pytest
+import typer.main
+
+from holdfast.cli.main import app
+
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
+EVERYTHING: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+FENCE: Final = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+SKIPPED: Final = re.compile(r"python no-run: \S.*")
+
+
+class Block(NamedTuple):
+    """A fenced block: what its fence says, its text, and the line it starts on."""
+
+    info: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for found in FENCE.finditer(text):
+        yield Block(found[1].strip(), found[2], text.count("\n", 0, found.start(2)) + 1)
+
+
+def named(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def run(block: Block, page: Path, module: ModuleType) -> None:
+    """Run a block in its page's module; names of files and lines in a traceback are the page's."""
+    tree = ast.parse("\n" * (block.line - 1) + block.text, named(page))
+    code = compile(tree, named(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    outcome = eval(code, vars(module))  # noqa: S307 - our own documents
+    if inspect.iscoroutine(outcome):
+        asyncio.run(outcome)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_python_block_runs(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = ModuleType(f"page_{page.stem}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page):
+        if block.info == "python":
+            run(block, page, module)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_block_that_does_not_run_says_why(page: Path) -> None:
+    unmarked = [block for block in blocks(page) if block.info.startswith("py") and block.info != "python"]
+    assert all(SKIPPED.fullmatch(block.info) for block in unmarked)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Yield the `holdfast …` command lines of a page's blocks, without comments."""
+    for block in blocks(page):
+        if block.info in ("sh", "console"):
+            for line in block.text.replace("\\\n", " ").splitlines():
+                words = shlex.split(line.removeprefix("$ "), comments=True)
+                if words and words[0] == "holdfast":
+                    yield words[1:]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_command_line_has_only_options_that_exist(page: Path) -> None:
+    group: Any = typer.main.get_command(app)
+    for words in commands(page):
+        command = group.commands.get(words[0]) if not words[0].startswith("-") else group
+        assert command is not None, f"holdfast has no command {words[0]!r}"
+        known = {
+            name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)
+        }
+        asked = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert asked <= known, f"holdfast {words[0]} has no option {', '.join(sorted(asked - known))}"
+
+
+@pytest.mark.parametrize("page", EVERYTHING, ids=named)
+def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
+    links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    pages = {path.name for path in ROOT.glob("docs/*.md")} - {"index.md"}
+    decisions = {f"decisions/{path.name}" for path in ROOT.glob("docs/decisions/*.md")}
+    assert {*pages, *decisions} - set(LINK.findall(index)) == set()
