@@ -1,0 +1,143 @@
+"""Operations on exchanges: claim, settle, keep, cancel."""
+
+from holdfast.core.lifecycle import State
+from holdfast.errors import StreamClosed
+from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, Ring
+from holdfast.stores.sqlite import asks, logs, rows
+from holdfast.stores.sqlite.rows import (
+    Exchange,
+    Session,
+    find_exchange,
+    find_session,
+    save_exchange,
+    save_session,
+    schedule,
+    set_holds,
+    typed,
+)
+from holdfast.stores.sqlite.sessions import come_back
+from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.wire.jsonrpc import RequestId
+
+
+def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed | Duplicate | Refusal:
+    """Register the exchange if its id is free and there is room."""
+    session = find_session(tx, rows.BY_PRINCIPAL, key, principal)
+    if session is None:
+        return Refusal.NO_SESSION
+    mine = find_exchange(tx, rows.BY_STREAM, session.sid, wanted.stream)
+    if mine is not None:
+        return Claimed(session.record, mine.fence, returned=False)
+    holder = find_exchange(tx, rows.BY_ID, session.sid, typed(wanted.id))
+    if holder is not None and not session.record.isolate:
+        same = holder.digest == wanted.digest
+        if holder.running or same:
+            return Duplicate(
+                holder.stream, same, not holder.running, bool(holder.reader), session.record.version
+            )
+    is_busy = session.calls >= tx.limits.running + tx.limits.queued
+    if not wanted.control and is_busy:
+        if holder is not None and not session.record.isolate:
+            release(tx, holder)
+        return Refusal.BUSY
+    return _register(tx, session, wanted, holder)
+
+
+def _register(tx: Transaction, session: Session, wanted: Claim, holder: Exchange | None) -> Claimed:
+    if holder is not None:
+        _take_id(tx, session, holder)
+    returned = come_back(tx, session)
+    session.fence += 1
+    session.running += 1
+    session.calls += not wanted.control
+    session.readers += 1
+    rows.insert_exchange(tx, session, wanted, running=True)
+    save_session(tx, session)
+    return Claimed(session.record, session.fence, returned)
+
+
+def _take_id(tx: Transaction, session: Session, holder: Exchange) -> None:
+    """Take an id from the exchange that holds it. Where ids are isolated the other goes on as if nothing were."""
+    if session.record.isolate:
+        set_holds(tx, holder, holds=False)
+    else:
+        release(tx, holder)
+
+
+def release(tx: Transaction, exchange: Exchange) -> None:
+    """Free the request id of an exchange, if it has it, and what was kept for a repeat."""
+    set_holds(tx, exchange, holds=False)
+    if exchange.kept:
+        exchange.kept = 0
+        save_exchange(tx, exchange)
+
+
+def settle(
+    tx: Transaction, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int, keep: bool
+) -> None:
+    """End an exchange, with or without a stream."""
+    session = rows.the_session(tx, key)
+    exchange = find_exchange(tx, rows.BY_STREAM, session.sid, stream)
+    if terminal is not None and exchange is not None and _has_settled(exchange, fence, tag):
+        return
+    exchange = rows.checked(exchange, fence)
+    if exchange.id is None:
+        raise StreamClosed
+    exchange.running = 0
+    session.running -= 1
+    session.calls -= not exchange.control
+    session.settled = session.touched = tx.now
+    if exchange.asks:
+        asks.forget_all(tx, session, exchange)
+    if terminal is None:
+        logs.forget(tx, session, exchange)
+        save_session(tx, session)
+    else:
+        if keep:
+            exchange.kept = 1
+        else:
+            exchange.kept = 0
+            set_holds(tx, exchange, holds=False)
+        _write_end(tx, session, exchange, tag, terminal)
+    # A session that only became idle later than it was hinted to be is found by that hint; one that was
+    # looked at while this exchange ran has a hint as far as its lifetime.
+    if session.hint > session.settled + session.record.idle or session.state is State.DETACHED:
+        schedule(tx, session)
+
+
+def _has_settled(exchange: Exchange, fence: int, tag: int) -> bool:
+    """Tell whether exactly this end of an exchange is written already."""
+    return bool(exchange.fence == fence and exchange.closed and exchange.top.tag == tag)
+
+
+def _write_end(tx: Transaction, session: Session, exchange: Exchange, tag: int, terminal: bytes) -> None:
+    exchange.start(logs.before(tag))
+    logs.append(tx, session, exchange, tag, terminal, final=True)
+    logs.finish(tx, session, exchange)
+
+
+def keep(tx: Transaction, key: str, stream: str, wanted: Claim, terminal: bytes, *, tag: int) -> None:
+    """Keep a settled exchange's answer for a repeat, unless its id is in use again."""
+    session = find_session(tx, rows.BY_KEY, key)
+    if session is None or find_exchange(tx, rows.BY_ID, session.sid, typed(wanted.id)) is not None:
+        return
+    exchange = find_exchange(tx, rows.BY_STREAM, session.sid, stream)
+    if exchange is None:
+        exchange = rows.insert_exchange(tx, session, wanted, running=False)
+        exchange.kept = 1
+        _write_end(tx, session, exchange, tag, terminal)
+        return
+    exchange.kept = 1
+    save_exchange(tx, exchange)
+    set_holds(tx, exchange, holds=True)
+
+
+def cancel(tx: Transaction, key: str, principal: str, request_id: RequestId) -> None:
+    """Ring CANCEL for the one exchange in flight under this id."""
+    matches = tx.execute(
+        "SELECT stream FROM exchange JOIN session USING (sid)"
+        " WHERE key = ? AND principal = ? AND id = ? AND exchange.running = 1 LIMIT 2",
+        (key, principal, typed(request_id)),
+    ).fetchall()
+    if len(matches) == 1:
+        tx.ring(Ring.CANCEL, key, matches[0][0])

@@ -1,0 +1,205 @@
+"""The logs: events appended, trimmed and read, within the bytes of stream, session and store.
+
+What is forgotten first is decided as in the memory store (decision 4).
+"""
+
+from typing import Final
+
+from holdfast.core.stream import Event, Page, Position, Verdict
+from holdfast.errors import StreamClosed
+from holdfast.stores.base import Ring
+from holdfast.stores.sqlite.rows import (
+    BY_SID,
+    BY_STREAM,
+    LARGEST,
+    LEAST_NEEDED,
+    Exchange,
+    Session,
+    find_exchange,
+    find_session,
+    save_exchange,
+    save_session,
+    signed,
+)
+from holdfast.stores.sqlite.transaction import Transaction
+
+_TAGS: Final = 1 << 64
+
+
+def before(tag: int) -> Position:
+    """Return the start of a stream that begins with its terminal message: another tag, and the same if sent again."""
+    return Position(1, tag ^ (_TAGS - 1))
+
+
+def append(
+    tx: Transaction, session: Session, exchange: Exchange, tag: int, data: bytes, *, final: bool = False
+) -> Position:
+    """Add an event, keep within all budgets, ring, and save both rows."""
+    if not exchange.has_log:
+        raise StreamClosed
+    if exchange.top.tag == tag and exchange.top.seq > exchange.low.seq:
+        return exchange.top
+    exchange.top = Position(exchange.top.seq + 1, tag)
+    exchange.bytes += len(data)
+    exchange.closed = int(final)
+    tx.execute(
+        "INSERT INTO event (xid, seq, tag, data) VALUES (?, ?, ?, ?)",
+        (exchange.xid, exchange.top.seq, signed(tag), data),
+    )
+    freed = _trim(tx, exchange, tx.limits.stream_bytes)
+    total = _account(tx, session, len(data) - freed)
+    save_exchange(tx, exchange)
+    if _over(tx, session, total) > 0:
+        _make_room(tx, session, exchange, total)
+    save_session(tx, session)
+    tx.ring(Ring.STREAM, session.key, exchange.stream)
+    return exchange.top
+
+
+def _make_room(tx: Transaction, session: Session, exchange: Exchange, total: int) -> None:
+    while _over(tx, session, total) > 0 and (dropped := drop_finished(tx, session)) is not None:
+        total = dropped
+    while total > tx.limits.store_bytes and (dropped := _drop_oldest_finished(tx, session)) is not None:
+        total = dropped
+    while (over := _over(tx, session, total)) > 0:
+        largest = find_exchange(tx, LARGEST, session.sid)
+        if largest is None:
+            return
+        # It holds what a reader had, or does not take; the readers of the others lose nothing.
+        log = exchange if largest.xid == exchange.xid else largest
+        freed = _trim(tx, log, log.bytes - max(over, log.bytes // 8))
+        if not freed:
+            return
+        save_exchange(tx, log)
+        total = _account(tx, session, -freed)
+
+
+def _over(tx: Transaction, session: Session, total: int) -> int:
+    """Return by how many bytes the session or the whole store is over its budget."""
+    return max(session.bytes - tx.limits.session_bytes, total - tx.limits.store_bytes)
+
+
+def _account(tx: Transaction, session: Session, change: int) -> int:
+    """Count bytes; return those of the whole store."""
+    session.bytes += change
+    total: int = tx.one("UPDATE total SET bytes = bytes + ? RETURNING bytes", change)
+    return total
+
+
+def _trim(tx: Transaction, exchange: Exchange, max_bytes: int) -> int:
+    """Drop the oldest events down to the bounds, never the newest one; return the bytes freed."""
+    freed, count, max_events = 0, exchange.top.seq - exchange.low.seq, tx.limits.stream_events
+    if count <= max_events and exchange.bytes <= max_bytes:
+        return 0
+    low = exchange.low
+    oldest = tx.execute(
+        "SELECT seq, tag, length(data) FROM event WHERE xid = ? ORDER BY seq LIMIT ?",
+        (exchange.xid, count - 1),
+    )
+    for seq, tag, size in oldest:
+        if count <= max_events and exchange.bytes - freed <= max_bytes:
+            break
+        low, freed, count = Position(seq, tag % _TAGS), freed + size, count - 1
+    oldest.close()
+    tx.execute("DELETE FROM event WHERE xid = ? AND seq <= ?", (exchange.xid, low.seq))
+    exchange.low = low
+    exchange.bytes -= freed
+    return freed
+
+
+# Finished streams
+
+
+def finish(tx: Transaction, session: Session, exchange: Exchange) -> None:
+    """Count a stream among the finished ones of its session, and forget the least needed beyond their limit."""
+    exchange.finished = tx.one(
+        "SELECT coalesce(max(finished), 0) + 1 FROM exchange WHERE finished IS NOT NULL"
+    )
+    tx.execute(
+        "UPDATE exchange SET finished = ?, needed = ? WHERE xid = ?",
+        (exchange.finished, exchange.sent != exchange.top, exchange.xid),
+    )
+    count = tx.one("SELECT count(*) FROM exchange WHERE sid = ? AND finished IS NOT NULL", session.sid)
+    while count > tx.limits.finished_streams and drop_finished(tx, session) is not None:
+        count -= 1
+    save_session(tx, session)
+
+
+def deliver(tx: Transaction, exchange: Exchange, cursor: Position) -> None:
+    """Note how far a reader was written; a finished stream that was written whole is needed least."""
+    exchange.sent = max(exchange.sent, cursor)
+    if exchange.finished is not None:
+        tx.execute(
+            "UPDATE exchange SET needed = ? WHERE xid = ?", (exchange.sent != exchange.top, exchange.xid)
+        )
+
+
+def drop_finished(tx: Transaction, session: Session) -> int | None:
+    """Forget the session's finished stream that matters least; return the store's bytes, or None if there is none."""
+    exchange = find_exchange(tx, LEAST_NEEDED, session.sid)
+    return None if exchange is None else forget(tx, session, exchange)
+
+
+def _drop_oldest_finished(tx: Transaction, session: Session) -> int | None:
+    """Forget the finished stream that has waited longest, whosever it is. One that is being read is left."""
+    row = tx.execute(
+        "SELECT sid, stream FROM exchange WHERE finished IS NOT NULL AND reader = 0 ORDER BY finished LIMIT 1"
+    ).fetchone()
+    if row is None:
+        return None
+    owner = session if row[0] == session.sid else find_session(tx, BY_SID, row[0])
+    exchange = find_exchange(tx, BY_STREAM, *row)
+    if owner is None or exchange is None:
+        return None
+    total = forget(tx, owner, exchange)
+    save_session(tx, owner)
+    return total
+
+
+def forget(tx: Transaction, session: Session, exchange: Exchange) -> int:
+    """Remove an exchange with its log; the caller saves the session. Returns the store's bytes."""
+    tx.execute("DELETE FROM exchange WHERE xid = ?", (exchange.xid,))
+    session.readers -= exchange.reader
+    if not exchange.has_log:
+        return 0
+    tx.execute("DELETE FROM event WHERE xid = ?", (exchange.xid,))
+    return _account(tx, session, -exchange.bytes)
+
+
+# Reading
+
+
+def proves(tx: Transaction, exchange: Exchange, cursor: Position) -> bool:
+    """Tell whether the cursor can have been a position of this log, as `Log.proves` does."""
+    if cursor.seq == exchange.low.seq:
+        return cursor.tag == exchange.low.tag
+    if cursor.seq < exchange.low.seq:
+        return exchange.first is not None and cursor.seq >= exchange.first
+    if cursor.seq > exchange.top.seq:
+        return False
+    tag = tx.one("SELECT tag FROM event WHERE xid = ? AND seq = ?", exchange.xid, cursor.seq)
+    return tag is not None and tag % _TAGS == cursor.tag
+
+
+def read(tx: Transaction, exchange: Exchange, cursor: Position, max_events: int, max_bytes: int) -> Page:
+    """Return what follows `cursor`, as `Log.read` does."""
+    if not proves(tx, exchange, cursor):
+        return Page(Verdict.FORK, [], None, finished=False)
+    verdict, missed, start = Verdict.OK, None, cursor.seq
+    if start < exchange.low.seq:
+        verdict, missed, start = Verdict.GAP, (cursor.seq + 1, exchange.low.seq), exchange.low.seq
+    events: list[Event] = []
+    size, end = 0, start
+    if start < exchange.top.seq:
+        rows = tx.execute(
+            "SELECT seq, tag, data FROM event WHERE xid = ? AND seq > ? ORDER BY seq LIMIT ?",
+            (exchange.xid, start, max_events),
+        )
+        for seq, tag, data in rows:
+            size += len(data)
+            if events and size > max_bytes:
+                break
+            end = seq
+            events.append(Event(Position(seq, tag % _TAGS), data))
+        rows.close()
+    return Page(verdict, events, missed, finished=bool(exchange.closed) and end == exchange.top.seq)

@@ -1,0 +1,291 @@
+"""Sessions and exchanges as rows: loaded whole, changed as objects, saved inside the same transaction."""
+
+import builtins
+from math import inf
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.core.lifecycle import Input, State
+from holdfast.core.stream import Position
+from holdfast.errors import Fenced, SessionGone, StreamClosed
+from holdfast.stores.base import Claim, SessionRecord
+from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.wire.jsonrpc import RequestId
+
+_SIGN: Final = 1 << 63
+_SPAN: Final = 1 << 64
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(SessionRecord).decode
+
+
+def signed(tag: int) -> int:
+    """Return a tag of 64 bits as SQLite's integers hold it."""
+    tag %= _SPAN
+    return tag - _SPAN if tag >= _SIGN else tag
+
+
+def typed(request_id: RequestId) -> str:
+    """Return an id as text that keeps 1 and "1" apart."""
+    return f"i{request_id}" if isinstance(request_id, int) else f"s{request_id}"
+
+
+def _position(seq: int, tag: int) -> Position:
+    return Position(seq, tag % _SPAN)
+
+
+class Session:
+    """One row of `session`."""
+
+    __slots__ = (
+        "broke", "bytes", "calls", "detached", "fence", "hint", "key", "opened", "outstanding", "readers",
+        "record", "running", "settled", "sid", "touched",
+    )  # fmt: skip
+
+    sid: int
+    key: str
+    detached: int
+    opened: float
+    touched: float
+    settled: float
+    broke: float
+    hint: float
+    fence: int
+    running: int
+    calls: int
+    readers: int
+    bytes: int
+    outstanding: int
+
+    def __init__(self, row: tuple[Any, ...]) -> None:
+        (
+            self.sid, self.key, record, self.detached, self.opened, self.touched, self.settled, self.broke,
+            self.hint, self.fence, self.running, self.calls, self.readers, self.bytes, self.outstanding,
+        ) = row  # fmt: skip
+        self.record = _decode(record)
+
+    @property
+    def state(self) -> State:
+        """Where the session is."""
+        return State.DETACHED if self.detached else State.ATTACHED
+
+    def due(self) -> tuple[float, Input]:
+        """Return when the session ends if nothing happens before, and why. A reader keeps it from idling, not from ageing."""
+        if self.detached:
+            ends = max(self.broke, self.settled) + self.record.grace, Input.GRACE_OVER
+        elif self.readers:
+            ends = inf, Input.IDLE
+        else:
+            ends = self.touched + self.record.idle, Input.IDLE
+        expires = self.opened + self.record.lifetime
+        return ends if ends[0] <= expires else (expires, Input.EXPIRED)
+
+
+_SESSION = (
+    "SELECT sid, key, record, detached, opened, touched, settled, broke, hint, fence, running, calls, readers,"
+    " bytes, outstanding FROM session "
+)
+BY_KEY: Final = _SESSION + "WHERE key = ?"
+BY_PRINCIPAL: Final = _SESSION + "WHERE key = ? AND principal = ?"
+BY_SID: Final = _SESSION + "WHERE sid = ?"
+LONGEST_IDLE: Final = (
+    _SESSION + "WHERE principal = ? AND running = 0 AND readers = 0 ORDER BY touched, sid LIMIT 1"
+)
+DUE: Final = _SESSION + "WHERE hint <= ? ORDER BY hint LIMIT ?"
+
+
+def find_session(tx: Transaction, statement: str, *values: Any) -> Session | None:
+    """Return the session that a statement of this module names."""
+    row = tx.execute(statement, values).fetchone()
+    return None if row is None else Session(row)
+
+
+def the_session(tx: Transaction, key: str) -> Session:
+    """Return a session that must live."""
+    session = find_session(tx, BY_KEY, key)
+    if session is None:
+        raise SessionGone
+    return session
+
+
+def insert_session(tx: Transaction, record: SessionRecord) -> Session:
+    """Begin a session."""
+    tx.execute(
+        "INSERT INTO session (key, principal, record, detached, opened, touched, settled, broke, hint, fence,"
+        " running, calls, readers, bytes, outstanding)"
+        " VALUES (?, ?, ?, 0, ?, ?, 0, 0, ?, 0, 0, 0, 0, 0, 0)",
+        (record.key, record.principal, _encode(record), tx.now, tx.now, inf),
+    )
+    tx.execute("UPDATE total SET sessions = sessions + 1")
+    return the_session(tx, record.key)
+
+
+def save_session(tx: Transaction, session: Session) -> None:
+    """Write what changes with the work of a session. Its record and its hint are written where they change."""
+    tx.execute(
+        "UPDATE session SET detached = ?, touched = ?, settled = ?, broke = ?, fence = ?, running = ?, calls = ?,"
+        " readers = ?, bytes = ?, outstanding = ? WHERE sid = ?",
+        (
+            session.detached, session.touched, session.settled, session.broke, session.fence, session.running,
+            session.calls, session.readers, session.bytes, session.outstanding, session.sid,
+        ),
+    )  # fmt: skip
+
+
+def save_record(tx: Transaction, session: Session) -> None:
+    """Write a session's record."""
+    tx.execute("UPDATE session SET record = ? WHERE sid = ?", (_encode(session.record), session.sid))
+
+
+def schedule(tx: Transaction, session: Session, *, at: float = -inf, afresh: bool = False) -> None:
+    """Have the session looked at when it is due. An earlier hint stands: it costs a look, and moving it a write."""
+    due = max(at, session.due()[0])
+    if afresh or due < session.hint:
+        session.hint = due
+        tx.execute("UPDATE session SET hint = ? WHERE sid = ?", (due, session.sid))
+
+
+class Exchange:
+    """One row of `exchange`: who claimed it, its log once it has one, its reader. The standalone stream has no id."""
+
+    __slots__ = (
+        "asks", "bytes", "closed", "control", "digest", "fence", "finished", "first", "generation", "holds", "id",
+        "kept", "low", "reader", "running", "sent", "stream", "top", "xid",
+    )  # fmt: skip
+
+    xid: int
+    stream: str
+    id: str | None
+    digest: builtins.bytes | None
+    control: int
+    fence: int
+    holds: int
+    running: int
+    kept: int
+    reader: int
+    generation: int
+    asks: int
+    first: int | None
+    bytes: int
+    closed: int
+    finished: int | None
+
+    def __init__(self, row: tuple[Any, ...]) -> None:
+        (
+            self.xid, self.stream, self.id, self.digest, self.control, self.fence, self.holds, self.running,
+            self.kept, self.reader, self.generation, self.asks, self.first, low, low_tag, top, top_tag, sent,
+            sent_tag, self.bytes, self.closed, self.finished,
+        ) = row  # fmt: skip
+        self.low = _position(low, low_tag)
+        self.top = _position(top, top_tag)
+        self.sent = _position(sent, sent_tag)
+
+    @property
+    def has_log(self) -> bool:
+        """Its stream exists."""
+        return self.first is not None
+
+    def start(self, position: Position) -> None:
+        """Begin the log, if it has not begun."""
+        if self.first is None:
+            self.first = position.seq
+            self.low = self.top = self.sent = position
+
+
+_EXCHANGE = (
+    "SELECT xid, stream, id, digest, control, exchange.fence, holds, exchange.running, kept, reader, generation,"
+    " asks, first, low, low_tag, top, top_tag, sent, sent_tag, exchange.bytes, closed, finished FROM exchange "
+)
+BY_STREAM: Final = _EXCHANGE + "WHERE sid = ? AND stream = ?"
+BY_KEYS: Final = _EXCHANGE + "JOIN session USING (sid) WHERE key = ? AND stream = ?"
+BY_ID: Final = _EXCHANGE + "WHERE sid = ? AND id = ? AND holds = 1"
+LARGEST: Final = _EXCHANGE + "WHERE sid = ? AND first IS NOT NULL ORDER BY exchange.bytes DESC, xid LIMIT 1"
+LEAST_NEEDED: Final = (
+    _EXCHANGE + "WHERE sid = ? AND finished IS NOT NULL AND reader = 0 ORDER BY needed, finished LIMIT 1"
+)
+
+
+def find_exchange(tx: Transaction, statement: str, *values: Any) -> Exchange | None:
+    """Return the exchange that a statement of this module names."""
+    row = tx.execute(statement, values).fetchone()
+    return None if row is None else Exchange(row)
+
+
+def insert_exchange(tx: Transaction, session: Session, claim: Claim, *, running: bool) -> Exchange:
+    """Register an exchange; it has the session's newest fence and holds its id."""
+    # The POST that claims an exchange is its first reader.
+    values = (
+        session.sid, claim.stream, typed(claim.id), claim.digest, claim.control, session.fence, 1, running, running,
+    )  # fmt: skip
+    return _insert(tx, values)
+
+
+def standalone(tx: Transaction, session: Session) -> Exchange:
+    """Return the stream of what belongs to no request; it exists from the first time it is wanted."""
+    name = session.record.standalone
+    found = find_exchange(tx, BY_STREAM, session.sid, name)
+    if found is None:
+        found = _insert(tx, (session.sid, name, None, None, False, -1, 0, False, False))
+        found.start(Position(0, 0))
+        save_exchange(tx, found)
+    return found
+
+
+def _insert(tx: Transaction, values: tuple[Any, ...]) -> Exchange:
+    _, stream, request_id, digest, control, fence, holds, running, reader = values
+    xid = tx.execute(
+        "INSERT INTO exchange (sid, stream, id, digest, control, fence, holds, running, reader, kept, generation,"
+        " asks, low, low_tag, top, top_tag, sent, sent_tag, bytes, closed, needed)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1)",
+        values,
+    ).lastrowid
+    nothing = (0,) * 8
+    return Exchange(
+        (
+            xid,
+            stream,
+            request_id,
+            digest,
+            control,
+            fence,
+            holds,
+            running,
+            0,
+            reader,
+            0,
+            0,
+            None,
+            *nothing,
+            None,
+        )
+    )
+
+
+def save_exchange(tx: Transaction, exchange: Exchange) -> None:
+    """Write what changes with the work of an exchange; what indexes are made of is written where it changes."""
+    tx.execute(
+        "UPDATE exchange SET running = ?, kept = ?, reader = ?, generation = ?, asks = ?, first = ?, low = ?,"
+        " low_tag = ?, top = ?, top_tag = ?, sent = ?, sent_tag = ?, bytes = ?, closed = ? WHERE xid = ?",
+        (
+            exchange.running, exchange.kept, exchange.reader, exchange.generation, exchange.asks, exchange.first,
+            exchange.low.seq, signed(exchange.low.tag), exchange.top.seq, signed(exchange.top.tag),
+            exchange.sent.seq, signed(exchange.sent.tag), exchange.bytes, exchange.closed, exchange.xid,
+        ),
+    )  # fmt: skip
+
+
+def set_holds(tx: Transaction, exchange: Exchange, *, holds: bool) -> None:
+    """Give an exchange its request id, or free it. It must be free, or this one's."""
+    if bool(exchange.holds) is not holds:
+        exchange.holds = int(holds)
+        tx.execute("UPDATE exchange SET holds = ? WHERE xid = ?", (holds, exchange.xid))
+
+
+def checked(exchange: Exchange | None, fence: int) -> Exchange:
+    """Return an exchange that this fence may write. Raises what keeps it from being written."""
+    if exchange is None or exchange.fence != fence:
+        raise Fenced
+    if not exchange.running:
+        raise StreamClosed
+    return exchange

@@ -1,0 +1,237 @@
+"""The file: its tables, its format version, and how a connection to it is opened.
+
+The format's number is in the file (`user_version`), and a file of a later format is refused
+with a clear error. An earlier one is brought forward when it is opened, one step after
+another, in one transaction; there is no way back.
+"""
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final, Literal
+
+from holdfast.errors import ConfigError
+from holdfast.stores.sqlite.failures import unavailable
+
+Synchronous = Literal["normal", "full"]
+
+APPLICATION: Final = 0x486F6C64
+"""`application_id`: tells our files from other programs' databases."""
+BUSY_MS: Final = 10
+"""How long SQLite itself waits for a lock. Its waits grow longer and longer, which starves whoever has waited
+longest, so it gives up early and is asked again."""
+OPEN_MS: Final = 5_000
+"""How long opening waits for somebody who is creating or bringing forward the same file."""
+_STATEMENTS: Final = 256
+"""More than there are in this package: each is prepared once."""
+
+_FORMAT_1: Final = """
+CREATE TABLE total (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    sessions INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0,
+    tasks INTEGER NOT NULL DEFAULT 0,
+    task_bytes INTEGER NOT NULL DEFAULT 0
+);
+INSERT INTO total (one) VALUES (1);
+
+CREATE TABLE session (
+    sid INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    principal TEXT NOT NULL,
+    record BLOB NOT NULL,
+    detached INTEGER NOT NULL,
+    opened REAL NOT NULL,
+    touched REAL NOT NULL,
+    settled REAL NOT NULL,
+    broke REAL NOT NULL,
+    hint REAL NOT NULL,
+    fence INTEGER NOT NULL,
+    running INTEGER NOT NULL,
+    calls INTEGER NOT NULL,
+    readers INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    outstanding INTEGER NOT NULL
+);
+CREATE INDEX session_principal ON session (principal);
+CREATE INDEX session_hint ON session (hint);
+
+CREATE TABLE exchange (
+    xid INTEGER PRIMARY KEY,
+    sid INTEGER NOT NULL,
+    stream TEXT NOT NULL,
+    id TEXT,
+    digest BLOB,
+    control INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
+    holds INTEGER NOT NULL,
+    running INTEGER NOT NULL,
+    kept INTEGER NOT NULL,
+    reader INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    asks INTEGER NOT NULL,
+    first INTEGER,
+    low INTEGER NOT NULL,
+    low_tag INTEGER NOT NULL,
+    top INTEGER NOT NULL,
+    top_tag INTEGER NOT NULL,
+    sent INTEGER NOT NULL,
+    sent_tag INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    closed INTEGER NOT NULL,
+    needed INTEGER NOT NULL,
+    finished INTEGER,
+    UNIQUE (sid, stream)
+);
+CREATE UNIQUE INDEX exchange_id ON exchange (sid, id) WHERE holds = 1;
+CREATE INDEX exchange_finished ON exchange (finished) WHERE finished IS NOT NULL;
+CREATE INDEX exchange_least_needed ON exchange (sid, needed, finished) WHERE finished IS NOT NULL;
+
+CREATE TABLE event (
+    xid INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    tag INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (xid, seq)
+) WITHOUT ROWID;
+
+CREATE TABLE ask (
+    aid INTEGER PRIMARY KEY,
+    sid INTEGER NOT NULL,
+    ask TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    digest BLOB,
+    answer BLOB,
+    UNIQUE (sid, ask)
+);
+CREATE INDEX ask_stream ON ask (sid, stream);
+
+CREATE TABLE subscription (
+    uri TEXT NOT NULL,
+    sid INTEGER NOT NULL,
+    PRIMARY KEY (uri, sid)
+) WITHOUT ROWID;
+CREATE INDEX subscription_session ON subscription (sid);
+
+CREATE TABLE scope (
+    name TEXT NOT NULL PRIMARY KEY,
+    principal TEXT NOT NULL,
+    ttl REAL,
+    due REAL,
+    bytes INTEGER NOT NULL,
+    versions INTEGER NOT NULL,
+    ops INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX scope_due ON scope (due) WHERE due IS NOT NULL;
+CREATE INDEX scope_principal ON scope (principal) WHERE due IS NOT NULL;
+
+CREATE TABLE cell (
+    scope TEXT NOT NULL,
+    field TEXT NOT NULL,
+    value BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    PRIMARY KEY (scope, field)
+) WITHOUT ROWID;
+
+CREATE TABLE op (
+    scope TEXT NOT NULL,
+    op TEXT NOT NULL,
+    n INTEGER NOT NULL,
+    result TEXT NOT NULL,
+    PRIMARY KEY (scope, op)
+) WITHOUT ROWID;
+CREATE INDEX op_age ON op (scope, n);
+
+CREATE TABLE task (
+    key TEXT NOT NULL PRIMARY KEY,
+    principal TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    expires REAL NOT NULL,
+    value BLOB NOT NULL
+);
+CREATE INDEX task_principal ON task (principal);
+CREATE INDEX task_expires ON task (expires);
+
+CREATE TABLE ring (
+    n INTEGER PRIMARY KEY AUTOINCREMENT,
+    origin TEXT NOT NULL,
+    at REAL NOT NULL,
+    what TEXT NOT NULL,
+    key TEXT NOT NULL,
+    name TEXT NOT NULL
+);
+"""
+
+MIGRATIONS: Final = (_FORMAT_1,)
+"""The script at place n brings a file of format n to format n + 1. Only ever appended to."""
+
+
+def prepare(path: Path, migrations: tuple[str, ...] = MIGRATIONS) -> None:
+    """Create the file, or bring it forward, and check that it can be used.
+
+    Raises:
+        ConfigError: the file is not ours, of a later format, or has no directory.
+        StoreUnavailable: it cannot be opened or read.
+    """
+    if not path.parent.is_dir():
+        raise ConfigError(f"the directory of the SQLite store does not exist: {path.parent}")
+    try:
+        # SQLite gives the files beside this one the same permissions.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(path, timeout=OPEN_MS / 1_000, isolation_level=None)
+        try:
+            _create(connection, path, migrations)
+        finally:
+            connection.close()
+    except (OSError, sqlite3.Error) as error:
+        raise unavailable(error, path) from error
+
+
+def _create(connection: sqlite3.Connection, path: Path, migrations: tuple[str, ...]) -> None:
+    """Bring an empty or older file to the newest format."""
+    # Takes effect in an empty file only, and must come before everything else.
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        [found] = connection.execute("PRAGMA user_version").fetchone()
+        [application] = connection.execute("PRAGMA application_id").fetchone()
+        [tables] = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables and application != APPLICATION:
+            raise ConfigError(f"{path} is another program's database; name a file of its own for the store")
+        if found > len(migrations):
+            raise ConfigError(
+                f"{path} was written by a later Holdfast (format {found}, this one knows {len(migrations)}): "
+                "upgrade this one, or name another file"
+            )
+        for script in migrations[found:]:
+            for statement in script.split(";\n"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+    """Open a prepared file for one thread, for as long as it lives."""
+    connection = sqlite3.connect(
+        # `rw`: a file that was taken away is an error, not a new and empty store.
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=BUSY_MS / 1_000,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=_STATEMENTS,
+    )
+    try:
+        connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
+        connection.execute("PRAGMA journal_size_limit = 4194304")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("SELECT one FROM total").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection

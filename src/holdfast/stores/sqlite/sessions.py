@@ -1,0 +1,136 @@
+"""Operations on sessions: open, find, change, close, sweep, subscriptions."""
+
+from typing import Final
+
+from holdfast.core.lifecycle import Input, State, step
+from holdfast.stores.base import Closed, Found, Refusal, Ring, SessionRecord
+from holdfast.stores.sqlite import rows, state, tasks
+from holdfast.stores.sqlite.rows import Session, find_session, save_session, schedule
+from holdfast.stores.sqlite.transaction import Transaction
+
+_RECHECK: Final = 1.0
+"""A due session that still has work is looked at again after this."""
+SWEPT_AT_ONCE: Final = 200
+"""Sessions looked at in one transaction: a sweep must not hold everybody up."""
+
+
+def open_session(tx: Transaction, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+    """Keep a new session; evict the principal's longest idle one where it is at its limit."""
+    if find_session(tx, rows.BY_KEY, record.key) is not None:
+        return []
+    evicted: list[Closed] = []
+    if _is_crowded(tx, record.principal, evict=evict):
+        idle = find_session(tx, rows.LONGEST_IDLE, record.principal) if evict else None
+        if idle is None:
+            return Refusal.FULL
+        evicted.append(end(tx, idle, Input.EVICTED))
+    schedule(tx, rows.insert_session(tx, record))
+    return evicted
+
+
+def _is_crowded(tx: Transaction, principal: str, *, evict: bool) -> bool:
+    if tx.one("SELECT sessions FROM total") >= tx.limits.sessions:
+        return True
+    if not evict:
+        return False
+    own: int = tx.one("SELECT count(*) FROM session WHERE principal = ?", principal)
+    return own >= tx.limits.sessions_per_principal
+
+
+def find(tx: Transaction, key: str, principal: str) -> Found | None:
+    """Return the session if it lives and is this principal's; its client is here."""
+    session = find_session(tx, rows.BY_PRINCIPAL, key, principal)
+    if session is None:
+        return None
+    returned = come_back(tx, session)
+    save_session(tx, session)
+    return Found(session.record, returned)
+
+
+def come_back(tx: Transaction, session: Session) -> bool:
+    """Note that the client is here; tell whether it had been away. The caller saves the session."""
+    session.touched = tx.now
+    was_detached = session.state is State.DETACHED
+    session.detached = int(step(session.state, Input.RETURNED) is State.DETACHED)
+    return was_detached
+
+
+def change(tx: Transaction, key: str, level: str | None, initialized: bool | None) -> None:  # noqa: FBT001 - None: leave it
+    """Set the named fields."""
+    session = find_session(tx, rows.BY_KEY, key)
+    if session is None:
+        return
+    if level is not None:
+        session.record.level = level
+    if initialized is not None:
+        session.record.initialized = initialized
+    rows.save_record(tx, session)
+
+
+def close(tx: Transaction, key: str, reason: Input) -> Closed | None:
+    """Close a session, once."""
+    session = find_session(tx, rows.BY_KEY, key)
+    return None if session is None else end(tx, session, reason)
+
+
+def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
+    """Close some of what is due; tell whether there may be more."""
+    tasks.sweep(tx)
+    state.sweep(tx)
+    tx.tidy()
+    due = [Session(row) for row in tx.execute(rows.DUE, (tx.now, SWEPT_AT_ONCE)).fetchall()]
+    closed: list[Closed] = []
+    for session in due:
+        ends, reason = session.due()
+        if ends > tx.now:
+            schedule(tx, session, afresh=True)
+        elif session.running:
+            schedule(tx, session, at=tx.now + _RECHECK, afresh=True)
+        else:
+            closed.append(end(tx, session, reason))
+    return closed, len(due) == SWEPT_AT_ONCE
+
+
+def end(tx: Transaction, session: Session, reason: Input) -> Closed:
+    """Remove a session with everything of it."""
+    own = (session.sid,)
+    tx.execute("DELETE FROM event WHERE xid IN (SELECT xid FROM exchange WHERE sid = ?)", own)
+    tx.execute("DELETE FROM exchange WHERE sid = ?", own)
+    tx.execute("DELETE FROM ask WHERE sid = ?", own)
+    tx.execute("DELETE FROM subscription WHERE sid = ?", own)
+    tx.execute("DELETE FROM session WHERE sid = ?", own)
+    tx.execute("UPDATE total SET sessions = sessions - 1, bytes = bytes - ?", (session.bytes,))
+    state.forget(tx, session.key)
+    tx.ring(Ring.CLOSED, session.key, "")
+    return Closed(session.record, reason)
+
+
+def sessions(tx: Transaction) -> list[str]:
+    """Return the keys of all living sessions, the oldest first."""
+    return [key for (key,) in tx.execute("SELECT key FROM session ORDER BY sid")]
+
+
+def subscribe(tx: Transaction, key: str, uri: str) -> bool:
+    """Remember a subscription."""
+    sid = tx.one("SELECT sid FROM session WHERE key = ?", key)
+    if sid is None:
+        return False
+    if tx.one("SELECT 1 FROM subscription WHERE uri = ? AND sid = ?", uri, sid):
+        return True
+    if tx.one("SELECT count(*) FROM subscription WHERE sid = ?", sid) >= tx.limits.subscriptions:
+        return False
+    tx.execute("INSERT INTO subscription (uri, sid) VALUES (?, ?)", (uri, sid))
+    return True
+
+
+def unsubscribe(tx: Transaction, key: str, uri: str) -> None:
+    """Forget a subscription."""
+    tx.execute(
+        "DELETE FROM subscription WHERE uri = ? AND sid = (SELECT sid FROM session WHERE key = ?)", (uri, key)
+    )
+
+
+def subscribers(tx: Transaction, uri: str) -> list[str]:
+    """Return who subscribed."""
+    found = tx.execute("SELECT key FROM subscription JOIN session USING (sid) WHERE uri = ?", (uri,))
+    return [key for (key,) in found]

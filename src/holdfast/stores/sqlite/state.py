@@ -1,0 +1,160 @@
+"""Operations on state: the fields of a session, or of a scope that belongs to a principal.
+
+A session's row in `scope` is made with its first field and has no `due`: it goes with the session.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import SessionGone, StateError
+from holdfast.stores.base import Cell
+from holdfast.stores.sqlite.transaction import Transaction
+
+REMEMBERED_OPS: Final = 256
+"""State operations whose result is kept for a command that is sent again."""
+_ALIVE: Final = "(due IS NULL OR due > ?)"
+
+
+def open_scope(tx: Transaction, name: str, principal: str, ttl: float) -> bool:
+    """Begin a scope; begun twice it is the same one."""
+    sweep(tx)
+    if tx.one("SELECT 1 FROM scope WHERE name = ? AND due IS NOT NULL", name):
+        return find_scope(tx, name, principal)
+    own = tx.one("SELECT count(*) FROM scope WHERE principal = ? AND due IS NOT NULL", principal)
+    is_crowded = bool(principal) and own >= tx.limits.handles_per_principal
+    if is_crowded or tx.one("SELECT count(*) FROM scope WHERE due IS NOT NULL") >= tx.limits.handles:
+        return False
+    _insert(tx, name, principal, ttl, tx.now + ttl)
+    return True
+
+
+def find_scope(tx: Transaction, name: str, principal: str) -> bool:
+    """Tell whether this principal has such a scope; its time starts again."""
+    found = tx.one(
+        "UPDATE scope SET due = ? + ttl WHERE name = ? AND principal = ? AND due > ? RETURNING 1",
+        tx.now, name, principal, tx.now,
+    )  # fmt: skip
+    return found is not None
+
+
+def get(tx: Transaction, name: str, field: str) -> Cell | None:
+    """Return a field."""
+    _the_scope(tx, name)
+    return _cell(tx, name, field)
+
+
+def set_field(
+    tx: Transaction, name: str, field: str, value: bytes | None, *, op: str, version: int | None
+) -> int:
+    """Set or delete a field if it has the expected version; return the new version or −1."""
+    scope = _the_scope(tx, name)
+    before = _result(tx, name, op)
+    if before is not None:
+        return before
+    cell = _cell(tx, name, field)
+    if version is not None and version != (cell.version if cell else 0):
+        return _remember(tx, scope, op, -1)
+    return _remember(tx, scope, op, _write(tx, scope, field, value, cell))
+
+
+def add(tx: Transaction, name: str, field: str, by: int, *, op: str) -> int:
+    """Add to an integer field; return its new value."""
+    scope = _the_scope(tx, name)
+    before = _result(tx, name, op)
+    if before is not None:
+        return before
+    cell = _cell(tx, name, field)
+    try:
+        total = (msgspec.json.decode(cell.value, type=int) if cell else 0) + by
+    except msgspec.DecodeError:
+        raise StateError(f"state field {field!r} does not hold an integer") from None
+    _write(tx, scope, field, msgspec.json.encode(total), cell)
+    return _remember(tx, scope, op, total)
+
+
+def sweep(tx: Transaction) -> None:
+    """Forget the scopes that are due."""
+    for (name,) in tx.execute("SELECT name FROM scope WHERE due <= ?", (tx.now,)).fetchall():
+        forget(tx, name)
+
+
+def forget(tx: Transaction, name: str) -> None:
+    """Remove a scope, or the fields of a session, with everything of it."""
+    if tx.one("DELETE FROM scope WHERE name = ? RETURNING 1", name):
+        tx.execute("DELETE FROM cell WHERE scope = ?", (name,))
+        tx.execute("DELETE FROM op WHERE scope = ?", (name,))
+
+
+class _Scope(msgspec.Struct, frozen=True):
+    name: str
+    bytes: int
+    exists: bool
+
+
+def _the_scope(tx: Transaction, name: str) -> _Scope:
+    """Return a scope or a session's fields. Raises SessionGone where it is neither."""
+    row = tx.execute(f"SELECT bytes FROM scope WHERE name = ? AND {_ALIVE}", (name, tx.now)).fetchone()  # noqa: S608 - a constant
+    if row is not None:
+        return _Scope(name, row[0], exists=True)
+    if tx.one("SELECT 1 FROM session WHERE key = ?", name) is None:
+        raise SessionGone
+    return _Scope(name, 0, exists=False)
+
+
+def _insert(tx: Transaction, *values: Any) -> None:
+    tx.execute(
+        "INSERT OR IGNORE INTO scope (name, principal, ttl, due, bytes, versions, ops)"
+        " VALUES (?, ?, ?, ?, 0, 0, 0)",
+        values,
+    )
+
+
+def _cell(tx: Transaction, name: str, field: str) -> Cell | None:
+    row = tx.execute(
+        "SELECT value, version FROM cell WHERE scope = ? AND field = ?", (name, field)
+    ).fetchone()
+    return None if row is None else Cell(*row)
+
+
+def _write(tx: Transaction, scope: _Scope, field: str, value: bytes | None, cell: Cell | None) -> int:
+    before = len(field) + len(cell.value) if cell else 0
+    after = len(field) + len(value) if value is not None else 0
+    limit = tx.limits.state_bytes
+    if after > before and scope.bytes + after - before > limit:
+        raise StateError(f"state is limited to {limit} bytes; {field!r} would exceed it")
+    _ensure(tx, scope)
+    version: int = tx.one(
+        "UPDATE scope SET bytes = bytes + ?, versions = versions + 1 WHERE name = ? RETURNING versions",
+        after - before, scope.name,
+    )  # fmt: skip
+    if value is None:
+        tx.execute("DELETE FROM cell WHERE scope = ? AND field = ?", (scope.name, field))
+        return 0
+    tx.execute(
+        "INSERT OR REPLACE INTO cell (scope, field, value, version) VALUES (?, ?, ?, ?)",
+        (scope.name, field, value, version),
+    )
+    return version
+
+
+def _ensure(tx: Transaction, scope: _Scope) -> None:
+    if not scope.exists:
+        _insert(tx, scope.name, "", None, None)
+
+
+def _result(tx: Transaction, name: str, op: str) -> int | None:
+    found = tx.one("SELECT result FROM op WHERE scope = ? AND op = ?", name, op) if op else None
+    return None if found is None else int(found)
+
+
+def _remember(tx: Transaction, scope: _Scope, op: str, result: int) -> int:
+    """Keep the result of an operation for a command that is sent again; the oldest ones go."""
+    if op:
+        _ensure(tx, scope)
+        number = tx.one("UPDATE scope SET ops = ops + 1 WHERE name = ? RETURNING ops", scope.name)
+        # Text: a counter may be larger than SQLite's integers.
+        values = (scope.name, op, number, str(result))
+        tx.execute("INSERT INTO op (scope, op, n, result) VALUES (?, ?, ?, ?)", values)
+        tx.execute("DELETE FROM op WHERE scope = ? AND n <= ?", (scope.name, number - REMEMBERED_OPS))
+    return result

@@ -1,0 +1,245 @@
+"""The SQLite store: one file that several processes of one host share, and that outlives them all.
+
+Every operation is one transaction, run by this process's one worker thread. Deadlines are dates of
+the host's clock, which all its processes share, so they hold across a restart.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import Input
+from holdfast.core.stream import Page, Position
+from holdfast.ports import Clock, SystemClock, SystemRandom
+from holdfast.stores.base import (
+    Answered,
+    Attached,
+    Bell,
+    Cell,
+    Claim,
+    Claimed,
+    Closed,
+    Duplicate,
+    Found,
+    Refusal,
+    SessionRecord,
+)
+from holdfast.stores.sqlite import asks, exchanges, schema, sessions, state, streams, tasks
+from holdfast.stores.sqlite.failures import unavailable
+from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.stores.sqlite.worker import Worker
+from holdfast.wire.jsonrpc import RequestId
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Operation = Callable[Concatenate[Transaction, P], T]
+
+
+class SqliteStore:
+    """Everything in one file. It must be on a disk of this host: network file systems lose what SQLite relies on.
+
+    `synchronous="normal"` survives the death of any process; a power failure may lose the last
+    commits, never the file's integrity. `"full"` survives that too, for a flush to disk per commit.
+
+    Raises:
+        ConfigError: the file cannot be ours, or is of a later format.
+        StoreUnavailable: the file cannot be opened now.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        limits: Limits = Limits(),
+        clock: Clock | None = None,
+        *,
+        synchronous: schema.Synchronous = "normal",
+    ) -> None:
+        self._path = Path(path)
+        self._limits = limits
+        self._synchronous: schema.Synchronous = synchronous
+        self._origin = SystemRandom().token(8)
+        wall = (clock or SystemClock()).wall
+        self._worker = Worker(self._connect, wall, partial(unavailable, path=self._path), self._origin)
+        schema.prepare(self._path)
+
+    def __repr__(self) -> str:
+        return f"<SqliteStore {self._path.name}, {self._worker.waiting} commands waiting>"
+
+    def _connect(self) -> tuple[sqlite3.Connection, Transaction]:
+        connection = schema.connect(self._path, self._synchronous)
+        return connection, Transaction(connection, self._limits, self._origin)
+
+    async def _do(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation that changes something."""
+        done: T = await self._worker.submit(partial(_with, operation, args, kwargs), writes=True)
+        return done
+
+    async def _look(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation that changes nothing: it waits for no lock."""
+        seen: T = await self._worker.submit(partial(_with, operation, args, kwargs), writes=False)
+        return seen
+
+    def bind(self, bell: Bell) -> None:
+        """Tell the store whom to ring in this process."""
+        self._worker.bind(bell)
+
+    async def aclose(self) -> None:
+        """Finish what was begun and close the file; what is in it stays."""
+        await self._worker.aclose()
+
+    # Sessions
+
+    async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+        """Keep a new session; evict the principal's longest idle one where it is at its limit."""
+        return await self._do(sessions.open_session, record, evict=evict)
+
+    async def find(self, key: str, principal: str) -> Found | None:
+        """Return the session if it lives and is this principal's; its client is here."""
+        return await self._do(sessions.find, key, principal)
+
+    async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
+        """Set the named fields."""
+        await self._do(sessions.change, key, level, initialized)
+
+    async def close(self, key: str, reason: Input) -> Closed | None:
+        """Close a session, once."""
+        return await self._do(sessions.close, key, reason)
+
+    async def sweep(self) -> list[Closed]:
+        """Close what is due, a few at a time so that nobody waits long."""
+        closed: list[Closed] = []
+        more = True
+        while more:
+            some, more = await self._do(sessions.sweep)
+            closed += some
+        return closed
+
+    async def sessions(self) -> list[str]:
+        """Return the keys of all living sessions."""
+        return await self._look(sessions.sessions)
+
+    async def subscribe(self, key: str, uri: str) -> bool:
+        """Remember a subscription."""
+        return await self._do(sessions.subscribe, key, uri)
+
+    async def unsubscribe(self, key: str, uri: str) -> None:
+        """Forget a subscription."""
+        await self._do(sessions.unsubscribe, key, uri)
+
+    async def subscribers(self, uri: str) -> list[str]:
+        """Return who subscribed."""
+        return await self._look(sessions.subscribers, uri)
+
+    # Exchanges
+
+    async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        """Register the exchange if its id is free and there is room."""
+        return await self._do(exchanges.claim, key, principal, claim)
+
+    async def settle(
+        self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
+    ) -> None:
+        """End an exchange, with or without a stream."""
+        await self._do(exchanges.settle, key, stream, fence, terminal, tag=tag, keep=keep)
+
+    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes, *, tag: int) -> None:
+        """Keep a settled exchange's answer for a repeat, unless its id is in use again."""
+        await self._do(exchanges.keep, key, stream, claim, terminal, tag=tag)
+
+    async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
+        """Ring CANCEL for the one exchange in flight under this id."""
+        await self._do(exchanges.cancel, key, principal, request_id)
+
+    # Streams
+
+    async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
+        """Start an exchange's stream; started twice it is the same one."""
+        return await self._do(streams.open_stream, key, stream, fence, tag)
+
+    async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
+        """Add an event and ring."""
+        return await self._do(streams.append, key, stream, fence, tag, data)
+
+    async def read(
+        self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
+    ) -> Page | None:
+        """Return what follows the cursor."""
+        return await self._look(streams.read, key, stream, cursor, max_events, max_bytes)
+
+    async def attach(
+        self, key: str, principal: str, stream: str | None, cursor: Position | None
+    ) -> Attached | Refusal:
+        """Make the caller the stream's reader, and whoever read it before no longer."""
+        return await self._do(streams.attach, key, principal, stream, cursor)
+
+    async def detach(
+        self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
+    ) -> bool:
+        """Give the reader's place back; start the grace if this break left nobody."""
+        return await self._do(streams.detach, key, stream, generation, cursor, broke=broke)
+
+    # Asks
+
+    async def ask(self, key: str, ask: str, stream: str) -> bool:
+        """Register an ask if the session has a place for it."""
+        return await self._do(asks.ask, key, ask, stream)
+
+    async def answer(
+        self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
+    ) -> Answered | Refusal:
+        """Keep the first answer."""
+        return await self._do(asks.answer, key, principal, ask, digest, payload)
+
+    async def take_answer(self, key: str, ask: str) -> bytes | None:
+        """Return an ask's answer."""
+        return await self._look(asks.take_answer, key, ask)
+
+    async def withdraw(self, key: str, ask: str) -> None:
+        """Forget an ask."""
+        await self._do(asks.withdraw, key, ask)
+
+    # State
+
+    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
+        """Begin state that belongs to a principal."""
+        return await self._do(state.open_scope, scope, principal, ttl)
+
+    async def find_scope(self, scope: str, principal: str) -> bool:
+        """Tell whether there is such state."""
+        return await self._do(state.find_scope, scope, principal)
+
+    async def get_state(self, scope: str, field: str) -> Cell | None:
+        """Return a field."""
+        return await self._look(state.get, scope, field)
+
+    async def set_state(
+        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
+    ) -> int:
+        """Set or delete a field."""
+        return await self._do(state.set_field, scope, field, value, op=op, version=version)
+
+    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
+        """Add to a counter."""
+        return await self._do(state.add, scope, field, by, op=op)
+
+    # Tasks
+
+    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
+        """Keep a new task."""
+        return await self._do(tasks.open_task, key, principal, value, ttl=ttl)
+
+    async def get_task(self, key: str, principal: str) -> Cell | None:
+        """Return a task."""
+        return await self._look(tasks.get, key, principal)
+
+    async def set_task(self, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
+        """Change a task and ring."""
+        return await self._do(tasks.set_task, key, principal, value, version=version, ttl=ttl)
+
+
+def _with(operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], tx: Transaction) -> T:
+    return operation(tx, *args, **kwargs)

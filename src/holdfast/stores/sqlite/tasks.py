@@ -1,0 +1,72 @@
+"""Operations on tasks: open_task, get_task, set_task."""
+
+from holdfast.errors import StateError
+from holdfast.stores.base import Cell, Refusal, Ring
+from holdfast.stores.sqlite.transaction import Transaction
+
+
+def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
+    """Keep a new task where there is room for one."""
+    sweep(tx)
+    if tx.one("SELECT 1 FROM task WHERE key = ?", key):
+        return None
+    count, size = tx.execute("SELECT tasks, task_bytes FROM total").fetchone()
+    own = tx.one("SELECT count(*) FROM task WHERE principal = ?", principal)
+    limits = tx.limits
+    if (
+        count >= limits.tasks
+        or own >= limits.tasks_per_principal
+        or size + len(value) > limits.tasks_bytes
+    ):  # fmt: skip
+        return Refusal.FULL
+    tx.execute(
+        "INSERT INTO task (key, principal, version, expires, value) VALUES (?, ?, 1, ?, ?)",
+        (key, principal, tx.now + ttl, value),
+    )
+    _account(tx, 1, len(value))
+    return None
+
+
+def get(tx: Transaction, key: str, principal: str) -> Cell | None:
+    """Return a task that is this principal's and whose time has not come."""
+    row = tx.execute(
+        "SELECT value, version FROM task WHERE key = ? AND principal = ? AND expires > ?",
+        (key, principal, tx.now),
+    ).fetchone()
+    return None if row is None else Cell(*row)
+
+
+def set_task(tx: Transaction, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
+    """Change a task that still has this version, and ring."""
+    cell = get(tx, key, principal)
+    if cell is None:
+        return -1
+    if cell != Cell(value, version + 1):
+        if cell.version != version:
+            return -1
+        _check(tx, cell, value)
+        tx.execute(
+            "UPDATE task SET value = ?, version = ?, expires = max(expires, ?) WHERE key = ?",
+            (value, version + 1, tx.now + ttl, key),
+        )
+        _account(tx, 0, len(value) - len(cell.value))
+    tx.ring(Ring.TASK, key, "")
+    return version + 1
+
+
+def _check(tx: Transaction, cell: Cell, value: bytes) -> None:
+    growth = max(len(value) - len(cell.value), 0)
+    size = tx.one("SELECT task_bytes FROM total")
+    if len(value) > tx.limits.task_bytes or size + growth > tx.limits.tasks_bytes:
+        raise StateError(f"no room for a task of {len(value)} bytes")
+
+
+def sweep(tx: Transaction) -> None:
+    """Forget what is due."""
+    gone = tx.execute("DELETE FROM task WHERE expires <= ? RETURNING length(value)", (tx.now,)).fetchall()
+    if gone:
+        _account(tx, -len(gone), -sum(size for (size,) in gone))
+
+
+def _account(tx: Transaction, tasks: int, size: int) -> None:
+    tx.execute("UPDATE total SET tasks = tasks + ?, task_bytes = task_bytes + ?", (tasks, size))

@@ -1,0 +1,250 @@
+"""The one thread that talks to the file: commands in, one transaction for all that wait, answers out.
+
+Commands that wait while a transaction runs share the next one (group commit), so the price of a commit
+is paid by many. A batch that fails is rolled back whole and its commands are tried one by one: nobody
+is failed by a neighbour, and nothing is ever half done.
+"""
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.stores.base import Bell, Ring
+from holdfast.stores.sqlite.failures import is_busy, is_lasting, is_surroundings
+from holdfast.stores.sqlite.transaction import Rung, Transaction
+
+QUEUED: Final = 10_000
+"""Commands that may wait; beyond, the store is unavailable."""
+BATCH: Final = 256
+"""Commands in one transaction: other processes wait while it runs."""
+POLL: Final = 0.05
+"""Seconds between two looks for what other processes rang."""
+TRIES: Final = 500
+"""Waits for the file's lock of 10 ms each: five seconds, then the command fails."""
+
+Step = Callable[[Transaction], Any]
+
+
+class Command:
+    """One operation, and who waits for it."""
+
+    __slots__ = ("error", "future", "result", "rings", "step", "writes")
+
+    def __init__(self, future: asyncio.Future[Any], step: Step, *, writes: bool) -> None:
+        self.future = future
+        self.step = step
+        self.writes = writes
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.rings: list[Rung] = []
+
+    def perform(self, tx: Transaction, now: float) -> None:
+        """Run the operation. An error of this package is its answer; any other fails the transaction."""
+        tx.now = now
+        tx.rings = self.rings = []
+        self.result = self.error = None
+        try:
+            self.result = self.step(tx)
+        except HoldfastError as error:
+            self.error = error
+
+    def answer(self) -> None:
+        """Tell whoever waits, if anybody still does."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Worker:
+    """The thread, its queue and its connection. Everything public is called from the event loop."""
+
+    def __init__(
+        self,
+        connect: Callable[[], tuple[sqlite3.Connection, Transaction]],
+        wall: Callable[[], float],
+        explain: Callable[[BaseException], StoreUnavailable],
+        origin: str,
+    ) -> None:
+        self._connect = connect
+        self._wall = wall
+        self._explain = explain
+        self._origin = origin
+        self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._bell: Bell | None = None
+        self._is_closed = False
+        # Of the thread alone:
+        self._connection: sqlite3.Connection | None = None
+        self._transaction: Transaction | None = None
+        self._data_version = -1
+        self._heard = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many commands wait for the thread."""
+        return self._queue.qsize()
+
+    def bind(self, bell: Bell) -> None:
+        """Ring this bell, in the event loop."""
+        self._bell = bell
+
+    def submit(self, step: Step, *, writes: bool) -> asyncio.Future[Any]:
+        """Have an operation done. It is done even if nobody waits for it any more."""
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
+        if self._queue.qsize() >= QUEUED:
+            raise StoreUnavailable(f"{QUEUED} commands wait for the store already")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._queue.put(Command(future, step, writes=writes))
+        if self._thread is None:
+            self._start(loop)
+        return future
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        # A daemon: a program that forgets to close its store can end all the same, and loses nothing by it.
+        self._thread = threading.Thread(target=self._run, name="holdfast-sqlite", daemon=True)
+        self._thread.start()
+
+    async def aclose(self) -> None:
+        """Do what is queued, then close the file."""
+        self._is_closed = True
+        if self._thread is not None:
+            self._queue.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+
+    # In the thread
+
+    def _run(self) -> None:
+        goes_on = True
+        while goes_on:
+            batch, goes_on = self._take()
+            if batch:
+                self._serve(batch)
+                self._tell(batch)
+            self._listen()
+        self._disconnect()
+
+    def _take(self) -> tuple[list[Command], bool]:
+        """Return what waits, after waiting a little for the first; and False once the store is being closed."""
+        batch: list[Command] = []
+        try:
+            command = self._queue.get(timeout=POLL)
+            while command is not None:
+                batch.append(command)
+                if len(batch) == BATCH:
+                    return batch, True
+                command = self._queue.get_nowait()
+        except queue.Empty:
+            return batch, True
+        return batch, False
+
+    def _serve(self, batch: list[Command]) -> None:
+        try:
+            self._commit(batch)
+        except Exception as failure:  # noqa: BLE001 - whatever it is, somebody waits to hear of it
+            if is_lasting(failure):
+                self._disconnect()
+            if len(batch) > 1 and not is_busy(failure):
+                for command in batch:
+                    self._serve([command])
+                return
+            for command in batch:
+                command.error = self._explain(failure) if is_surroundings(failure) else failure
+                command.rings = []
+
+    def _commit(self, batch: list[Command]) -> None:
+        """Do a batch in one transaction: all of it, or nothing."""
+        connection, tx = self._connected()
+        writes = any(command.writes for command in batch)
+        self._begin(connection, "BEGIN IMMEDIATE" if writes else "BEGIN")
+        try:
+            for command in batch:
+                command.perform(tx, self._wall())
+            if writes:
+                tx.ring_elsewhere([rung for command in batch for rung in command.rings])
+            connection.execute("COMMIT")
+        finally:
+            # SQLite ends a transaction by itself after some errors.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _begin(self, connection: sqlite3.Connection, statement: str) -> None:
+        for attempt in range(TRIES):
+            try:
+                connection.execute(statement)
+                return
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or attempt == TRIES - 1:
+                    raise
+
+    def _connected(self) -> tuple[sqlite3.Connection, Transaction]:
+        if self._connection is None or self._transaction is None:
+            self._connection, self._transaction = self._connect()
+            self._listen_from_now(self._connection)
+        return self._connection, self._transaction
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._transaction = None
+
+    # Bells of other processes
+
+    def _listen_from_now(self, connection: sqlite3.Connection) -> None:
+        [self._data_version] = connection.execute("PRAGMA data_version").fetchone()
+        [self._heard] = connection.execute("SELECT coalesce(max(n), 0) FROM ring").fetchone()
+
+    def _listen(self) -> None:
+        """Ring what other processes have rung since the last look."""
+        if self._connection is None:
+            return
+        try:
+            [version] = self._connection.execute("PRAGMA data_version").fetchone()
+            if version == self._data_version:
+                return
+            rows = self._connection.execute(
+                "SELECT n, origin, what, key, name FROM ring WHERE n > ? ORDER BY n", (self._heard,)
+            ).fetchall()
+        except sqlite3.Error as error:
+            if is_lasting(error):
+                self._disconnect()
+            return
+        self._data_version = version
+        if rows:
+            self._heard = rows[-1][0]
+            foreign = (row[2:] for row in rows if row[1] != self._origin)
+            self._call(self._ring, [(Ring(what), key, name) for what, key, name in dict.fromkeys(foreign)])
+
+    # Back to the event loop
+
+    def _tell(self, batch: list[Command]) -> None:
+        self._call(self._answer, batch)
+
+    def _call(self, function: Callable[..., None], *args: Any) -> None:
+        try:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            # The event loop has ended: nobody waits any more.
+            self._loop = None
+
+    def _answer(self, batch: list[Command]) -> None:
+        for command in batch:
+            self._ring(command.rings)
+            command.answer()
+
+    def _ring(self, rings: Iterable[Rung]) -> None:
+        if self._bell is not None:
+            for what, key, name in rings:
+                self._bell(what, key, name)
