@@ -286,3 +286,14 @@ class StoreUnavailable(StoreError):
 
 class StreamClosed(StoreError):
     """The stream already carries its terminal message."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or refuses to write now; whether the last command counted is not known.
+
+    Nothing is served without it (503, Retry-After); it comes back by itself.
+    """
+
+    def __init__(self, message: str, retry_after: int = 2) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

@@ -109,6 +109,41 @@ class Closed(Struct, frozen=True):
 
     record: SessionRecord
     reason: Input
+    event: str = ""
+    """Names this closing to listeners, who may hear of it more than once."""
+
+
+class Orphan(Struct, frozen=True):
+    """An exchange in flight whose owner's lease has ended."""
+
+    session: str
+    stream: str
+    id: RequestId
+    owner: str
+    """The dead replica's incarnation."""
+
+
+class Lease(Struct, frozen=True):
+    """A replica's right to be taken for alive."""
+
+    replica: str
+    incarnation: int
+    """Another number means that the lease had ended meanwhile: what was owned before may have been reaped."""
+    seconds: float
+
+
+class Forwarded(NamedTuple):
+    """A request that another replica has put to this one."""
+
+    name: str
+    payload: bytes
+
+
+class Announced(NamedTuple):
+    """What all replicas were told, and the cursor after it."""
+
+    cursor: str
+    events: list[bytes]
 
 
 class Answered(Enum):
@@ -135,6 +170,12 @@ class Ring(Enum):
     CANCEL = "cancel"
     CLOSED = "closed"
     TASK = "task"
+    TAKEN = "taken"
+    """Another replica has the stream's reader now: whoever reads it here no longer does."""
+    FORWARD = "forward"
+    """The inbox may have something (session and name are empty). May ring for nothing."""
+    NEWS = "news"
+    """Something may have been announced (session and name are empty). May ring for nothing."""
 
 
 Bell = Callable[[Ring, str, str], None]
@@ -329,5 +370,88 @@ class Store(Protocol):
 
         Raises:
             StateError: over the limit of bytes; nothing was changed.
+        """
+        ...
+
+    # Replicas: processes that serve the same sessions from the same store
+
+    replica: str
+    """This process's name among them."""
+
+    async def renew(self, seconds: float) -> Lease:
+        """Take this replica's lease for so long from now by the store's clock, or make it longer.
+
+        Everything claimed, attached or asked afterwards belongs to this incarnation. A lease that
+        has ended comes back under a new incarnation: work of the old one is Fenced once it is reaped.
+        A replica that shares its store must renew before its first claim, and stop writing when it
+        could not renew in time.
+        """
+        ...
+
+    async def release(self) -> None:
+        """Give the lease back, having stopped: what is still owned is an orphan from now on."""
+        ...
+
+    async def replicas(self) -> list[str]:
+        """Return the names of those whose lease runs."""
+        ...
+
+    async def orphans(self) -> list[Orphan]:
+        """Return exchanges whose owner's lease has ended, for whoever comes first to reap.
+
+        The readers that were with the dead are gone: sessions they left alone are detached by this
+        call, and their grace begins. It also finds exchanges that a failover of the store has brought
+        back although they had ended here. May return only some; call it again.
+        """
+        ...
+
+    async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
+        """End an orphan in its owner's place: terminal message last, stream closed, id free, result kept for a repeat.
+
+        True for exactly one of all who try, and only while the exchange is still that owner's and in
+        flight. An owner that wakes up afterwards is Fenced.
+        """
+        ...
+
+    async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
+        """Put a request into a replica's inbox and ring FORWARD there; `name` names it, sent again it is there once.
+
+        False: that replica's lease has ended, or its inbox is full. It is dropped if nobody takes it
+        for so many seconds. The reply comes through the store, as the stream that the request names.
+        """
+        ...
+
+    async def inbox(self) -> list[Forwarded]:
+        """Return what was put to this replica and not taken. The same one is returned until it is taken."""
+        ...
+
+    async def took(self, name: str) -> None:
+        """Take a request out of the inbox, once it is claimed or refused."""
+        ...
+
+    async def announce(self, name: str, event: bytes) -> None:
+        """Tell every replica, this one included, and ring NEWS there; `name` names it, sent again it is one event."""
+        ...
+
+    async def announced(self, after: str) -> Announced:
+        """Return what was announced after a cursor, oldest first, with the cursor to go on from.
+
+        An empty cursor returns no event, only the place to begin. Events are kept for a bounded time
+        and number: they say that something has changed, and who missed one looks at what it knows.
+        """
+        ...
+
+    async def secret(self, name: str, candidate: bytes) -> bytes:
+        """Return the secret of this name: the first candidate that any replica offered, the same for all."""
+        ...
+
+    async def told(self, closed: Closed) -> None:
+        """Take note that the listeners of a closing were told."""
+        ...
+
+    async def untold(self) -> list[Closed]:
+        """Return closings that were handed to somebody who has not reported them told for a while: tell them again.
+
+        With this, listeners hear of every end at least once, if any replica lives; `event` tells a repeat.
         """
         ...

@@ -26,6 +26,7 @@ from holdfast.stores.base import (
     Ring,
     SessionRecord,
 )
+from holdfast.stores.memory_replicas import ReplicaMethods
 from holdfast.stores.memory_session import Channel, Session
 from holdfast.stores.memory_state import Cells, MemoryState
 from holdfast.stores.memory_tasks import MemoryTasks, TaskMethods
@@ -48,11 +49,12 @@ def _silent(what: Ring, session: str, name: str) -> None:
     """Ring nobody: the bell before `bind`."""
 
 
-class MemoryStore(MemoryState, TaskMethods):
+class MemoryStore(MemoryState, TaskMethods, ReplicaMethods):
     """Everything in this process, gone with it."""
 
     def __init__(self, limits: Limits = Limits(), clock: Clock | None = None) -> None:
-        super().__init__(limits, (clock or SystemClock()).now)
+        MemoryState.__init__(self, limits, (clock or SystemClock()).now)
+        ReplicaMethods.__init__(self)
         self._tasks = MemoryTasks(limits, self._now)
         self._bell: Bell = _silent
         self._sessions: dict[str, Session] = {}
