@@ -1,0 +1,69 @@
+"""Servers that the client is tried against, each in a process of its own."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+PEERS: Final = Path(__file__).parent / "peers"
+SERVE: Final = (sys.executable, "-m", "holdfast", "serve", "tests/client/small.py:server")
+
+
+def peer_command(name: str) -> list[str]:
+    """Return how the fan-out server of an official SDK (mcp1, mcp2) is started on stdio."""
+    python = ROOT / ".peers" / name / "bin" / "python"
+    if not python.exists():
+        pytest.fail(f"{name} is not installed: run `make peers`")
+    return [str(python), str(PEERS / f"fanout{name[-1]}.py")]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+    return port
+
+
+@contextmanager
+def listening(command: list[str], port: int) -> Iterator[str]:
+    """Run a server until the block ends; its URL once the port takes connections."""
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _await_port(process, port)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def peer_listening(name: str) -> Iterator[str]:
+    """Run an official SDK's fan-out server over HTTP."""
+    port = free_port()
+    with listening([*peer_command(name), str(port)], port) as url:
+        yield url
+
+
+@contextmanager
+def small_listening(*options: str) -> Iterator[str]:
+    """Run the small Holdfast server over HTTP."""
+    port = free_port()
+    with listening([*SERVE, "--http", f"127.0.0.1:{port}", *options], port) as url:
+        yield url
+
+
+def _await_port(process: "subprocess.Popen[bytes]", port: int) -> None:
+    for _ in range(400):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if process.poll() is not None:
+            break
+        time.sleep(0.05)
+    pytest.fail(f"the server did not start: {process.args!r}")

@@ -1,0 +1,128 @@
+"""Problem P3: a server's concurrent questions are answered concurrently, by every way a server can be reached."""
+
+import asyncio
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pytest
+
+from holdfast import Client
+from holdfast.client.dialers import Target
+from holdfast.protocol.params import CreateMessageParams
+from tests.client.servers import SERVE, peer_command, peer_listening, small_listening
+from tests.client.small import server
+from tests.support import async_test_within
+
+N: Final = 5
+EACH: Final = 0.5
+
+
+class Model:
+    """Takes half a second for an answer, and knows how many it gave at once."""
+
+    def __init__(self, seconds: float = EACH) -> None:
+        self.seconds = seconds
+        self.now = self.peak = self.asked = 0
+
+    async def __call__(self, params: CreateMessageParams) -> str:
+        self.now += 1
+        self.asked += 1
+        self.peak = max(self.peak, self.now)
+        await asyncio.sleep(self.seconds)
+        self.now -= 1
+        return "yes"
+
+
+@contextmanager
+def at(place: str) -> Iterator[Target]:
+    match place.split():
+        case ["holdfast", "inside"]:
+            yield server
+        case ["holdfast", "stdio"]:
+            yield [*SERVE, "--stdio"]
+        case ["holdfast", "http"]:
+            with small_listening() as url:
+                yield url
+        case [peer, "stdio"]:
+            yield peer_command(peer)
+        case [peer, *_]:
+            with peer_listening(peer) as url:
+                yield url
+        case _:
+            pytest.fail(f"no such place: {place}")
+
+
+PLACES: Final = [
+    *(("holdfast inside", era) for era in ("legacy", "modern")),
+    *(("holdfast stdio", era) for era in ("legacy", "modern")),
+    *(("holdfast http", era) for era in ("legacy", "modern")),
+    *((f"{peer} {way}", "legacy") for peer in ("mcp1", "mcp2") for way in ("stdio", "http")),
+]
+
+
+@pytest.mark.parametrize(("place", "era"), PLACES)
+def test_five_questions_of_half_a_second_take_half_a_second(place: str, era: str) -> None:
+    @async_test_within(30)
+    async def ask() -> None:
+        with at(place) as target:
+            model = Model()
+            async with Client(target, sampling=model, version=era) as client:
+                started = time.monotonic()
+                result = await client.call_tool("fanout", {"n": N})
+                took = time.monotonic() - started
+        assert result.text == ",".join(["yes"] * N)
+        assert model.peak == N
+        assert took < 2 * EACH + 0.5
+
+    ask()
+
+
+@async_test_within(30)
+async def test_asked_in_order_it_answers_one_by_one() -> None:
+    model = Model(0.01)
+    async with Client(server, sampling=model, in_order=True) as client:
+        await client.call_tool("fanout", {"n": N})
+    assert (model.peak, model.asked) == (1, N)
+
+
+TWO_THOUSAND: Final = 2_000
+
+
+@async_test_within(55)
+async def test_two_thousand_questions_never_exceed_the_bound_lose_none_and_leave_memory_flat() -> None:
+    model = Model(0.001)
+    async with Client(server, sampling=model, version="legacy") as client:
+        await client.call_tool("interrogate", {"n": TWO_THOUSAND, "at_once": 250})
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        result = await client.call_tool("interrogate", {"n": TWO_THOUSAND, "at_once": 250})
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert result.data == TWO_THOUSAND
+    assert model.asked == 2 * TWO_THOUSAND
+    assert model.peak == 32
+    assert grown < 8 * 1024
+
+
+@pytest.mark.parametrize("peer", ["mcp1", "mcp2"])
+def test_two_thousand_questions_at_once_from_an_official_server_are_all_answered(peer: str) -> None:
+    @async_test_within(55)
+    async def ask() -> None:
+        model = Model(0.001)
+        async with Client(peer_command(peer), sampling=model, version="legacy", timeout=50) as client:
+            result = await client.call_tool("fanout", {"n": TWO_THOUSAND})
+        assert result.text == ",".join(["yes"] * TWO_THOUSAND)
+        assert model.peak == 32
+
+    ask()
+
+
+@async_test_within(30)
+async def test_a_handler_that_calls_the_server_back_gets_its_answer_though_every_place_is_taken() -> None:
+    async def ask_back(params: CreateMessageParams) -> str:
+        return (await client.call_tool("echo", {"text": "back"})).text
+
+    async with Client(server, sampling=ask_back, max_incoming=2, version="legacy", timeout=10) as client:
+        result = await client.call_tool("fanout", {"n": 8})
+    assert result.text == ",".join(["back"] * 8)
