@@ -1,0 +1,143 @@
+"""The life of a task: what may follow what, and that an end is final."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.rounds import Asked
+from holdfast.core.tasks import (
+    TABLE,
+    TERMINAL,
+    Event,
+    Status,
+    TaskState,
+    answered,
+    asked,
+    begun,
+    created,
+    described,
+    detailed,
+    ended,
+    renewed,
+    task_key,
+    withdrawn,
+)
+from holdfast.wire.jsonrpc import encode
+
+ASK: Final = Asked("elicitation/create", {"message": "?"})
+ENDS: Final = (Event.RESULT, Event.ERROR, Event.CANCEL)
+
+
+def sent(value: object) -> dict[str, Any]:
+    members: dict[str, Any] = json.loads(encode(value))
+    return members
+
+
+def must(state: TaskState | None) -> TaskState:
+    assert state is not None
+    return state
+
+
+def test_the_table_leads_out_of_no_terminal_status() -> None:
+    assert not [pair for pair in product(TERMINAL, Event) if pair in TABLE]
+    assert all((status, event) in TABLE for status in set(Status) - TERMINAL for event in ENDS)
+
+
+def test_an_ask_requires_input_until_the_last_answer() -> None:
+    state = must(asked(must(asked(begun(0, 60), "a", ASK)), "b", ASK))
+    assert state.status is Status.INPUT_REQUIRED
+    state = must(answered(state, {"a": 1, "stranger": 2}))
+    assert (state.status, list(state.asks), state.answers) == (Status.INPUT_REQUIRED, ["b"], {"a": 1})
+    state = must(answered(state, {"b": 3}))
+    assert (state.status, state.asks, state.answers) == (Status.WORKING, {}, {"a": 1, "b": 3})
+
+
+def test_answers_nobody_waits_for_change_nothing() -> None:
+    waiting = must(asked(begun(0, 60), "a", ASK))
+    assert answered(waiting, {"b": 1}) is None
+    done = must(answered(waiting, {"a": 1}))
+    assert answered(done, {"a": 2}) is None, "the first answer counts"
+
+
+def test_an_ask_that_is_withdrawn_is_forgotten_with_its_answer() -> None:
+    waiting = must(asked(begun(0, 60), "a", ASK))
+    assert must(withdrawn(waiting, "a")).status is Status.WORKING
+    assert must(withdrawn(must(answered(waiting, {"a": 1})), "a")).answers == {}
+    assert withdrawn(waiting, "b") is None
+
+
+@given(st.lists(st.sampled_from(["ask", "answer", "withdraw", "describe", *ENDS]), max_size=12))
+def test_whatever_happens_an_end_is_final_and_input_is_required_exactly_while_something_is_asked(
+    events: list[str | Event],
+) -> None:
+    state = begun(0, 60)
+    for number, event in enumerate(events):
+        changes: dict[str | Event, Callable[[TaskState], TaskState | None]] = {
+            "ask": partial(asked, key=f"k{number}", ask=ASK),
+            "answer": lambda state: answered(state, dict.fromkeys(list(state.asks)[:1], 1)),
+            "withdraw": lambda state: withdrawn(state, next(iter(state.asks), "")),
+            "describe": partial(described, message=str(number)),
+            **{end: partial(ended, event=end) for end in ENDS},
+        }
+        changed = changes[event](state)
+        assert changed is None or not state.is_terminal
+        state = changed or state
+        assert (state.status is Status.INPUT_REQUIRED) == bool(state.asks)
+
+
+def test_a_change_renews_the_time_and_never_takes_back_what_was_promised() -> None:
+    state = renewed(begun(100, 60), 130, 60)
+    assert (state.created, state.updated, state.ttl) == (100, 130, 90)
+    assert renewed(state, 140, 10).ttl == 90
+
+
+@pytest.mark.parametrize(
+    ("state", "members"),
+    [
+        (begun(0, 60), {"status": "working"}),
+        (
+            must(asked(begun(0, 60), "a", ASK)),
+            {
+                "status": "input_required",
+                "inputRequests": {"a": {"method": "elicitation/create", "params": {"message": "?"}}},
+            },
+        ),
+        (
+            must(ended(begun(0, 60), Event.RESULT, result=b'{"content":[]}')),
+            {"status": "completed", "result": {"content": []}},
+        ),
+        (
+            must(ended(begun(0, 60), Event.ERROR, error=b'{"code":1,"message":"m"}')),
+            {"status": "failed", "error": {"code": 1, "message": "m"}},
+        ),
+        (must(ended(begun(0, 60), Event.CANCEL)), {"status": "cancelled"}),
+        (must(described(begun(0, 60), "half")), {"status": "working", "statusMessage": "half"}),
+    ],
+)
+def test_a_task_travels_with_what_its_status_brings_along(state: TaskState, members: dict[str, Any]) -> None:
+    common: dict[str, Any] = {
+        "taskId": "t",
+        "createdAt": "1970-01-01T00:00:00.000Z",
+        "lastUpdatedAt": "1970-01-01T00:00:00.000Z",
+        "ttlMs": 60_000,
+        "pollIntervalMs": 1_500,
+    }
+    assert sent(detailed("t", state, 1.5)) == {**common, **members}
+    kept: dict[str, Any] = {name: members[name] for name in ("status", "statusMessage") if name in members}
+    assert sent(created("t", state, 1.5)) == {**common, **kept}
+
+
+def test_durations_travel_as_whole_milliseconds() -> None:
+    members = sent(created("t", begun(0, 0.0015), 0.3333))
+    assert (members["ttlMs"], members["pollIntervalMs"]) == (2, 333)
+
+
+def test_a_task_is_stored_under_a_key_that_does_not_give_its_id_away() -> None:
+    assert "secret" not in task_key("secret")
+    assert task_key("secret") != task_key("secreu")

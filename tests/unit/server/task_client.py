@@ -1,0 +1,152 @@
+"""A client of 2026-07-28 that knows tasks; what it gets is held against the extension's types."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from jsonschema import Draft202012Validator
+
+from holdfast.config import Limits, Settings, Times
+from holdfast.engine.engine import Engine
+from holdfast.errors import McpError
+from holdfast.server.app import Server
+from holdfast.testing.chance import SeededRandom
+from tests.schema import MODERN, Json, spec
+from tests.unit.engine.desk import LoopClock
+from tests.unit.server.guest import ALL, Answered, Guest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+TASKS: Final = "io.modelcontextprotocol/tasks"
+EXTENSION: Final[Json] = {"extensions": {TASKS: {}}}
+POLL: Final = 0.5
+_DATE: Final = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"}
+_TASK: Final[Json] = {
+    "resultType": {"const": "complete"},
+    "_meta": {"type": "object"},
+    "taskId": {"type": "string", "minLength": 32},
+    "statusMessage": {"type": "string"},
+    "createdAt": _DATE,
+    "lastUpdatedAt": _DATE,
+    "ttlMs": {"type": "integer", "exclusiveMinimum": 0},
+    "pollIntervalMs": {"type": "integer", "exclusiveMinimum": 0},
+}
+_REQUIRED: Final = ["resultType", "taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs"]
+_BRINGS: Final[dict[str, tuple[str, str] | None]] = {
+    "working": None,
+    "input_required": ("inputRequests", "InputRequests"),
+    "completed": ("result", "CallToolResult"),
+    "failed": ("error", "Error"),
+    "cancelled": None,
+}
+"""What a task brings along by its status, and what the specification calls that."""
+
+
+def check_task(task: Json, kind: str = "complete") -> None:
+    """Fail unless this is a task as the extension has it: with what its status brings along, and nothing else."""
+    brings = _BRINGS[task["status"]] if kind == "complete" else None
+    member = {brings[0]: {"type": "object"}} if brings else {}
+    properties = {**_TASK, **member, "status": {"enum": list(_BRINGS)}, "resultType": {"const": kind}}
+    schema = {"properties": properties, "required": [*_REQUIRED, *member], "additionalProperties": False}
+    Draft202012Validator(schema).validate(task)
+    if brings:
+        spec(MODERN).check(brings[1], task[brings[0]])
+
+
+class TaskClient(Guest):
+    """Calls tools and looks after what becomes of them."""
+
+    async def post(self, method: str, params: Json, **headers: str) -> Answered:
+        """Make one request, unjudged; the headers that mirror it are as they must be unless given."""
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": self.meta}}
+        given = {
+            "host": "localhost",
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+            "mcp-protocol-version": MODERN,
+            "mcp-method": method,
+            "mcp-name": str(params.get("name", params.get("taskId", ""))),
+            **({"authorization": f"Bearer {self._token}"} if self._token else {}),
+            **headers,
+        }
+        status, (*told, answer) = await self._post(json.dumps(message).encode(), given)
+        return Answered(status, told, answer)
+
+    async def create(self, tool: str, /, **arguments: object) -> str:
+        """Call a tool that must become a task; return the task's id."""
+        answered = await self.post("tools/call", {"name": tool, "arguments": arguments})
+        check_task(answered.result, "task")
+        task_id: str = answered.result["taskId"]
+        return task_id
+
+    async def get(self, task_id: str) -> Json:
+        """Return how a task is."""
+        task = self._result(await self.post("tasks/get", {"taskId": task_id}))
+        check_task(task)
+        assert task["taskId"] == task_id
+        return task
+
+    async def status(self, task_id: str) -> str:
+        """Return a task's status alone."""
+        status: str = (await self.get(task_id))["status"]
+        return status
+
+    async def until(self, task_id: str, *statuses: str) -> Json:
+        """Poll until a task has one of these statuses."""
+        while (task := await self.get(task_id))["status"] not in statuses:
+            await asyncio.sleep(POLL)
+        return task
+
+    async def done(self, task_id: str) -> Json:
+        """Poll until a task has ended."""
+        return await self.until(task_id, "completed", "failed", "cancelled")
+
+    async def text_of(self, task_id: str) -> str:
+        """Wait for a task that must succeed with one text; return it."""
+        task = await self.done(task_id)
+        (block,) = task["result"]["content"]
+        assert not task["result"].get("isError"), task
+        text: str = block["text"]
+        return text
+
+    async def update(self, task_id: str, **answers: object) -> None:
+        """Answer what a task asks for."""
+        await self._acknowledged("tasks/update", {"taskId": task_id, "inputResponses": answers})
+
+    async def cancel(self, task_id: str) -> None:
+        """Cancel a task."""
+        await self._acknowledged("tasks/cancel", {"taskId": task_id})
+
+    async def _acknowledged(self, method: str, params: Json) -> None:
+        result = self._result(await self.post(method, params))
+        assert result.keys() == {"resultType", "_meta"}, result
+        assert result["resultType"] == "complete"
+
+    @staticmethod
+    def _result(answered: Answered) -> Json:
+        if "error" in answered.message:
+            error = answered.message["error"]
+            raise McpError(error["code"], error["message"], error.get("data"))
+        return answered.result
+
+
+def named(name: str) -> Json:
+    """Return a form's answer."""
+    return {"action": "accept", "content": {"name": name}}
+
+
+@asynccontextmanager
+async def tasks_of(
+    server: Server, *, limits: Limits = Limits(), times: Times = Times(task_poll=POLL), **options: Any
+) -> "AsyncIterator[TaskClient]":
+    """Run a server in virtual time, with one client."""
+    settings = Settings(limits=limits, times=times)
+    engine = Engine(server.back, settings, clock=LoopClock(), random=SeededRandom(1))
+    server.__dict__["engine"] = engine
+    await engine.ensure_started()
+    try:
+        yield TaskClient(server, capabilities={**ALL, **EXTENSION}, **options)
+    finally:
+        await engine.aclose()
