@@ -280,18 +280,14 @@ class Fenced(StoreError):
     """Somebody else has ended this exchange; whoever reads this must stop writing."""
 
 
-class StoreUnavailable(StoreError):
-    """The store is unreachable, full or locked. Fail closed: 503 with Retry-After."""
-
-
 class StreamClosed(StoreError):
     """The stream already carries its terminal message."""
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached or refuses to write now; whether the last command counted is not known.
+    """The store is unreachable, full or locked. Fail closed: 503 with Retry-After; it comes back by itself.
 
-    Nothing is served without it (503, Retry-After); it comes back by itself.
+    Where the connection was lost, whether the last command counted is not known.
     """
 
     def __init__(self, message: str, retry_after: int = 2) -> None:
