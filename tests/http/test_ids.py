@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from holdfast.config import Settings
+from holdfast.config import Limits, Settings
 from tests.http.back import Config
 from tests.http.client import Client, Connection, Json, call, http_test, text, value
 from tests.http.serving import Process, in_loop, process, until
@@ -120,6 +120,19 @@ async def test_trap_5_a_late_end_of_a_cancelled_call_does_not_touch_its_successo
         await until(lambda: served.back.runs["old ended"] == 1)
         duplicate = await client.start("echo", id="job", text="x")
         assert duplicate.status == 400, "the successor still holds its id"
+        await client.call("open", key="new")
+        assert text(await successor.answer()) == "new through"
+
+
+@http_test
+async def test_trap_5_forgetting_an_old_stream_does_not_free_the_id_of_its_successor() -> None:
+    async with in_loop(Config(settings=Settings(limits=Limits(finished_streams=1)))) as served:
+        client = await Client.opened(served.port)
+        assert await client.call("flood", id="job", key="f", n=3) == "3 sent"
+        successor = await client.start("gated", id="job", key="new", before=1)
+        for number in range(3):
+            assert await client.call("flood", id=f"other {number}", key="f", n=3) == "3 sent"
+        assert (await client.start("echo", id="job", text="x")).status == 400
         await client.call("open", key="new")
         assert text(await successor.answer()) == "new through"
 

@@ -66,6 +66,21 @@ async def test_trap_14_with_no_grace_a_break_removes_the_session_and_with_work_i
 
 
 @http_test
+async def test_trap_14_the_end_of_a_reader_that_was_taken_over_is_not_its_successors_end() -> None:
+    async with in_loop() as served:
+        client = await Client.opened(served.port)
+        first = await client.start("gated", key="g", before=1, after=1)
+        await take(first, 1)
+        second = await client.get(first.last_id)
+        await first.body()
+        assert life(served) == ["opened"]
+        second.connection.cut(reset=True)
+        await until(lambda: life(served) == ["opened", "detached"])
+        served.back.gates["g"].set()
+        assert text(await (await client.get(first.last_id)).answer()) == "g through"
+
+
+@http_test
 async def test_trap_15_every_kind_of_connection_is_let_go_when_its_client_is_gone() -> None:
     """GET, replay, streamed POST and a POST that waits: no reader and no task stays behind."""
     async with in_loop() as served:
@@ -194,11 +209,8 @@ async def test_trap_22_a_position_beyond_the_end_is_refused_and_moves_nothing() 
         post = await client.start("gated", key="g", before=3, after=3)
         await take(post, 3)
         stream, seq, tag = post.last_id.split(".")
-        for forged in (
-            f"{stream}.{int(seq) + 50}.{tag}",
-            f"{stream}.{2**70}.{tag}",
-            f"{stream}.{seq}.{tag}0",
-        ):
+        other_tag = f"{stream}.{seq}.{int(tag, 16) ^ 1:x}"
+        for forged in (f"{stream}.{int(seq) + 50}.{tag}", f"{stream}.{2**70}.{tag}", other_tag):
             refused = await client.get(forged)
             assert (refused.status, (await refused.json())["error"]["data"]["reason"]) == (
                 400,
