@@ -23,6 +23,8 @@ from holdfast.errors import (
     McpError,
     NoBackChannel,
     NoSession,
+    NotSent,
+    OutcomeUnknown,
     SessionGone,
     StateError,
     ToolError,
