@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import inf
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -157,6 +157,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     stateless: bool = False
     """Serve 2025-era clients without sessions: nothing is remembered between two requests."""
 
+    def __post_init__(self) -> None:
+        _choose("duplicates", self.duplicates, Duplicates)
+
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
@@ -173,3 +176,16 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     """Origins of browsers that may call, exactly as sent (`https://app.example`). Loopback origins always may."""
     allow_anonymous: bool | None = None
     """Serve without a token verifier. None: only for clients that connect from this machine."""
+
+    def __post_init__(self) -> None:
+        _choose("response", self.response, ResponseMode)
+        if not self.path.startswith("/"):
+            raise ConfigError(f"path={self.path!r}: an endpoint's path begins with a slash")
+        for name in ("allowed_hosts", "allowed_origins"):
+            if isinstance(getattr(self, name), str):
+                raise ConfigError(f"{name} is a list of texts, not one text: write [{getattr(self, name)!r}]")
+
+
+def _choose(name: str, word: str, choices: Any) -> None:
+    if word not in get_args(choices):
+        raise ConfigError(f"{name}={word!r}: choose {', '.join(get_args(choices))}")
