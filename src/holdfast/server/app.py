@@ -4,6 +4,7 @@ A server holds its catalogs and one engine, built when first needed; any number 
 that engine. Registering is cheap and may go on while the server runs.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -248,9 +249,13 @@ class Server(Features):
             case "stdio":
                 run_stdio(self.engine)
             case "http":
-                run_http(self.asgi(path, **http), host, port)
+                run_http(self.asgi(path, **http), host, port, ready=self._say_where)
             case _:
                 raise ConfigError(f"a server runs on stdio or http, not {transport!r}")
+
+    def _say_where(self, url: str) -> None:
+        sys.stderr.write(f"{self.name}: serving {url}\n")
+        sys.stderr.flush()
 
     # What the back asks (holdfast.backs.native.App)
 

@@ -1,6 +1,9 @@
 """The server around its functions: what it says of itself, its lifespan, listeners, middleware, inclusion."""
 
 import asyncio
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -89,6 +92,14 @@ def test_a_server_runs_on_transports_that_exist() -> None:
         Server("s").run("pigeon")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"0\.0\.0\.0 can be reached"):
         Server("s").run("http", host="0.0.0.0", port=0)
+
+
+def test_a_server_that_runs_says_where() -> None:
+    program = "from holdfast import Server; Server('s').run('http', port=0)"
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert re.fullmatch(r"s: serving http://127\.0\.0\.1:\d+/mcp\n", running.stderr.readline())
+        running.terminate()
 
 
 def test_a_resource_needs_its_uri() -> None:
