@@ -112,7 +112,10 @@ class Engine:
         await self.sessions.close(session, Input.SHUTDOWN)
 
     async def drain(self) -> None:
-        """Wait until nothing is in flight any more, queued calls included; after the drain time, end what is left."""
+        """Wait until nothing is in flight any more, queued calls included; after the drain time, end what is left.
+
+        Calls that are parked, or tasks that require input, are not waited for: nobody can answer them any more.
+        """
         await self.listening.stop()
         now = asyncio.get_running_loop().time
         deadline = now() + self.settings.times.drain
@@ -127,7 +130,7 @@ class Engine:
     def _running(self) -> set[asyncio.Task[None]]:
         exchanges = [exchange for s in self.runtime.sessions.values() for exchange in s.exchanges.values()]
         running = {exchange.task for exchange in exchanges if exchange.task and not exchange.task.done()}
-        return running | self.modern.tasks()
+        return running | self.modern.working()
 
     def _ring(self, what: Ring, key: str, name: str) -> None:
         """Take a bell of the store's."""

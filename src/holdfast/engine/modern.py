@@ -208,6 +208,14 @@ class Modern:
         """Return the handlers that run or are parked."""
         return {exchange.task for exchange in self._running if exchange.task and not exchange.task.done()}
 
+    def working(self) -> set[asyncio.Task[None]]:
+        """Return the handlers that have something to do; those that wait for a client may wait for ever."""
+        return {
+            exchange.task
+            for exchange in self._running
+            if exchange.task and not exchange.task.done() and not _waits(exchange)
+        }
+
     async def end_work(self, reason: str) -> None:
         """End what still runs or is parked; a retry of a parked call gets the one error."""
         waiting = self.parking.clear()
@@ -216,6 +224,14 @@ class Modern:
         for exchange in list(self._running):
             is_task = isinstance(exchange.outlet, TaskOutlet)
             await self.end(exchange, OutcomeUnknown(_CUT_SHORT) if is_task else Cancelled(reason))
+
+
+def _waits(exchange: Exchange) -> bool:
+    """Tell whether a handler goes on only when its client has answered."""
+    outlet = exchange.outlet
+    if isinstance(outlet, TaskOutlet):
+        return outlet.is_waiting
+    return isinstance(outlet, RoundOutlet) and outlet.rounds.is_parked
 
 
 def _rounds_of(exchange: Exchange | None) -> RoundOutlet | None:

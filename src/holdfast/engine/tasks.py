@@ -71,6 +71,11 @@ class TaskOutlet:
     def __repr__(self) -> str:
         return f"<TaskOutlet of {self.exchange!r}>"
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the task requires input."""
+        return bool(self._answers)
+
     async def send(self, message: bytes) -> None:
         """Drop it: tasks carry neither log messages nor progress notifications."""
 

@@ -182,6 +182,16 @@ async def test_a_page_to_open_has_no_id_here() -> None:
         assert guest.asked[0]["params"] == {"mode": "url", "message": "Pay", "url": "https://pay.example"}
 
 
+@async_test
+async def test_a_server_that_stops_does_not_wait_for_parked_calls() -> None:
+    server = asking()
+    async with visited(server) as guest:
+        result = (await guest.send("tools/call", {"name": "name"})).result
+        assert result["resultType"] == "input_required"
+        async with asyncio.timeout(5):
+            await server.engine.aclose()
+
+
 # What the client did not declare
 
 
