@@ -16,7 +16,7 @@ from holdfast.client.calls import Call
 from holdfast.client.http_status import MOVED, UNAUTHORIZED, moved_to, refused, seconds_to_wait
 from holdfast.client.link import Receiver, SessionLost
 from holdfast.client.settings import ClientLimits, ClientTimes
-from holdfast.errors import BadAnswer, Broken, HoldfastError, HttpRefused, LinkError, WireError
+from holdfast.errors import PARSE_ERROR, BadAnswer, Broken, HoldfastError, HttpRefused, LinkError, WireError
 from holdfast.ports import Clock, Observer, Random
 from holdfast.protocol.mirror import encode_value
 from holdfast.protocol.modern import NAMED, VERSION
@@ -139,7 +139,9 @@ class HttpLink:
                 raise BadAnswer(f"the server answered {call.method} with HTTP {answer.status} and no content")
             message = decode(body, max_depth=self._around.limits.depth)
         except WireError as error:
-            raise BadAnswer(f"the answer to {call.method} cannot be read: {error}") from None
+            # Garbage may come from anybody on the way; an answer over the limit would come again.
+            kind = Broken if error.code == PARSE_ERROR else BadAnswer
+            raise kind(f"the answer to {call.method} cannot be read: {error}") from None
         for one in message if isinstance(message, list) else (message,):
             if isinstance(one, Response) and one.id == call.id:
                 call.settle(one)

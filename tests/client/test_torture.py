@@ -1,0 +1,82 @@
+"""A thousand seeded scenarios against a server from hell: no call is lost, none is doubled, and the client recovers."""
+
+import asyncio
+from typing import Final
+
+import pytest
+
+from holdfast import CallTimeout, Client, ClientLimits, ClientTimes, HoldfastError, NotSent, OutcomeUnknown
+from holdfast.client.connection import EraMemory
+from holdfast.errors import BadAnswer
+from holdfast.ports import SilentObserver, SystemClock
+from holdfast.testing.chance import SeededRandom
+from tests.client.torture import Torture
+from tests.support import async_test_within
+
+SCENARIOS: Final = 1_000
+BATCHES: Final = 10
+AT_ONCE: Final = 10
+TIMES: Final = ClientTimes(
+    patience=20.0, silence=0.3, settle=0.2, close=1.0, standalone=1.0, backoff=(0.002, 0.05)
+)
+LIMITS: Final = ClientLimits(message=64 * 1024, line=64 * 1024, repeats=20)
+UNKNOWN: Final = (OutcomeUnknown, CallTimeout, BadAnswer)
+"""What a caller is told when nobody knows whether the call was executed."""
+
+
+async def scenario(seed: int) -> None:
+    """Make a few calls at once while everything goes wrong, then one when nothing does."""
+    server = Torture(seed, is_modern=seed % 2 == 0)
+    url = await server.start()
+    ports = (SystemClock(), SeededRandom(seed), SilentObserver())
+    client = Client(url, times=TIMES, limits=LIMITS, timeout=0.8, eras=EraMemory(), ports=ports)
+    try:
+        async with client:
+            calls = server.rng.randint(2, 6)
+            ends = await asyncio.gather(*(call(client, f"{seed}-{n}", n % 3 == 0) for n in range(calls)))
+            server.mischief = 0.0
+            recovered = await client.call_tool("echo", {"token": f"{seed}-last"}, timeout=20)
+    finally:
+        await server.aclose()
+    for n, end in enumerate(ends):
+        judge(server, f"{seed}-{n}", end, may_repeat=n % 3 == 0)
+    assert recovered.text == f"{seed}-last"
+    assert server.executed[f"{seed}-last"] == 1
+
+
+async def call(client: Client, token: str, may_repeat: bool) -> str | HoldfastError:
+    try:
+        return (await client.call_tool("echo", {"token": token}, idempotent=may_repeat)).text
+    except HoldfastError as error:
+        return error
+
+
+def judge(server: Torture, token: str, end: str | HoldfastError, *, may_repeat: bool) -> None:
+    """Compare what the caller was told with what happened."""
+    executed = server.executed[token]
+    if not may_repeat:
+        assert executed <= 1, f"{token} was executed {executed} times"
+    if isinstance(end, str):
+        assert end == token, "somebody else's answer"
+        assert executed >= 1
+    elif isinstance(end, NotSent):
+        assert executed == 0, f"{token} was executed, and its caller told that it was not"
+    else:
+        assert isinstance(end, UNKNOWN), repr(end)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_no_call_is_lost_none_is_doubled_and_the_client_recovers(batch: int) -> None:
+    @async_test_within(55)
+    async def run() -> None:
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def one(seed: int) -> None:
+            async with places:
+                await scenario(seed)
+
+        each = SCENARIOS // BATCHES
+        await asyncio.gather(*(one(seed) for seed in range(batch * each, (batch + 1) * each)))
+
+    run()
