@@ -364,8 +364,7 @@ class MemoryStore(MemoryState, TaskMethods, ReplicaMethods):
 
     async def withdraw(self, key: str, ask: str) -> None:
         """Forget an ask."""
-        session = self._sessions.get(key)
-        if session is not None:
+        if (session := self._sessions.get(key)) is not None:
             session.drop_ask(ask)
 
     # Steps that several operations share
