@@ -53,7 +53,11 @@ LAZY_MODULES: Final = POSIX_MODULES | {
     "cryptography",
 }
 LAZY_LAYERS: Final = {"server"}
-LAZY_HOMES: Final = {"holdfast.fronts.http.service", "holdfast.transports.http"}
+LAZY_HOMES: Final = {
+    "holdfast.fronts.http.service",
+    "holdfast.transports.http",
+    "holdfast.stores.redis.store",
+}
 """Modules of ours that exist to import a lazy one at their top."""
 
 MODULE_LINES: Final = 400

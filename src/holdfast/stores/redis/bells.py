@@ -1,0 +1,93 @@
+"""The ear and the second look: bells from other replicas, and what they would have said if they were lost.
+
+A bell carries no data. Pub/sub loses what it likes: once a second everything that waits here is
+compared with the store, in one script per session that has something here.
+"""
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+from redis.exceptions import RedisError
+
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.base import Bell, Ring
+from holdfast.stores.redis.core import Core, Seat
+
+POLL_SECONDS: Final = 1.0
+_RINGS: Final = {ring.value.encode(): ring for ring in Ring}
+
+
+class BellMethods(Core):
+    """bind, and the two tasks behind it."""
+
+    _tasks: list[asyncio.Task[None]]
+    _listening: asyncio.Event
+
+    def bind(self, bell: Bell) -> None:
+        """Ring this bell from now on; starts to listen to the other replicas."""
+        self._bell = bell
+        if not self._tasks:
+            loop = asyncio.get_running_loop()
+            self._tasks = [loop.create_task(self._listen()), loop.create_task(self._poll())]
+
+    async def _listen(self) -> None:
+        while True:
+            with contextlib.suppress(RedisError, OSError):
+                await self._heard()
+            await asyncio.sleep(0.2)
+
+    async def _heard(self) -> None:
+        channels = (await self._link.ear()).pubsub(ignore_subscribe_messages=True)
+        try:
+            await channels.subscribe(f"{self._prefix}bell", f"{self._prefix}bell:{self.replica}")
+            self._listening.set()
+            while True:
+                message = await channels.get_message(timeout=30.0)
+                if message is not None:
+                    self._take(message["data"])
+        finally:
+            self._listening.clear()
+            with contextlib.suppress(RedisError, OSError):
+                await channels.aclose()  # type: ignore[no-untyped-call]
+
+    def _take(self, data: bytes) -> None:
+        what, key, name, *sender = data.split(b" ")
+        if sender == [self._owner.encode()]:
+            return
+        ring = _RINGS.get(what)
+        if ring is Ring.CLOSED:
+            self._seats.pop(key.decode(), None)
+            self._seated.discard(key.decode())
+        if ring is not None:
+            self._bell(ring, key.decode(), name.decode())
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            with contextlib.suppress(StoreUnavailable):
+                await self.look_again()
+
+    async def look_again(self) -> None:
+        """Ring for everything here that has changed without a bell."""
+        for key, seat in list(self._seats.items()):
+            await self._compare(key, seat)
+        for ring in (Ring.FORWARD, Ring.NEWS):
+            self._bell(ring, "", "")
+
+    async def _compare(self, key: str, seat: Seat) -> None:
+        streams = list({*seat.running, *seat.readers})
+        reply = await self.run("check", key, len(streams), *streams, *seat.asks)
+        if reply[0] != b"ok":
+            if self._seats.pop(key, None) is not None:
+                self._seated.discard(key)
+                self._bell(Ring.CLOSED, key, "")
+            return
+        news: list[list[Any]] = reply[2]
+        for what, raw, top in news:
+            name = raw.decode()
+            if what == b"stream":
+                if seat.readers.get(name, top) >= top:
+                    continue
+                seat.readers[name] = top
+            self._bell(_RINGS[what], key, name)

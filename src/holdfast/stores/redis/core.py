@@ -1,0 +1,207 @@
+"""What all operations share: names of keys, the clock, sending scripts (again), and what a script leaves to be done elsewhere.
+
+A script changes one slot. What it means for another one (a hint, a size) comes back with its reply
+and is sent there next; if we die in between, the hint is late or missing, never the truth.
+"""
+
+import asyncio
+import re
+from functools import lru_cache
+from hashlib import sha256
+from itertools import count
+from math import ceil
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.config import Limits
+from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.ports import Clock, Observer, Random
+from holdfast.stores.base import Bell, Claim, Ring, SessionRecord
+from holdfast.stores.redis.link import Argument, Link, Lost
+from holdfast.wire.jsonrpc import RequestId
+
+FORMAT: Final = 1
+"""In every key and channel. A release reads the format before its own."""
+BACKOFFS: Final = (0.02, 0.1, 0.4)
+"""Seconds before a command whose reply was lost is sent again; after the last one the store is unavailable."""
+SHARED: Final = "*"
+
+_record: Final = msgspec.json.Decoder(SessionRecord)
+_NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def silent(what: Ring, session: str, name: str) -> None:
+    """Ring nobody: the bell before `bind`."""
+
+
+@lru_cache(maxsize=4_096)
+def hashed(text: str) -> str:
+    """Return what stands for a client's or an operator's text in a key."""
+    return sha256(text.encode()).hexdigest()[:32]
+
+
+def typed(request_id: RequestId) -> str:
+    """Return the id as text in which 1 and "1" differ."""
+    return f"i{request_id}" if isinstance(request_id, int) else f"s{request_id}"
+
+
+def untyped(text: bytes) -> RequestId:
+    """Return the id that `typed` wrote."""
+    kind, value = text[:1], text[1:].decode()
+    return int(value) if kind == b"i" else value
+
+
+def flag(value: object) -> str:
+    """Return a truth as scripts read it."""
+    return "1" if value else "0"
+
+
+def record_of(blob: bytes, level: bytes, initialized: bytes) -> SessionRecord:
+    """Return a record as it was opened, with what has changed since."""
+    record = _record.decode(blob)
+    if level:
+        record.level = level.decode()
+    if initialized:
+        record.initialized = True
+    return record
+
+
+class Seat:
+    """What this process has of a session, so that a lost bell is noticed."""
+
+    __slots__ = ("asks", "readers", "running")
+
+    def __init__(self) -> None:
+        self.running: dict[str, Claim] = {}
+        self.asks: set[str] = set()
+        self.readers: dict[str, int] = {}
+        """Streams read here, and how far they were when last looked at."""
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing is left."""
+        return not (self.running or self.asks or self.readers)
+
+
+class Core:
+    """Scripts, sent until they are answered."""
+
+    def __init__(
+        self,
+        link: Link,
+        limits: Limits,
+        clock: Clock | None,
+        random: Random,
+        observer: Observer,
+        namespace: str,
+        replica: str,
+    ) -> None:
+        if not _NAMESPACE.fullmatch(namespace):
+            raise ConfigError(f"namespace={namespace!r}: use letters, digits, dots, dashes and underscores")
+        self._link = link
+        self._limits = limits
+        self._clock = clock
+        self._random = random
+        self._observer = observer
+        self._prefix = f"hf:{FORMAT}:{namespace}:"
+        self._bell: Bell = silent
+        self._nonce = random.token(6)
+        self._numbers = count()
+        self.replica = replica or random.token(6)
+        self.incarnation = 0
+        self._owner = f"{self.replica}.0"
+        self._seats: dict[str, Seat] = {}
+        self._seated: set[str] = set()
+        self._grain = max(1, limits.store_bytes // limits.sessions)
+        self._budget: tuple[Argument, ...] = (
+            limits.stream_events,
+            limits.stream_bytes,
+            limits.session_bytes,
+            limits.finished_streams,
+            self._grain,
+        )
+
+    def key(self, name: str) -> str:
+        """Return the first key of a session's, scope's or the shared slot."""
+        return f"{self._prefix}{{{name}}}"
+
+    async def run(self, script: str, key: str, *arguments: Argument) -> list[Any]:
+        """Run a script on a slot, again with the same name while its reply is lost."""
+        name = f"{self._nonce}{next(self._numbers)}"
+        now = "" if self._clock is None else str(ceil(self._clock.now() * 1000))
+        where = self.key(key)
+        for attempt, pause in enumerate((*BACKOFFS, None)):
+            head = (now, self._owner, name, "1" if attempt else "0")
+            try:
+                return await self._link.run(script, where, head + arguments)
+            except Lost as lost:
+                if pause is None:
+                    self._observer.note("store.unreachable", error=lost)
+                    raise StoreUnavailable("the store cannot be reached") from lost
+                await asyncio.sleep(pause)
+        raise AssertionError
+
+    async def shared(self, script: str, *arguments: Argument) -> list[Any]:
+        """Run a script on the shared indexes."""
+        return await self.run(script, SHARED, *arguments)
+
+    async def session(self, script: str, key: str, *arguments: Argument) -> list[Any]:
+        """Run a script on a session, then do what it leaves to be done elsewhere."""
+        reply = await self.run(script, key, *arguments)
+        if len(reply) > 1 and reply[1]:
+            await self._after(key, reply[1])
+        return reply
+
+    async def _after(self, key: str, todo: list[Any]) -> None:
+        steps = iter(todo)
+        for what in steps:
+            if what == b"hint":
+                await self.shared("hint", key, next(steps))
+            else:
+                await self._resized(key, next(steps), next(steps))
+
+    # The whole store's budget
+
+    async def _resized(self, key: str, size: int, oldest: int) -> None:
+        """Report a session's size; where the whole store is over its budget, make room as the contract says."""
+        over, victim = await self._report(key, size, oldest)
+        for how in ("own", "oldest", "trim"):
+            while over > 0:
+                whose = victim if how == "oldest" else key
+                if not whose:
+                    break
+                shed = await self.run("shed", whose, over, how, self._limits.stream_events)
+                if shed[0] != b"ok":
+                    await self.shared("forget", whose, "", 0, 0)
+                    over, victim = await self._report(key, size, oldest)
+                    continue
+                before = over
+                over, victim = await self._report(whose, shed[2], shed[3])
+                if over >= before:
+                    break
+
+    async def _report(self, key: str, size: int, oldest: int) -> tuple[int, str]:
+        _, _, total, victim = await self.shared("size", key, size, oldest)
+        return int(total) - self._limits.store_bytes, victim.decode()
+
+    # What is here
+
+    def seat(self, key: str) -> Seat:
+        """Return what this process has of a session."""
+        found = self._seats.get(key)
+        if found is None:
+            found = self._seats[key] = Seat()
+        return found
+
+    def vacate(self, key: str) -> None:
+        """Forget a seat with nothing on it."""
+        found = self._seats.get(key)
+        if found is not None and found.is_empty():
+            del self._seats[key]
+
+    async def take_seat(self, key: str) -> None:
+        """Let reapers know that this replica has work in a session, before it has any."""
+        if len(self._seated) >= self._limits.sessions:
+            self._seated.clear()
+        await self.shared("seat", self._owner, key)
+        self._seated.add(key)

@@ -1,0 +1,131 @@
+"""Exchanges: claimed in one step, ended once, cancelled wherever they run."""
+
+import asyncio
+from typing import Any, Final
+
+from holdfast.errors import Fenced, SessionGone, StreamClosed
+from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, Ring
+from holdfast.stores.redis.core import Core, flag, record_of, typed
+from holdfast.stores.redis.tails import Tail, Tails
+from holdfast.wire.jsonrpc import RequestId
+
+_TAG_BITS: Final = 2**64 - 1
+
+
+def before(tag: int) -> int:
+    """Return the tag before a stream that begins with its terminal message: another one, and the same if sent again."""
+    return tag ^ _TAG_BITS
+
+
+def check(reply: list[Any]) -> None:
+    """Raise what a writing script refused with."""
+    match reply[0]:
+        case b"gone":
+            raise SessionGone
+        case b"fenced" | b"lost":
+            raise Fenced
+        case b"closed":
+            raise StreamClosed
+        case _:
+            return
+
+
+class ExchangeMethods(Core):
+    """claim, settle, keep, cancel."""
+
+    _tails: Tails
+
+    async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        """Register the exchange. The first one of a session here also takes a seat, in the same write."""
+        facts = (principal, typed(claim.id), claim.stream, claim.digest, flag(claim.control))
+        asked = self.run("claim", key, *facts, self._limits.running + self._limits.queued)
+        if key in self._seated:
+            reply = await asked
+        elif self._link.ordered:
+            _, reply = await asyncio.gather(self.take_seat(key), asked)
+        else:
+            await self.take_seat(key)
+            reply = await asked
+        match reply[0]:
+            case b"ok":
+                self.seat(key).running[claim.stream] = claim
+                return Claimed(record_of(*reply[4:7]), reply[2], bool(reply[3]))
+            case b"duplicate":
+                stream, same, finished, has_reader, version = reply[2:7]
+                return Duplicate(
+                    stream.decode(), bool(same), bool(finished), bool(has_reader), version.decode()
+                )
+            case b"busy":
+                return Refusal.BUSY
+            case _:
+                self._seated.discard(key)
+                await self.shared("unseated", self._owner, key)
+                return Refusal.NO_SESSION
+
+    async def settle(
+        self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
+    ) -> None:
+        """End an exchange, with or without a stream."""
+        tail = self._tails.get(key, stream) if terminal is not None else None
+        reply = await self._settle(key, stream, fence, terminal, tag, tail, keep=keep)
+        if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence, tail):
+            reply = await self._settle(key, stream, fence, terminal, tag, tail, keep=keep)
+        self._tails.forget(key, stream)
+        seat = self._seats.get(key)
+        if seat is not None:
+            seat.running.pop(stream, None)
+            if not seat.running:
+                self.vacate(key)
+        check(reply)
+        if terminal is not None:
+            self._bell(Ring.STREAM, key, stream)
+
+    async def _settle(
+        self,
+        key: str,
+        stream: str,
+        fence: int,
+        terminal: bytes | None,
+        tag: int,
+        tail: Tail | None,
+        *,
+        keep: bool,
+    ) -> list[Any]:
+        if terminal is None:
+            return await self.session(
+                "settle", key, stream, fence, "0", "", "", "", "0", *self._budget, "", ""
+            )
+        expected = ("", "") if tail is None else (tail.top.seq, str(tail.top.tag))
+        end = ("1", terminal, str(tag), str(before(tag)), flag(keep))
+        return await self.session("settle", key, stream, fence, *end, *self._budget, *expected)
+
+    async def _restore(self, key: str, stream: str, fence: int, tail: Tail | None) -> bool:
+        """Put back what a failover lost of an exchange that lives here. False: there is nothing to put back."""
+        seat = self._seats.get(key)
+        claim = seat.running.get(stream) if seat is not None else None
+        if claim is None:
+            return False
+        facts = (stream, fence, typed(claim.id), claim.digest, flag(claim.control))
+        first: tuple[int, str] = (-1, "") if tail is None else (tail.start.seq, str(tail.start.tag))
+        events: list[str | bytes] = []
+        for event in tail.events if tail is not None else ():
+            events += [str(event.position.tag), event.data]
+        reply = await self.session("rebase", key, *facts, *first, *events)
+        self._observer.note(
+            "store.rebased", session=key[:8], events=len(events) // 2, verdict=reply[0].decode()
+        )
+        return bool(reply[0] == b"ok")
+
+    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes, *, tag: int) -> None:
+        """Keep a settled exchange's answer for a repeat, unless its id is in use again."""
+        facts = (stream, typed(claim.id), claim.digest, flag(claim.control))
+        end = (terminal, str(tag), str(before(tag)))
+        reply = await self.session("keep", key, *facts, *end, *self._budget)
+        if reply[0] == b"ok":
+            self._bell(Ring.STREAM, key, stream)
+
+    async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
+        """Ring CANCEL where the one exchange in flight under this id runs."""
+        reply = await self.run("cancel", key, principal, typed(request_id))
+        if reply[0] == b"ok":
+            self._bell(Ring.CANCEL, key, reply[2].decode())

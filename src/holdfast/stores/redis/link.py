@@ -1,0 +1,234 @@
+"""The way to Redis: a single server, one behind sentinels, or a cluster; the same scripts over each.
+
+`run` sends a script once. Sending again is the caller's decision: only it knows that this is safe.
+"""
+
+import contextlib
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+from redis.asyncio import Redis, RedisCluster, Sentinel
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.stores.redis.pipe import Pipe
+from holdfast.stores.redis.scripts import scripts
+
+Argument = bytes | str | int
+
+_LOST: Final = (RedisConnectionError, RedisTimeoutError, OSError)
+_REFUSED: Final = (
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisClusterException,
+)
+_REFUSALS: Final = (
+    "OOM",
+    "READONLY",
+    "NOREPLICAS",
+    "LOADING",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "MISCONF",
+    "TRYAGAIN",
+)
+"""What Redis says when it cannot write now. Inside a script the words come with a prefix."""
+
+
+class Lost(Exception):
+    """No reply: the command may or may not have been executed."""
+
+
+class Link(Protocol):
+    """A way to run scripts."""
+
+    ordered: bool
+    """What is sent first is executed first."""
+
+    async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
+        """Run a script on the key's slot.
+
+        Raises:
+            Lost: the reply is; whether it ran is not known.
+            StoreUnavailable: Redis refuses to work now.
+        """
+        ...
+
+    async def ear(self) -> Redis:
+        """Return a client that can subscribe to channels."""
+        ...
+
+    async def policy(self) -> str:
+        """Return what Redis does when its memory is full."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of all connections."""
+        ...
+
+
+def _translated(error: Exception) -> Exception:
+    if isinstance(error, _REFUSED) or any(word in str(error) for word in _REFUSALS):
+        return StoreUnavailable(f"the store cannot be written now: {error}")
+    if isinstance(error, _LOST):
+        return Lost(str(error))
+    return error
+
+
+class Single:
+    """One server: given by URL, or the present master behind sentinels."""
+
+    ordered = True
+
+    def __init__(self, client: Redis, sentinel: Sentinel | None = None) -> None:
+        self._client = client
+        self._sentinel = sentinel
+        self.pipe = Pipe(client.connection_pool)
+
+    async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
+        """Run a script by its hash; where Redis does not know it, by its text."""
+        known = scripts()[script]
+        try:
+            try:
+                reply: list[Any] = await self.pipe.execute("EVALSHA", known.sha, 1, key, *arguments)
+            except NoScriptError:
+                reply = await self.pipe.execute("EVAL", known.text, 1, key, *arguments)
+        except (RedisError, OSError) as error:
+            raise _translated(error) from error
+        return reply
+
+    async def ear(self) -> Redis:
+        """Return the client itself: a subscription takes a connection of its own."""
+        return self._client
+
+    async def policy(self) -> str:
+        """Ask the server."""
+        return str((await self._client.info("memory")).get("maxmemory_policy", ""))
+
+    async def aclose(self) -> None:
+        """Close everything."""
+        await self.pipe.aclose()
+        await self._client.aclose()
+        for watcher in self._sentinel.sentinels if self._sentinel else ():
+            await watcher.aclose()
+
+
+class Cluster:
+    """A cluster: each script goes to the node that has its slot."""
+
+    ordered = False
+
+    def __init__(self, client: RedisCluster, options: dict[str, Any]) -> None:
+        self._client = client
+        self._options = options
+        self._ears: list[Redis] = []
+
+    async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
+        """Run a script by its hash; where the node does not know it, by its text."""
+        known = scripts()[script]
+        try:
+            try:
+                reply: list[Any] = await self._client.execute_command(
+                    "EVALSHA", known.sha, 1, key, *arguments
+                )
+            except NoScriptError:
+                reply = await self._client.execute_command("EVAL", known.text, 1, key, *arguments)
+        except (RedisError, OSError) as error:
+            raise _translated(error) from error
+        return reply
+
+    async def ear(self) -> Redis:
+        """Return a client of any node: what is published anywhere is heard everywhere."""
+        _ = await self._client.initialize()
+        node = self._client.get_random_node()
+        heard: Redis = Redis(host=node.host, port=int(node.port), retry=_once(), **self._options)
+        self._ears.append(heard)
+        for old in self._ears[:-2]:
+            self._ears.remove(old)
+        return heard
+
+    async def policy(self) -> str:
+        """Ask one of the nodes."""
+        _ = await self._client.initialize()
+        info = await self._client.info("memory", target_nodes=self._client.get_random_node())
+        return str(info.get("maxmemory_policy", ""))
+
+    async def aclose(self) -> None:
+        """Close everything."""
+        for ear in self._ears:
+            with contextlib.suppress(RedisError, OSError):
+                await ear.aclose()
+        await self._client.aclose()
+
+
+def _once() -> Retry:
+    """Never send again below us: the store does it, with a word that it did."""
+    return Retry(NoBackoff(), 0)
+
+
+def connect(url: str) -> Link:
+    """Return the way to the Redis that a URL names."""
+    parts = urlsplit(url)
+    kind, _, _ = parts.scheme.partition("+") if parts.scheme.startswith("redis+") else (parts.scheme, "", "")
+    match parts.scheme:
+        case "redis+cluster":
+            return _cluster(url)
+        case "redis+sentinel":
+            return _sentinel(url)
+        case "valkey" | "valkeys" | "redis" | "rediss" | "unix":
+            plain = urlunsplit(
+                parts._replace(scheme=kind.replace("valkeys", "rediss").replace("valkey", "redis"))
+            )
+            return Single(Redis.from_url(plain, retry=_once(), socket_timeout=None, socket_connect_timeout=3))
+        case _:
+            raise ConfigError(f"{parts.scheme}:// is no Redis URL")
+
+
+def _credentials(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    given = {"username": parts.username, "password": parts.password}
+    return {name: value for name, value in given.items() if value}
+
+
+def _hosts(url: str, port: int) -> list[tuple[str, int]]:
+    hosts = urlsplit(url).netloc.rpartition("@")[2].split(",")
+    pairs = [host.rpartition(":") if ":" in host else (host, "", str(port)) for host in hosts]
+    return [(host, int(number)) for host, _, number in pairs]
+
+
+def _cluster(url: str) -> Cluster:
+    options: dict[str, Any] = {**_credentials(url), "socket_connect_timeout": 3}
+    nodes = [ClusterNode(host, port) for host, port in _hosts(url, 6379)]
+    ssl = parse_qs(urlsplit(url).query).get("ssl", ["0"])[0] not in {"0", "false"}
+    client: RedisCluster = RedisCluster(
+        startup_nodes=nodes, retry=_once(), socket_timeout=3, ssl=ssl, **options
+    )
+    return Cluster(client, {**options, "ssl": ssl})
+
+
+def _sentinel(url: str) -> Single:
+    """redis+sentinel://[user:password@]host:port,host:port/master[/db]."""
+    master, _, db = urlsplit(url).path.lstrip("/").partition("/")
+    if not master:
+        raise ConfigError(f"{url} names no master: redis+sentinel://host:26379/mymaster")
+    sentinel = Sentinel(_hosts(url, 26379), socket_timeout=3)  # type: ignore[no-untyped-call]
+    options: dict[str, Any] = {**_credentials(url), "db": int(db or 0), "socket_connect_timeout": 3}
+    client = sentinel.master_for(master, retry=_once(), socket_timeout=None, **options)
+    return Single(client, sentinel)

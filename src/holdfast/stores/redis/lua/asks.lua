@@ -1,0 +1,51 @@
+--## ask: session
+local name, stream, limit = ARGV[5], ARGV[6], tonumber(ARGV[7])
+local got = load('a:' .. name, 'q:' .. stream)
+if not S then return {'gone'} end
+if got[2] then return {'ok', {}} end
+if S.out >= limit then return {'full'} end
+S.out = S.out + 1
+if stream == S.sa or channel(stream) then
+  local names = got[3] and cmsgpack.unpack(got[3]) or {}
+  names[#names + 1] = name
+  if #names > 256 then
+    for index, old in ipairs(names) do
+      local packed = redis.call('HGET', base, 'a:' .. old)
+      if old ~= name and (not packed or cmsgpack.unpack(packed).p) then
+        table.remove(names, index)
+        redis.call('HDEL', base, 'a:' .. old)
+        break
+      end
+    end
+  end
+  redis.call('HSET', base, 'q:' .. stream, cmsgpack.pack(names))
+end
+C = {}
+save('a:' .. name, cmsgpack.pack({o = me}))
+return {'ok', {}}
+
+--## answer: session
+local principal, name, digest, payload = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local got = load('a:' .. name)
+if not S or S.pr ~= principal then return {'none'} end
+if not got[2] then return {'unknown'} end
+local ask = cmsgpack.unpack(got[2])
+if ask.p then return {ask.d == digest and 'again' or 'conflict'} end
+ask.d, ask.p = digest, payload
+S.out = S.out - 1
+save('a:' .. name, cmsgpack.pack(ask))
+publish(ask.o, 'answer', name)
+return {'first', {}}
+
+--## take: session !no-writes
+local packed = redis.call('HGET', base, 'a:' .. ARGV[5])
+local ask = packed and cmsgpack.unpack(packed)
+if not ask or not ask.p then return {'none'} end
+return {'ok', {}, ask.p}
+
+--## withdraw: session !allow-oom
+load()
+if not S then return {'none'} end
+drop_ask(ARGV[5])
+save()
+return {'ok', {}}

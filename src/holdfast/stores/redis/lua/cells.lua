@@ -1,0 +1,54 @@
+-- State fields with versions, and what operations that were sent before have done. They belong to a session or,
+-- in :s, to a scope: whose it is, how long it lives unused and until when.
+local is_scope = false
+
+local function load_owner()
+  load()
+  if not S then
+    local packed = redis.call('GET', base .. ':s')
+    local scope = packed and cmsgpack.unpack(packed)
+    if scope and scope.due > now then S, is_scope = scope, true end
+  end
+  return S
+end
+
+local function save_owner()
+  if not is_scope then return save() end
+  local left = math.max(1, S.due - now) + SLACK
+  redis.call('SET', base .. ':s', cmsgpack.pack(S), 'PX', left)
+  for _, suffix in ipairs({':k', ':o', ':q'}) do redis.call('PEXPIRE', base .. suffix, left) end
+end
+
+local function remembered(name) return redis.call('HGET', base .. ':o', name) end
+
+local function remember(name, result)
+  redis.call('HSET', base .. ':o', name, result)
+  redis.call('RPUSH', base .. ':q', name)
+  if redis.call('LLEN', base .. ':q') > 256 then
+    redis.call('HDEL', base .. ':o', redis.call('LPOP', base .. ':q'))
+  end
+  if not is_scope then
+    for _, suffix in ipairs({':k', ':o', ':q'}) do redis.call('PEXPIRE', base .. suffix, ttl()) end
+  end
+  save_owner()
+  return {'ok', {}, tostring(result)}
+end
+
+local function read_cell(name)
+  local packed = redis.call('HGET', base .. ':k', name)
+  return packed and cmsgpack.unpack(packed)
+end
+
+-- Set or (false) delete a field; false if the session's state would be over its limit.
+local function write_cell(name, cell, value, limit)
+  local before = cell and #name + #cell[2] or 0
+  local after = value and #name + #value or 0
+  if after > before and S.kb + after - before > limit then return false end
+  S.kb, S.kv = S.kb + after - before, S.kv + 1
+  if value then
+    redis.call('HSET', base .. ':k', name, cmsgpack.pack({S.kv, value}))
+  else
+    redis.call('HDEL', base .. ':k', name)
+  end
+  return true
+end

@@ -1,0 +1,138 @@
+--## claim: session
+local principal, id, stream, digest, control = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9] == '1'
+local got = load('rec', 'lv', 'in', 'c:' .. stream, 'i:' .. id)
+if not S or S.pr ~= principal then return {'none'} end
+if got[5] then
+  local c = cmsgpack.unpack(got[5])
+  return {'ok', {}, c.fence, has_returned(), got[2], got[3] or '', got[4] or ''}
+end
+if got[6] and not S.iso then
+  local other = channel(got[6])
+  local same = other.dg == digest
+  if other.run or same then
+    return {'duplicate', {}, got[6], same and 1 or 0, other.run and 0 or 1, other.rd and 1 or 0, S.ver}
+  end
+  release(got[6], other)
+end
+if not control then
+  if S.calls >= tonumber(ARGV[10]) then
+    save()
+    return {'busy'}
+  end
+  S.calls = S.calls + 1
+end
+returned()
+S.fence, S.run, S.rd = S.fence + 1, S.run + 1, S.rd + 1
+S.ow[me] = 1
+C[stream] = {id = id, dg = digest, ctl = control and 1 or nil, fence = S.fence, own = me, rd = me, run = 1, gen = 0, t = now}
+save('i:' .. id, stream)
+return {'ok', {}, S.fence, has_returned(), got[2], got[3] or '', got[4] or ''}
+
+--## settle: session log !allow-oom
+local stream, fence, terminal, tag, before, keep = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1' and ARGV[8], ARGV[9], ARGV[10], ARGV[11] == '1'
+load('c:' .. stream)
+if not S then return {'gone'} end
+local c = channel(stream)
+if c and terminal and c.fence == fence and c.closed and c.tag == tag then return {'ok', {}} end
+-- What a reaper ended keeps its stream; a command sent again that finds none has done its work.
+if not c and again and S.fence >= fence then return {'ok', {}} end
+local mine, why = writable(stream, fence)
+if not mine then return {why} end
+if terminal and ARGV[17] ~= '' and mine.top and (mine.top ~= tonumber(ARGV[17]) or mine.tag ~= ARGV[18]) then
+  return {'rollback'}
+end
+if terminal and ARGV[17] ~= '' and not mine.top then return {'rollback'} end
+local limits = {tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16])}
+settle(stream, mine, terminal, tag, before, keep, limits)
+save()
+return {'ok', todo}
+
+--## keep: session log
+local stream, id, digest, control = ARGV[5], ARGV[6], ARGV[7], ARGV[8] == '1'
+local got = load('i:' .. id)
+if not S or got[2] then return {'none'} end
+local c = channel(stream)
+if not c then
+  c = {id = id, dg = digest, ctl = control and 1 or nil, fence = S.fence, own = me, gen = 0, t = now}
+  C[stream] = c
+  begin(c, 1, ARGV[11])
+  c.closed = 1
+  append(stream, c, ARGV[10], ARGV[9], tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]))
+  finish(stream, c, tonumber(ARGV[15]))
+  account(tonumber(ARGV[16]))
+end
+if C[stream] then
+  c.kept = 1
+  save('i:' .. id, stream)
+else
+  save()
+end
+return {'ok', todo}
+
+--## cancel: session
+local principal, id = ARGV[5], ARGV[6]
+load()
+if not S or S.pr ~= principal then return {'none'} end
+local matches = {}
+local got = redis.call('HGETALL', base)
+for index = 1, #got, 2 do
+  local stream = string.match(got[index], '^c:(.*)$')
+  local c = stream and cmsgpack.unpack(got[index + 1])
+  if c and c.run and c.id == id then matches[#matches + 1] = stream end
+end
+if #matches ~= 1 then return {'none'} end
+local c = channel(matches[1])
+c.cancel = 1
+save()
+publish(c.own, 'cancel', matches[1])
+return {'ok', {}, matches[1]}
+
+--## reap: session log !allow-oom
+-- End an exchange whose owner is dead: its fence moves on, so that an owner that wakes up can write no more.
+local stream, owner, terminal, tag, before = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+load()
+local c = S and channel(stream)
+if not c then return {'none'} end
+if again and c.closed and c.tag == tag then return {'ok', {}} end
+if c.own ~= owner or not c.run then return {'none'} end
+if c.rd == owner then
+  c.rd = nil
+  S.rd = S.rd - 1
+end
+S.fence = S.fence + 1
+c.fence = S.fence
+settle(stream, c, terminal, tag, before, true, {tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])})
+if S.rd == 0 and S.st == 'a' then
+  S.st, S.tb = 'd', now
+  schedule()
+end
+save()
+return {'ok', todo}
+
+--## unseat: session !allow-oom
+-- The readers of a dead replica are gone; returns what it still ran here.
+local owner, min_age, known = ARGV[5], tonumber(ARGV[6]), {}
+for index = 7, #ARGV do known[ARGV[index]] = true end
+load()
+if not S then return {'none'} end
+local orphans, unseated = {}, false
+local got = redis.call('HGETALL', base)
+for index = 1, #got, 2 do
+  local stream = string.match(got[index], '^c:(.*)$')
+  local c = stream and cmsgpack.unpack(got[index + 1])
+  if c and owner ~= me and c.rd == owner then
+    c.rd, unseated = nil, true
+    C[stream] = c
+    S.rd = S.rd - 1
+  end
+  if c and c.run and c.own == owner and now - c.t >= min_age and not known[stream] then
+    orphans[#orphans + 1] = {stream, c.id}
+  end
+end
+if unseated and S.rd == 0 and S.st == 'a' then
+  S.st, S.tb, S.tt = 'd', now, now
+  schedule()
+end
+if #orphans == 0 and owner ~= me then S.ow[owner] = nil end
+save()
+return {'ok', todo, orphans}

@@ -1,0 +1,158 @@
+--## reserve: shared
+-- A place for a new session: 'ok', 'full', or 'evict' where one of the principal's own has to go first.
+local key, principal, hint, most, own_most, evict, life = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10] == '1', tonumber(ARGV[11])
+if redis.call('ZSCORE', g .. ':due', key) then return {'ok'} end
+local own = g .. ':p:' .. principal
+local full = redis.call('ZCARD', g .. ':due') >= most
+if full or (evict and redis.call('ZCARD', own) >= own_most) then return {evict and 'evict' or 'full'} end
+redis.call('ZADD', g .. ':due', now + hint, key)
+redis.call('ZADD', own, now, key)
+live(g .. ':due', life + SLACK)
+live(own, life + SLACK)
+return {'ok'}
+
+--## forget: shared !allow-oom
+-- A session is gone. ARGV: key, principal, listener time or 0, number of owners, owners, subscriptions.
+local key, principal, untold, owners = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
+redis.call('ZREM', g .. ':due', key)
+redis.call('ZREM', g .. ':p:' .. principal, key)
+resize(key, 0, 0)
+for index = 9, 8 + owners do redis.call('SREM', g .. ':own:' .. ARGV[index], key) end
+for index = 9 + owners, #ARGV do redis.call('SREM', g .. ':sub:' .. ARGV[index], key) end
+if untold > 0 then
+  redis.call('ZADD', g .. ':told', now + untold, key)
+  live(g .. ':told', 600000 + SLACK)
+end
+return {'ok'}
+
+--## hint: shared !allow-oom
+-- Look at a session earlier. A fraction marks one that is being looked at: whole again, its looker leaves it alone.
+local key, ends = ARGV[5], tonumber(ARGV[6])
+local known = tonumber(redis.call('ZSCORE', g .. ':due', key) or 'nan')
+if known == known and (ends < known or known % 1 ~= 0) then
+  redis.call('ZADD', g .. ':due', math.floor(math.min(known, ends)), key)
+end
+return {'ok'}
+
+--## due: shared !allow-oom
+-- Take the sessions that are due, so that others look away for two seconds.
+local mark = tonumber(ARGV[6])
+local keys = redis.call('ZRANGEBYSCORE', g .. ':due', '-inf', now, 'LIMIT', 0, ARGV[5])
+for _, key in ipairs(keys) do redis.call('ZADD', g .. ':due', now + 2000 + mark, key) end
+return {'ok', {}, tostring(now + 2000 + mark), keys}
+
+--## rehint: shared !allow-oom
+if redis.call('ZSCORE', g .. ':due', ARGV[5]) == ARGV[6] or tonumber(redis.call('ZSCORE', g .. ':due', ARGV[5]) or 0) == tonumber(ARGV[6]) then
+  redis.call('ZADD', g .. ':due', 'XX', math.ceil(tonumber(ARGV[7])), ARGV[5])
+  live(g .. ':due', tonumber(ARGV[7]) - now + SLACK)
+end
+return {'ok'}
+
+--## sessions: shared !no-writes
+return {'ok', {}, redis.call('ZRANGE', g .. ':due', 0, -1)}
+
+--## own: shared !no-writes
+return {'ok', {}, redis.call('ZRANGE', g .. ':p:' .. ARGV[5], ARGV[6], ARGV[7], 'WITHSCORES')}
+
+--## seen: shared !allow-oom
+for index = 6, #ARGV, 2 do redis.call('ZADD', g .. ':p:' .. ARGV[5], 'XX', ARGV[index + 1], ARGV[index]) end
+return {'ok'}
+
+--## size: shared !allow-oom
+if not redis.call('ZSCORE', g .. ':due', ARGV[5]) then return {'ok', {}, 0, ''} end
+local total = resize(ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]))
+live(g .. ':size', 86400000)
+live(g .. ':fin', 86400000)
+return {'ok', {}, total, redis.call('ZRANGE', g .. ':fin', 0, 0)[1] or ''}
+
+--## outbox: shared !allow-oom
+-- Closed sessions whose listeners may not have been told; taken for a while.
+local keys = redis.call('ZRANGEBYSCORE', g .. ':told', '-inf', now, 'LIMIT', 0, ARGV[5])
+for _, key in ipairs(keys) do redis.call('ZADD', g .. ':told', now + tonumber(ARGV[6]), key) end
+return {'ok', {}, keys}
+
+--## acknowledge: shared !allow-oom
+redis.call('ZREM', g .. ':told', ARGV[5])
+return {'ok'}
+
+--## subscribed: shared
+local key = g .. ':sub:' .. ARGV[5]
+redis.call('SADD', key, ARGV[6])
+live(key, tonumber(ARGV[7]) + SLACK)
+return {'ok'}
+
+--## unsubscribed: shared !allow-oom
+redis.call('SREM', g .. ':sub:' .. ARGV[5], ARGV[6])
+return {'ok'}
+
+--## subscribers: shared
+local alive = {}
+for _, session in ipairs(redis.call('SMEMBERS', g .. ':sub:' .. ARGV[5])) do
+  if redis.call('ZSCORE', g .. ':due', session) then
+    alive[#alive + 1] = session
+  else
+    redis.call('SREM', g .. ':sub:' .. ARGV[5], session)
+  end
+end
+return {'ok', {}, alive}
+
+--## reserve_scope: shared
+local key, principal, life, most, own_most = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local own = g .. ':sp:' .. principal
+if redis.call('ZSCORE', g .. ':scopes', key) then return {'ok'} end
+redis.call('ZREMRANGEBYSCORE', g .. ':scopes', '-inf', now)
+redis.call('ZREMRANGEBYSCORE', own, '-inf', now)
+if redis.call('ZCARD', g .. ':scopes') >= most then return {'full'} end
+if ARGV[10] == '1' and redis.call('ZCARD', own) >= own_most then return {'full'} end
+redis.call('ZADD', g .. ':scopes', now + life, key)
+redis.call('ZADD', own, now + life, key)
+live(g .. ':scopes', life + SLACK)
+live(own, life + SLACK)
+return {'ok'}
+
+--## seen_scope: shared !allow-oom
+redis.call('ZADD', g .. ':scopes', 'XX', ARGV[7], ARGV[5])
+redis.call('ZADD', g .. ':sp:' .. ARGV[6], 'XX', ARGV[7], ARGV[5])
+live(g .. ':scopes', tonumber(ARGV[7]) - now + SLACK)
+live(g .. ':sp:' .. ARGV[6], tonumber(ARGV[7]) - now + SLACK)
+return {'ok'}
+
+--## open_task: shared tasks
+local key, principal, value, life = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
+sweep_tasks()
+if redis.call('EXISTS', g .. ':t:' .. key) == 1 then return {'ok'} end
+local own = tonumber(redis.call('HGET', g .. ':tp', principal) or 0)
+if redis.call('ZCARD', g .. ':tasks') >= tonumber(ARGV[9]) or own >= tonumber(ARGV[10])
+  or task_bytes() + #value > tonumber(ARGV[11]) then return {'full'} end
+redis.call('HINCRBY', g .. ':tp', principal, 1)
+redis.call('HINCRBY', g .. ':tp', '', #value)
+redis.call('ZADD', g .. ':tasks', now + life, key)
+redis.call('HSET', g .. ':t:' .. key, 'p', principal, 'v', 1, 'd', value, 'x', now + life)
+keep_task(key, life)
+return {'ok'}
+
+--## get_task: shared tasks !no-writes
+local got = redis.call('HMGET', g .. ':t:' .. ARGV[5], 'p', 'v', 'd', 'x')
+if got[1] ~= ARGV[6] or tonumber(got[4]) <= now then return {'none'} end
+return {'ok', {}, got[3], tonumber(got[2])}
+
+--## set_task: shared tasks
+local key, principal, value, version, life = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+local got = redis.call('HMGET', g .. ':t:' .. key, 'p', 'v', 'd', 'x')
+if got[1] ~= principal or tonumber(got[4]) <= now then return {'none'} end
+if tonumber(got[2]) == version + 1 and got[3] == value then return {'ok'} end
+if tonumber(got[2]) ~= version then return {'none'} end
+local growth = #value - #got[3]
+if #value > tonumber(ARGV[10]) or task_bytes() + math.max(growth, 0) > tonumber(ARGV[11]) then return {'full'} end
+redis.call('HINCRBY', g .. ':tp', '', growth)
+local ends = math.max(tonumber(got[4]), now + life)
+redis.call('ZADD', g .. ':tasks', ends, key)
+redis.call('HSET', g .. ':t:' .. key, 'v', version + 1, 'd', value, 'x', ends)
+keep_task(key, ends - now)
+publish('bell', 'task', key, '')
+return {'ok'}
+
+--## sweep_tasks: shared tasks !allow-oom
+sweep_tasks()
+redis.call('ZREMRANGEBYSCORE', g .. ':scopes', '-inf', now)
+return {'ok'}

@@ -1,0 +1,88 @@
+--## open: session
+local record, packed = ARGV[5], ARGV[6]
+if redis.call('EXISTS', base) == 1 then return {'ok', {}} end
+S = cjson.decode(packed)
+S.st, S.t0, S.tt, S.ts, S.tb = 'a', now, now, 0, 0
+S.fence, S.run, S.calls, S.rd, S.by, S.told, S.out, S.nsub, S.kb, S.kv = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+S.ow = {}
+S.hint = math.huge
+S.hint = due()
+redis.call('DEL', base .. ':x')
+save('rec', record)
+return {'ok', {}}
+
+--## find: session
+local got = load('rec', 'lv', 'in')
+if not S or S.pr ~= ARGV[5] then return {'none'} end
+returned()
+save()
+return {'ok', {}, has_returned(), got[2], got[3] or '', got[4] or ''}
+
+--## change: session !allow-oom
+load()
+if not S then return {'none'} end
+for index = 5, #ARGV, 2 do redis.call('HSET', base, ARGV[index], ARGV[index + 1]) end
+return {'ok', {}}
+
+--## close: session closing !allow-oom
+load()
+if not S then return closed_by_me() or {'none'} end
+return closing(ARGV[5])
+
+--## evict: session closing !allow-oom
+-- Only if it is as idle as it was when it was chosen.
+load()
+if not S then return closed_by_me() or {'none'} end
+if S.run > 0 or S.rd > 0 or S.tt > tonumber(ARGV[5]) then return {'none'} end
+return closing('evicted')
+
+--## peek: session !no-writes
+load()
+if not S then return {'none'} end
+return {'ok', {}, S.tt, (S.run > 0 or S.rd > 0) and 1 or 0}
+
+--## look: session closing !allow-oom
+-- Closes what is due; else tells when to look again, and lets everything of the session live until then.
+load()
+if not S then
+  local left = redis.call('GET', base .. ':x')
+  return closed_by_me() or {left and 'left' or 'none'}
+end
+local ends, why = due()
+if ends <= now and S.run == 0 then return closing(why) end
+S.hint = math.max(ends, now + 1000)
+for _, field in ipairs(redis.call('HKEYS', base)) do
+  local stream = string.match(field, '^c:(.*)$')
+  if stream then redis.call('PEXPIRE', base .. ':e:' .. stream, ttl()) end
+end
+for _, suffix in ipairs({':f', ':k', ':o', ':q'}) do redis.call('PEXPIRE', base .. suffix, ttl()) end
+save()
+return {'later', {}, S.hint}
+
+--## told: session !allow-oom
+redis.call('DEL', base .. ':x')
+return {'ok', {}}
+
+--## untold: session !allow-oom
+local packed = redis.call('GET', base .. ':x')
+if not packed then return {'none'} end
+return {'closed', {}, unpack(cmsgpack.unpack(packed).last)}
+
+--## subscribe: session
+load()
+if not S then return {'none'} end
+if redis.call('HEXISTS', base, 'u:' .. ARGV[5]) == 0 then
+  if S.nsub >= tonumber(ARGV[6]) then return {'full'} end
+  S.nsub = S.nsub + 1
+  save('u:' .. ARGV[5], 1)
+end
+return {'ok', {}}
+
+--## unsubscribe: session !allow-oom
+load()
+if not S then return {'none'} end
+if redis.call('HDEL', base, 'u:' .. ARGV[5]) == 1 then
+  S.nsub = S.nsub - 1
+  save()
+end
+return {'ok', {}}

@@ -1,0 +1,36 @@
+-- What every script of the shared indexes begins with. KEYS[1] names their slot; a key is KEYS[1] with a suffix.
+--   :due     sessions by when to look at them next; also the list of those that live
+--   :p:<principal>  a principal's sessions by when they were last seen, at the earliest
+--   :size    sessions by the bytes they reported, '' their sum   :fin  sessions by their oldest finished stream
+--   :told    closed sessions whose listeners may not know   :sub:<uri>  subscribers of a resource
+--   :scopes, :sp:<principal>  scopes by their end   :tasks, :tp:<principal>, :tb, :t:<task>  tasks
+--   :rep     replicas by the end of their lease   :lease  their incarnations   :own:<owner>  where it has work
+--   :in:<replica>  requests put to it   :news  what all replicas are told   :secret:<name>
+-- Hints only where a session is meant: what they say is checked again in the session's own slot.
+local g = KEYS[1]
+local now = tonumber(ARGV[1])
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local me, op, again = ARGV[2], ARGV[3], ARGV[4] == '1'
+local prefix = string.match(g, '^(.-){')
+local SLACK = 3600000
+
+-- Let a shared key live at least this long.
+local function live(key, milliseconds)
+  if redis.call('PTTL', key) < milliseconds then redis.call('PEXPIRE', key, milliseconds) end
+end
+
+local function publish(channel, what, key, name)
+  redis.call('PUBLISH', prefix .. channel, what .. ' ' .. key .. ' ' .. name .. ' ' .. me)
+end
+
+local function resize(key, bytes, oldest)
+  local before = tonumber(redis.call('ZSCORE', g .. ':size', key) or 0)
+  local total = redis.call('ZINCRBY', g .. ':size', bytes - before, '')
+  if bytes > 0 then redis.call('ZADD', g .. ':size', bytes, key) else redis.call('ZREM', g .. ':size', key) end
+  if oldest > 0 then redis.call('ZADD', g .. ':fin', oldest, key) else redis.call('ZREM', g .. ':fin', key) end
+  if redis.call('ZCARD', g .. ':size') == 1 then redis.call('DEL', g .. ':size') end
+  return tonumber(total)
+end

@@ -1,0 +1,61 @@
+--## get: session cells !no-writes
+if not load_owner() then return {'gone'} end
+local packed = redis.call('HGET', base .. ':k', ARGV[5])
+if not packed then return {'none'} end
+local cell = cmsgpack.unpack(packed)
+return {'ok', {}, cell[2], cell[1]}
+
+--## set: session cells
+local name, value, version = ARGV[6], ARGV[7] == '1' and ARGV[8], ARGV[9]
+if not load_owner() then return {'gone'} end
+local before = remembered(ARGV[5])
+if before then return {'ok', {}, before} end
+local cell = read_cell(name)
+if version ~= '' and tonumber(version) ~= (cell and cell[1] or 0) then return remember(ARGV[5], -1) end
+if not write_cell(name, cell, value, tonumber(ARGV[10])) then return {'full'} end
+return remember(ARGV[5], value and S.kv or 0)
+
+--## add: session cells
+local name, by = ARGV[6], ARGV[7]
+if not load_owner() then return {'gone'} end
+local before = remembered(ARGV[5])
+if before then return {'ok', {}, before} end
+local cell = read_cell(name)
+local text = cell and cell[2] or '0'
+if not (string.match(text, '^%-?[1-9]%d*$') or text == '0') then return {'no integer'} end
+-- Lua counts in doubles; Redis counts 64 bits exactly.
+redis.call('SET', base .. ':t', text)
+local done = redis.pcall('INCRBY', base .. ':t', by)
+local total = redis.call('GETDEL', base .. ':t')
+if type(done) == 'table' then return {'no integer'} end
+if not write_cell(name, cell, total, tonumber(ARGV[8])) then return {'full'} end
+return remember(ARGV[5], total)
+
+--## open_scope: session cells
+local packed = redis.call('GET', base .. ':s')
+local scope = packed and cmsgpack.unpack(packed)
+if scope and scope.due > now and scope.pr ~= ARGV[5] then return {'none'} end
+if not scope or scope.due <= now then
+  redis.call('DEL', base .. ':k', base .. ':o', base .. ':q')
+  scope = {pr = ARGV[5], life = tonumber(ARGV[6]), kb = 0, kv = 0}
+end
+S, is_scope = scope, true
+S.due = now + S.life
+save_owner()
+return {'ok', {}, S.due}
+
+--## find_scope: session cells
+local packed = redis.call('GET', base .. ':s')
+S = packed and cmsgpack.unpack(packed)
+if not S or S.due <= now or S.pr ~= ARGV[5] then return {'none'} end
+is_scope = true
+S.due = now + S.life
+save_owner()
+return {'ok', {}, S.due}
+
+--## drop_scope: session !allow-oom
+local packed = redis.call('GET', base .. ':s')
+local scope = packed and cmsgpack.unpack(packed)
+if scope and scope.due > now then return {'later', {}, scope.due} end
+redis.call('DEL', base .. ':s', base .. ':k', base .. ':o', base .. ':q')
+return {'none'}

@@ -1,0 +1,200 @@
+--## open_stream: session log
+local stream, fence = ARGV[5], tonumber(ARGV[6])
+load('c:' .. stream)
+if not S then return {'gone'} end
+local c, why = writable(stream, fence)
+if not c then return {why} end
+if not c.top then
+  begin(c, 1, ARGV[7])
+  save()
+end
+return {'ok', {}, c.low, c.ltag}
+
+--## append: session log
+local stream, fence, tag, data = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
+load()
+if not S then return {'gone'} end
+local c, why
+if fence == -1 then
+  stream = S.sa
+  c = standalone()
+else
+  c, why = writable(stream, fence)
+  if not c then return {why} end
+  if not c.top then return {ARGV[13] == '' and 'closed' or 'rollback'} end
+end
+local seq = is_written(stream, c, tag)
+if seq then return {'ok', {}, seq, stream} end
+if ARGV[13] ~= '' and (c.top ~= tonumber(ARGV[13]) or c.tag ~= ARGV[14]) then return {'rollback'} end
+append(stream, c, tag, data, tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]))
+account(tonumber(ARGV[12]))
+save()
+return {'ok', todo, c.top, stream}
+
+--## rebase: session log
+-- A living writer puts back what the store has lost: its claim if need be, and the tail of its stream with the same
+-- positions, so that readers stay in step. A tail that begins after what is here leaves a gap, which is said.
+local stream, fence, id, digest, control = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
+local first, before = tonumber(ARGV[10]), ARGV[11]
+load()
+if not S then return {'gone'} end
+local key = base .. ':e:' .. stream
+local c, why = writable(stream, fence)
+if not c then
+  if why ~= 'lost' then return {why} end
+  c = {id = id, dg = digest, ctl = control and 1 or nil, fence = fence, own = me, rd = me, run = 1, gen = 0, t = now}
+  C[stream] = c
+  S.fence, S.run, S.rd = fence, S.run + 1, S.rd + 1
+  if not control then S.calls = S.calls + 1 end
+  S.ow[me] = 1
+  redis.call('HSETNX', base, 'i:' .. id, stream)
+end
+if first < 0 then
+  save()
+  return {'ok', {}}
+end
+local events, at = {}, first
+for index = 12, #ARGV, 2 do
+  at = at + 1
+  if not c.top or at > c.low then events[#events + 1] = {at, ARGV[index], ARGV[index + 1]} end
+end
+if not c.top then begin(c, first, before) end
+if first > c.top then
+  S.by = S.by - c.by
+  redis.call('DEL', key)
+  c.low, c.ltag, c.by, c.n = first, before, 0, 0
+end
+local keep = math.max(first, c.low)
+for _, event in ipairs(redis.call('XRANGE', key, (keep + 1) .. '-0', '+')) do
+  redis.call('XDEL', key, event[1])
+  c.n, c.by, S.by = c.n - 1, c.by - #event[2][4], S.by - #event[2][4]
+end
+if redis.call('EXISTS', key) == 1 then redis.call('XSETID', key, keep .. '-0') end
+c.top, c.tag = keep, keep == first and before or c.ltag
+for _, event in ipairs(events) do
+  c.top, c.tag, c.n = event[1], event[2], c.n + 1
+  c.by, S.by = c.by + #event[3], S.by + #event[3]
+  redis.call('XADD', key, event[1] .. '-0', 't', event[2], 'd', event[3])
+end
+redis.call('PEXPIRE', key, ttl())
+publish(c.rd, 'stream', stream)
+save()
+return {'ok', todo}
+
+--## read: session log !no-writes
+local stream, seq, tag, max_events, max_bytes = ARGV[5], tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+local packed = redis.call('HGET', base, 'c:' .. stream)
+local c = packed and cmsgpack.unpack(packed)
+if not c or not c.top then return {'none'} end
+if not proves(stream, c, seq, tag) then return {'fork'} end
+local verdict, start, missed = 'ok', seq, 0
+if seq < c.low then verdict, start, missed = 'gap', c.low, c.low end
+local events, size, reply = {}, 0, {}
+if start < c.top then
+  events = redis.call('XRANGE', base .. ':e:' .. stream, (start + 1) .. '-0', '+', 'COUNT', max_events)
+end
+local last = start
+for index, event in ipairs(events) do
+  size = size + #event[2][4]
+  if index > 1 and size > max_bytes then break end
+  last = start + index
+  reply[#reply + 1] = event[2][2]
+  reply[#reply + 1] = event[2][4]
+end
+return {verdict, {}, start, missed, (c.closed and last == c.top) and 1 or 0, reply}
+
+--## attach: session log
+local principal, stream, seq, tag = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local got = load('rec', 'lv', 'in')
+if not S or S.pr ~= principal then return {'none'} end
+local alone = stream == '' or stream == S.sa
+if alone then stream = S.sa end
+local c = alone and standalone() or channel(stream)
+if not c or not c.top or (seq ~= '' and not proves(stream, c, tonumber(seq), tag)) then return {'unresumable'} end
+if c.aop ~= op then
+  returned()
+  if c.rd then publish(c.rd, 'taken', stream) else S.rd = S.rd + 1 end
+  c.rd, c.gen, c.aop = me, c.gen + 1, op
+  S.ow[me] = 1
+  if c.top then redis.call('PEXPIRE', base .. ':e:' .. stream, ttl()) end
+end
+local at, at_tag = seq, tag
+if seq == '' then
+  if alone then at, at_tag = c.dl, c.dtag else at, at_tag = c.low, c.ltag end
+end
+save()
+return {'ok', {}, c.gen, tonumber(at), at_tag, has_returned(), got[2], got[3] or '', got[4] or ''}
+
+--## detach: session log !allow-oom
+local stream, generation, seq, tag, broke = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
+load('c:' .. stream)
+local c = S and channel(stream)
+if not c then return {'none'} end
+if again and S.det == op then return {'ok', {}, 1} end
+if c.gen ~= generation or not c.rd then return {'none'} end
+c.rd = nil
+S.rd, S.tt = S.rd - 1, now
+if seq ~= '' and c.top then
+  if tonumber(seq) >= c.dl then c.dl, c.dtag = tonumber(seq), tag end
+  if c.kept and c.dl == c.top and c.dtag == c.tag then release(stream, c) end
+end
+local detached = 0
+if broke and S.rd == 0 then
+  S.tb = now
+  if S.st == 'a' then
+    S.st, S.det, detached = 'd', op, 1
+  end
+end
+schedule()
+save()
+return {'ok', todo, detached}
+
+--## shed: session log !allow-oom
+-- The whole store is over its budget: forget finished streams of this session until so many bytes are free. 'own' takes
+-- those that matter least, 'oldest' the one that ended first; 'trim' cuts the largest logs.
+local wanted, how = tonumber(ARGV[5]), ARGV[6]
+load()
+if not S then return {'none'} end
+local left = S.by - wanted
+local function drop_oldest()
+  for _, stream in ipairs(redis.call('LRANGE', base .. ':f', 0, -1)) do
+    local c = channel(stream)
+    if c and not c.rd then
+      forget(stream, c)
+      return true
+    end
+  end
+end
+while S.by > left do
+  local freed
+  if how == 'own' then
+    freed = drop_finished()
+  elseif how == 'oldest' then
+    freed = drop_oldest()
+  else
+    freed = trim_largest(tonumber(ARGV[7]), S.by - left)
+  end
+  if not freed or how == 'oldest' then break end
+end
+S.told = S.by
+local oldest = oldest_finished()
+save()
+return {'ok', {}, S.by, oldest}
+
+--## check: session !no-writes
+-- What a lost bell would have said, of these streams and asks: 'stream' name top, 'cancel' name, 'answer' name.
+load()
+if not S then return {'none'} end
+local news, streams = {}, tonumber(ARGV[5])
+for index = 6, #ARGV do
+  local name = ARGV[index]
+  if index < 6 + streams then
+    local c = channel(name)
+    if c and c.cancel and c.run then news[#news + 1] = {'cancel', name, 0} end
+    if c and c.top then news[#news + 1] = {'stream', name, c.top} end
+  else
+    local packed = redis.call('HGET', base, 'a:' .. name)
+    if not packed or cmsgpack.unpack(packed).p then news[#news + 1] = {'answer', name, 0} end
+  end
+end
+return {'ok', {}, news}

@@ -1,0 +1,88 @@
+"""Replicas: leases by the store's clock, what the dead leave behind, and what the living tell each other."""
+
+from holdfast.stores.base import Announced, Forwarded, Lease, Orphan
+from holdfast.stores.redis.core import Core, untyped
+from holdfast.stores.redis.exchanges import before
+
+_INBOX = 10_000
+"""Requests that may wait for one replica."""
+_STRAY_SECONDS = 10.0
+"""An exchange of our own that we do not know is an orphan after this: a failover brought back one that had ended."""
+
+
+class ReplicaMethods(Core):
+    """renew, release, replicas, orphans, reap, forward, inbox, took, announce, announced, secret."""
+
+    async def renew(self, seconds: float) -> Lease:
+        """Take the lease or make it longer; one that has run out comes back as a new incarnation."""
+        reply = await self.shared("lease", self.replica, self.incarnation, round(seconds * 1000))
+        incarnation = int(reply[2])
+        if incarnation != self.incarnation:
+            self.incarnation = incarnation
+            self._owner = f"{self.replica}.{incarnation}"
+            self._seated.clear()
+        return Lease(self.replica, incarnation, seconds)
+
+    async def release(self) -> None:
+        """Give the lease back."""
+        await self.shared("release", self.replica, self._owner)
+
+    async def replicas(self) -> list[str]:
+        """Return the names of the replicas whose lease runs."""
+        return [owner.decode().rpartition(".")[0] for owner in (await self.shared("replicas"))[2]]
+
+    async def orphans(self) -> list[Orphan]:
+        """Return what the dead left running; their readers are gone with them."""
+        _, _, dead, own = await self.shared("dead")
+        found: list[Orphan] = []
+        for owner, keys in dead:
+            for key in keys:
+                found += await self._left(owner.decode(), key.decode(), 0)
+        for key in own:
+            found += await self._left(self._owner, key.decode(), round(_STRAY_SECONDS * 1000))
+        return found
+
+    async def _left(self, owner: str, key: str, min_age: int) -> list[Orphan]:
+        seat = self._seats.get(key) if owner == self._owner else None
+        known = list(seat.running) if seat is not None else []
+        reply = await self.session("unseat", key, owner, min_age, *known)
+        if reply[0] != b"ok" or (owner != self._owner and not reply[2]):
+            await self.shared("unseated", owner, key)
+            return []
+        return [Orphan(key, stream.decode(), untyped(name), owner) for stream, name in reply[2]]
+
+    async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
+        """End an orphan for its owner. Of many who try, one does."""
+        end = (terminal, str(tag), str(before(tag)))
+        reply = await self.session("reap", orphan.session, orphan.stream, orphan.owner, *end, *self._budget)
+        return bool(reply[0] == b"ok")
+
+    # Between replicas
+
+    async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
+        """Put a request into a living replica's inbox and ring."""
+        reply = await self.shared("forward", replica, name, payload, round(seconds * 1000), _INBOX)
+        return bool(reply[0] == b"ok")
+
+    async def inbox(self) -> list[Forwarded]:
+        """Return what was put to this replica and not yet taken."""
+        flat = (await self.shared("inbox", self.replica))[2]
+        return [Forwarded(flat[index].decode(), flat[index + 1]) for index in range(0, len(flat), 2)]
+
+    async def took(self, name: str) -> None:
+        """Take a request out of the inbox."""
+        await self.shared("took", self.replica, name)
+
+    async def announce(self, name: str, event: bytes) -> None:
+        """Tell all replicas."""
+        await self.shared("announce", name, event)
+
+    async def announced(self, after: str) -> Announced:
+        """Return what was announced after a cursor."""
+        _, _, cursor, events = await self.shared("news", after)
+        return Announced(cursor.decode(), events)
+
+    async def secret(self, name: str, candidate: bytes) -> bytes:
+        """Return the secret of this name: the first candidate ever offered."""
+        value: bytes = (await self.shared("secret", name, candidate))[2]
+        return value

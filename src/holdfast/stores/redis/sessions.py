@@ -1,0 +1,205 @@
+"""Sessions: opened with a place in the index, found, evicted, swept, closed once."""
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.core.lifecycle import Input
+from holdfast.stores.base import Closed, Found, Refusal, Ring, SessionRecord
+from holdfast.stores.redis.core import Core, hashed, record_of
+
+_BATCH: Final = 100
+_EVICTIONS: Final = 5
+"""How often a place is looked for before the store says it is full: others may take what was freed."""
+UNTOLD_SECONDS: Final = 30.0
+"""A closing whose listeners were not reported told after this is told again."""
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def closed_of(reply: list[Any]) -> Closed:
+    """Return a closing from a script's reply."""
+    reason, record, level, initialized, event = reply[2:7]
+    return Closed(record_of(record, level, initialized), Input(reason.decode()), event.decode())
+
+
+class SessionMethods(Core):
+    """open, find, change, close, sweep, subscriptions, and who is told of an end."""
+
+    async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+        """Take a place in the index, evicting where the contract says so, then begin the session."""
+        evicted: list[Closed] = []
+        for _ in range(_EVICTIONS):
+            verdict = await self._reserve(record, evict=evict)
+            if verdict == b"ok":
+                await self.run("open", record.key, msgspec.json.encode(record), _facts(record))
+                return evicted
+            victim = await self._evict(record.principal) if verdict == b"evict" else None
+            if victim is None:
+                break
+            evicted.append(victim)
+        return Refusal.FULL
+
+    async def _reserve(self, record: SessionRecord, *, evict: bool) -> Any:
+        limits = self._limits
+        first_look = _ms(min(record.idle, record.lifetime))
+        life = _ms(max(record.lifetime, record.idle + record.grace))
+        place = (record.key, hashed(record.principal), first_look)
+        reply = await self.shared(
+            "reserve", *place, limits.sessions, limits.sessions_per_principal, int(evict), life
+        )
+        return reply[0]
+
+    async def _evict(self, principal: str) -> Closed | None:
+        """Close the principal's longest idle session; None if all of them work or are read.
+
+        The index holds when each was last seen at the earliest, so the search ends as soon as
+        no session further up can be older than the best one found.
+        """
+        own = hashed(principal)
+        best: tuple[int, str] | None = None
+        start = 0
+        while True:
+            _, _, found = await self.shared("own", own, start, start + _BATCH - 1)
+            keys = [key.decode() for key in found[::2]]
+            floors = [float(score) for score in found[1::2]]
+            seen = await asyncio.gather(*(self.run("peek", key) for key in keys))
+            moved: list[str | int] = []
+            for key, floor, peek in zip(keys, floors, seen, strict=True):
+                if peek[0] != b"ok":
+                    await self._gone(key, principal)
+                    continue
+                touched, works = peek[2], peek[3]
+                if touched > floor:
+                    moved += [key, touched]
+                if not works and (best is None or touched < best[0]):
+                    best = touched, key
+            if moved:
+                await self.shared("seen", own, *moved)
+            if len(keys) < _BATCH or (best is not None and best[0] <= floors[-1]):
+                break
+            start += _BATCH
+        if best is None:
+            return None
+        reply = await self.run("evict", best[1], best[0])
+        return await self._ended(best[1], reply) or await self._evict(principal)
+
+    async def find(self, key: str, principal: str) -> Found | None:
+        """Return the session; its client is here."""
+        reply = await self.session("find", key, principal)
+        if reply[0] != b"ok":
+            return None
+        return Found(record_of(*reply[3:6]), bool(reply[2]))
+
+    async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
+        """Set the named fields."""
+        fields: list[str] = []
+        if level is not None:
+            fields += ["lv", level]
+        if initialized is not None:
+            fields += ["in", "1" if initialized else ""]
+        await self.run("change", key, *fields)
+
+    async def close(self, key: str, reason: Input) -> Closed | None:
+        """Close a session, once."""
+        return await self._ended(key, await self.run("close", key, reason.value))
+
+    async def sweep(self) -> list[Closed]:
+        """Look at what is hinted to be due; a hint that came too early is put back."""
+        await self.shared("sweep_tasks")
+        closed: list[Closed] = []
+        while True:
+            mark = f"0.{int(self._random.uniform(1, 999)):03d}"
+            _, _, marked, keys = await self.shared("due", _BATCH, mark)
+            looks = await asyncio.gather(*(self._look(key.decode(), marked) for key in keys))
+            closed += [look for look in looks if look is not None]
+            if len(keys) < _BATCH:
+                return closed
+
+    async def _look(self, key: str, marked: bytes) -> Closed | None:
+        reply = await self.run("look", key)
+        if reply[0] == b"later":
+            await self.shared("rehint", key, marked, reply[2])
+            return None
+        if reply[0] == b"none":
+            await self._gone(key, "")
+            return None
+        # What somebody else is closing now is theirs to forget; a dead one's is found again in two seconds.
+        return await self._ended(key, reply)
+
+    async def _ended(self, key: str, reply: list[Any]) -> Closed | None:
+        if reply[0] == b"left":
+            await self._gone(key, "")
+        if reply[0] != b"closed":
+            return None
+        closed = closed_of(reply)
+        owners, subscriptions = reply[7], reply[8]
+        principal = hashed(closed.record.principal)
+        untold = _ms(UNTOLD_SECONDS)
+        await self.shared("forget", key, principal, untold, len(owners), *owners, *subscriptions)
+        self._seats.pop(key, None)
+        self._seated.discard(key)
+        self._bell(Ring.CLOSED, key, "")
+        return closed
+
+    async def _gone(self, key: str, principal: str) -> None:
+        """Take a session that is no more out of the index."""
+        await self.shared("forget", key, hashed(principal), 0, 1, self._owner)
+
+    async def sessions(self) -> list[str]:
+        """Return the keys of all living sessions."""
+        return [key.decode() for key in (await self.shared("sessions"))[2]]
+
+    async def subscribe(self, key: str, uri: str) -> bool:
+        """Remember a subscription, in the session and under the resource."""
+        reply = await self.run("subscribe", key, hashed(uri), self._limits.subscriptions)
+        if reply[0] != b"ok":
+            return False
+        await self.shared("subscribed", hashed(uri), key, _ms(86_400))
+        return True
+
+    async def unsubscribe(self, key: str, uri: str) -> None:
+        """Forget a subscription."""
+        await self.run("unsubscribe", key, hashed(uri))
+        await self.shared("unsubscribed", hashed(uri), key)
+
+    async def subscribers(self, uri: str) -> list[str]:
+        """Return who subscribed and lives."""
+        return [key.decode() for key in (await self.shared("subscribers", hashed(uri)))[2]]
+
+    # Listeners
+
+    async def told(self, closed: Closed) -> None:
+        """Forget a closing: its listeners know."""
+        await self.run("told", closed.record.key)
+        await self.shared("acknowledge", closed.record.key)
+
+    async def untold(self) -> list[Closed]:
+        """Return closings that nobody has reported told for a while."""
+        _, _, keys = await self.shared("outbox", _BATCH, _ms(UNTOLD_SECONDS))
+        replies = await asyncio.gather(*(self.run("untold", key.decode()) for key in keys))
+        found: list[Closed] = []
+        for key, reply in zip(keys, replies, strict=True):
+            if reply[0] == b"closed":
+                found.append(closed_of(reply))
+            else:
+                await self.shared("acknowledge", key)
+        return found
+
+
+def _facts(record: SessionRecord) -> bytes:
+    """Return what scripts need to know of a record."""
+    facts: dict[str, object] = {
+        "pr": record.principal,
+        "ver": record.version,
+        "sa": record.standalone,
+        "gr": _ms(record.grace),
+        "il": _ms(record.idle),
+        "lt": _ms(record.lifetime),
+    }
+    if record.isolate:
+        facts["iso"] = True
+    return msgspec.json.encode(facts)

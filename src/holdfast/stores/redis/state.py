@@ -1,0 +1,90 @@
+"""State of sessions and scopes, and tasks."""
+
+from typing import Any
+
+from holdfast.errors import SessionGone, StateError
+from holdfast.stores.base import Cell, Refusal, Ring
+from holdfast.stores.redis.core import Core, flag, hashed
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+class StateMethods(Core):
+    """Fields with versions, scopes that belong to a principal, tasks."""
+
+    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
+        """Take a place in the index, then begin the scope."""
+        own, limits = hashed(principal), self._limits
+        place = (scope, own, _ms(ttl), limits.handles, limits.handles_per_principal, flag(principal))
+        if (await self.shared("reserve_scope", *place))[0] != b"ok":
+            return False
+        return bool((await self.run("open_scope", scope, principal, _ms(ttl)))[0] == b"ok")
+
+    async def find_scope(self, scope: str, principal: str) -> bool:
+        """Tell whether there is such state; its time starts again, here and in the index."""
+        reply = await self.run("find_scope", scope, principal)
+        if reply[0] != b"ok":
+            return False
+        await self.shared("seen_scope", scope, hashed(principal), reply[2])
+        return True
+
+    async def get_state(self, scope: str, field: str) -> Cell | None:
+        """Return a field."""
+        reply = await self.run("get", scope, field)
+        self._check(reply, field)
+        return Cell(reply[2], reply[3]) if reply[0] == b"ok" else None
+
+    async def set_state(
+        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
+    ) -> int:
+        """Set or delete a field."""
+        given = ("0", b"") if value is None else ("1", value)
+        expected = "" if version is None else version
+        reply = await self.run("set", scope, op, field, *given, expected, self._limits.state_bytes)
+        self._check(reply, field)
+        return int(reply[2])
+
+    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
+        """Add to a counter."""
+        reply = await self.run("add", scope, op, field, by, self._limits.state_bytes)
+        self._check(reply, field)
+        return int(reply[2])
+
+    def _check(self, reply: list[Any], field: str) -> None:
+        match reply[0]:
+            case b"gone":
+                raise SessionGone
+            case b"full":
+                limit = self._limits.state_bytes
+                raise StateError(f"state is limited to {limit} bytes; {field!r} would exceed it")
+            case b"no integer":
+                raise StateError(f"state field {field!r} does not hold an integer of 64 bits")
+            case _:
+                return
+
+    # Tasks
+
+    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
+        """Keep a new task."""
+        limits = self._limits
+        most = (limits.tasks, limits.tasks_per_principal, limits.tasks_bytes)
+        reply = await self.shared("open_task", key, f"p{principal}", value, _ms(ttl), *most)
+        return None if reply[0] == b"ok" else Refusal.FULL
+
+    async def get_task(self, key: str, principal: str) -> Cell | None:
+        """Return a task."""
+        reply = await self.shared("get_task", key, f"p{principal}")
+        return Cell(reply[2], reply[3]) if reply[0] == b"ok" else None
+
+    async def set_task(self, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
+        """Change a task and ring, here and on every replica."""
+        most = (self._limits.task_bytes, self._limits.tasks_bytes)
+        reply = await self.shared("set_task", key, f"p{principal}", value, version, _ms(ttl), *most)
+        if reply[0] == b"full":
+            raise StateError(f"no room for a task of {len(value)} bytes")
+        if reply[0] != b"ok":
+            return -1
+        self._bell(Ring.TASK, key, "")
+        return version + 1

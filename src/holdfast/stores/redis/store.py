@@ -1,0 +1,90 @@
+"""RedisStore: the contract of stores on Redis or Valkey, version 7 or later.
+
+Every operation is one script on one slot, which is one atomic step. Scripts know when they are
+sent again, so a lost reply is asked for again and counts once. Time is Redis's.
+"""
+
+import asyncio
+
+from redis.exceptions import RedisError
+
+from holdfast.config import Limits
+from holdfast.errors import StoreUnavailable
+from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemRandom
+from holdfast.stores.redis.asks import AskMethods
+from holdfast.stores.redis.bells import BellMethods
+from holdfast.stores.redis.core import Core
+from holdfast.stores.redis.link import Link, connect
+from holdfast.stores.redis.replicas import ReplicaMethods
+from holdfast.stores.redis.sessions import SessionMethods
+from holdfast.stores.redis.state import StateMethods
+from holdfast.stores.redis.streams import StreamMethods
+from holdfast.stores.redis.tails import Tails
+
+
+class RedisStore(SessionMethods, StreamMethods, AskMethods, StateMethods, ReplicaMethods, BellMethods):
+    """Sessions that outlive this process and are served by any."""
+
+    def __init__(
+        self,
+        url: str | Link,
+        limits: Limits = Limits(),
+        clock: Clock | None = None,
+        *,
+        namespace: str = "default",
+        replica: str = "",
+        random: Random | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """Make a store at a URL; it connects when it is first used.
+
+        With a `clock` time is that clock's and not Redis's: for tests and simulations.
+        """
+        link = connect(url) if isinstance(url, str) else url
+        Core.__init__(
+            self,
+            link,
+            limits,
+            clock,
+            random or SystemRandom(),
+            observer or SilentObserver(),
+            namespace,
+            replica,
+        )
+        self._tails = Tails()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listening = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<RedisStore {self._owner}, {len(self._seats)} sessions with work here>"
+
+    async def heard(self) -> None:
+        """Return once bells of other replicas arrive; before that, what they say is noticed within a second."""
+        await self._listening.wait()
+
+    async def check(self) -> None:
+        """Look at Redis as an operator should: reachable, and not one that throws keys away when it is full.
+
+        Raises:
+            StoreUnavailable: it cannot be reached.
+        """
+        try:
+            policy = await self._link.policy()
+        except (RedisError, OSError) as error:
+            raise StoreUnavailable(f"the store cannot be reached: {error}") from error
+        if policy not in {"", "noeviction"}:
+            self._observer.note(
+                "store.evicts",
+                policy=policy,
+                advice="set maxmemory-policy noeviction: this Redis may throw sessions away when it is full",
+            )
+
+    async def aclose(self) -> None:
+        """Stop listening and let go of all connections. What is stored stays."""
+        tasks, self._tasks = self._tasks, []
+        # The client library may swallow a cancellation that comes while it connects.
+        while pending := [task for task in tasks if not task.done()]:
+            for task in pending:
+                task.cancel()
+            await asyncio.wait(pending, timeout=0.1)
+        await self._link.aclose()

@@ -1,0 +1,93 @@
+"""Streams: written first, then read, from any replica."""
+
+from holdfast.core.stream import Event, Page, Position, Verdict
+from holdfast.stores.base import Attached, Refusal, Ring
+from holdfast.stores.redis.core import flag, record_of
+from holdfast.stores.redis.exchanges import ExchangeMethods, check
+
+_STANDALONE = -1
+_FORK = Page(Verdict.FORK, [], None, finished=False)
+
+
+class StreamMethods(ExchangeMethods):
+    """open_stream, append, read, attach, detach."""
+
+    async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
+        """Start an exchange's stream; started twice it is the same one."""
+        reply = await self.run("open_stream", key, stream, fence, str(tag))
+        if reply[0] == b"lost" and await self._restore(key, stream, fence, None):
+            reply = await self.run("open_stream", key, stream, fence, str(tag))
+        check(reply)
+        start = Position(reply[2], int(reply[3]))
+        self._tails.begin(key, stream, start)
+        return start
+
+    async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
+        """Add an event and ring. A stream that the store has set back is put right first."""
+        limits = self._budget[:3]
+        tail = self._tails.get(key, stream) if fence != _STANDALONE else None
+        expected: tuple[int | str, str] = ("", "")
+        if tail is not None and tail.top.tag != tag:
+            expected = (tail.top.seq, str(tail.top.tag))
+            self._tails.push(key, stream, tail, tag, data)
+        facts = (stream, fence, str(tag), data, *limits, self._grain)
+        reply = await self.session("append", key, *facts, *expected)
+        if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence, tail):
+            # The tail that was put back has this event as its last.
+            reply = await self.session("append", key, *facts, "", "")
+        check(reply)
+        self._bell(Ring.STREAM, key, reply[3].decode())
+        return Position(reply[2], tag)
+
+    async def read(
+        self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
+    ) -> Page | None:
+        """Return what follows the cursor."""
+        reply = await self.run("read", key, stream, cursor.seq, str(cursor.tag), max_events, max_bytes)
+        if reply[0] == b"none":
+            return None
+        if reply[0] == b"fork":
+            return _FORK
+        _, _, start, low, finished, flat = reply
+        events = [
+            Event(Position(start + 1 + index // 2, int(flat[index])), flat[index + 1])
+            for index in range(0, len(flat), 2)
+        ]
+        seat = self._seats.get(key)
+        if seat is not None and stream in seat.readers:
+            seat.readers[stream] = events[-1].position.seq if events else start
+        missed = (cursor.seq + 1, low) if reply[0] == b"gap" else None
+        return Page(Verdict.GAP if missed else Verdict.OK, events, missed, bool(finished))
+
+    async def attach(
+        self, key: str, principal: str, stream: str | None, cursor: Position | None
+    ) -> Attached | Refusal:
+        """Make the caller the stream's reader, and whoever read it before, here or elsewhere, no longer."""
+        if key not in self._seated:
+            await self.take_seat(key)
+        at = ("", "") if cursor is None else (str(cursor.seq), str(cursor.tag))
+        reply = await self.session("attach", key, principal, stream or "", *at)
+        if reply[0] == b"none":
+            self._seated.discard(key)
+            await self.shared("unseated", self._owner, key)
+            return Refusal.NO_SESSION
+        if reply[0] != b"ok":
+            return Refusal.UNRESUMABLE
+        generation, seq, tag, returned = reply[2:6]
+        record = record_of(*reply[6:9])
+        self.seat(key).readers[stream or record.standalone] = seq
+        return Attached(record, generation, Position(seq, int(tag)), bool(returned))
+
+    async def detach(
+        self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
+    ) -> bool:
+        """Give the reader's place back; start the grace if this break left nobody."""
+        at = ("", "") if cursor is None else (str(cursor.seq), str(cursor.tag))
+        reply = await self.session("detach", key, stream, generation, *at, flag(broke))
+        if reply[0] != b"ok":
+            return False
+        seat = self._seats.get(key)
+        if seat is not None:
+            seat.readers.pop(stream, None)
+            self.vacate(key)
+        return bool(reply[2])

@@ -1,0 +1,77 @@
+"""Stores by URL: `memory:`, `sqlite:///path`, `redis://…` and its relatives. A store's module is loaded when it is named."""
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.config import Limits
+from holdfast.errors import ConfigError
+from holdfast.ports import Clock, Observer
+from holdfast.stores.base import Store
+from holdfast.stores.memory import MemoryStore
+
+
+class _Wanted(Struct, frozen=True):
+    """What was asked for."""
+
+    url: str
+    limits: Limits
+    clock: Clock | None
+    namespace: str
+    observer: Observer | None
+
+
+def _memory(wanted: _Wanted) -> Store:
+    return MemoryStore(wanted.limits, wanted.clock)
+
+
+def _redis(wanted: _Wanted) -> Store:
+    try:
+        from holdfast.stores.redis.store import RedisStore  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"redis", "hiredis"}:
+            raise
+        scheme = wanted.url.partition(":")[0]
+        raise ConfigError(f"{scheme}: needs the redis package: pip install 'holdfast[redis]'") from error
+    return RedisStore(
+        wanted.url,
+        wanted.limits,
+        wanted.clock,
+        namespace=wanted.namespace,
+        observer=wanted.observer,
+    )
+
+
+SCHEMES: Final[dict[str, Callable[[_Wanted], Store]]] = {
+    "memory": _memory,
+    "redis": _redis,
+    "rediss": _redis,
+    "valkey": _redis,
+    "valkeys": _redis,
+    "redis+cluster": _redis,
+    "redis+sentinel": _redis,
+}
+
+
+def open_store(
+    url: str,
+    *,
+    limits: Limits = Limits(),
+    clock: Clock | None = None,
+    namespace: str = "default",
+    observer: Observer | None = None,
+) -> Store:
+    """Return the store that a URL names; nothing is connected before it is used.
+
+    `namespace` keeps servers apart that share a store: a session of one does not exist in another.
+    With a `clock`, that clock is the store's; else a store that is shared has its own.
+
+    Raises:
+        ConfigError: no store has such a URL, or what it needs is not installed.
+    """
+    make = SCHEMES.get(url.partition(":")[0])
+    if make is None:
+        known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
+        raise ConfigError(f"{url!r} is no store: begin it with one of {known}")
+    return make(_Wanted(url, limits, clock, namespace, observer))

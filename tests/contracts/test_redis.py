@@ -1,0 +1,51 @@
+"""The contract of stores over a real Redis, and over a cluster of three."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import ClassVar
+
+import pytest
+
+from holdfast.config import Limits
+from holdfast.stores.base import Store
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing import StoreContract, VirtualClock
+from tests.redis_server import needs_redis, redis_cluster, redis_server
+
+NAMESPACES = count()
+
+
+class OverRedis(StoreContract):
+    __test__ = False
+    url: ClassVar[str]
+
+    @asynccontextmanager
+    async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
+        store = RedisStore(self.url, limits, clock, namespace=f"contract{next(NAMESPACES)}")
+        yield store
+        await store.aclose()
+
+
+@needs_redis
+class TestRedisStore(OverRedis):
+    __test__ = True
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def server(cls) -> Iterator[None]:
+        with redis_server() as server:
+            cls.url = server.url
+            yield
+
+
+@needs_redis
+class TestRedisClusterStore(OverRedis):
+    __test__ = True
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def cluster(cls) -> Iterator[None]:
+        with redis_cluster() as nodes:
+            cls.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+            yield

@@ -1,0 +1,138 @@
+"""Real Redis servers for tests: one, a primary with a replica, a cluster of three, a sentinel. They leave nothing."""
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+PROGRAM: Final = shutil.which("redis-server")
+needs_redis = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed")
+PATIENCE: Final = 15.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody has; below 55536, so that a cluster's bus has one too."""
+    found: list[int] = []
+    while len(found) < count:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port < 55_000 and port not in found:
+            found.append(port)
+    return found
+
+
+class RedisServer:
+    """One redis-server process on a port of its own, in a directory of its own."""
+
+    def __init__(self, directory: Path, *options: str, port: int = 0, sentinel: str = "") -> None:
+        self.port = port or free_ports(1)[0]
+        self._home = directory
+        self._options = options
+        self._sentinel = sentinel
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self._home.mkdir(exist_ok=True)
+        command = ["redis-server"]
+        if self._sentinel:
+            config = self._home / "sentinel.conf"
+            config.write_text(self._sentinel)
+            command += [str(config), "--sentinel"]
+        command += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._home)]
+        if not self._sentinel:
+            command += ["--save", "", "--appendonly", "no"]
+        self._process = subprocess.Popen(
+            [*command, *self._options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        _wait(lambda: "PONG" in self.tell("PING"))
+
+    def tell(self, *words: str) -> str:
+        """Send a command from outside; return what redis-cli prints."""
+        done = subprocess.run(
+            ["redis-cli", "-p", str(self.port), *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        return done.stdout.strip()
+
+    def stop(self) -> None:
+        """End it as a machine that loses power would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "Redis did not get ready"
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def redis_server(*options: str) -> Iterator[RedisServer]:
+    """Run one server."""
+    with tempfile.TemporaryDirectory() as directory:
+        server = RedisServer(Path(directory) / "one", *options)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@contextlib.contextmanager
+def redis_pair() -> Iterator[tuple[RedisServer, RedisServer]]:
+    """Run a primary and a replica that has caught up."""
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+        primary = RedisServer(Path(directory) / "primary", "--repl-diskless-sync-delay", "0")
+        stack.callback(primary.stop)
+        replica = RedisServer(Path(directory) / "replica", "--replicaof", "127.0.0.1", str(primary.port))
+        stack.callback(replica.stop)
+        _wait(lambda: "master_link_status:up" in replica.tell("INFO", "replication"))
+        yield primary, replica
+
+
+@contextlib.contextmanager
+def redis_cluster() -> Iterator[list[RedisServer]]:
+    """Run a cluster of three."""
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+        nodes = []
+        for port in free_ports(3):
+            options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+            node = RedisServer(Path(directory) / str(port), *options, port=port)
+            stack.callback(node.stop)
+            nodes.append(node)
+        addresses = [f"127.0.0.1:{node.port}" for node in nodes]
+        made = subprocess.run(
+            ["redis-cli", "--cluster", "create", *addresses, "--cluster-yes"],
+            capture_output=True,
+            check=False,
+        )
+        assert made.returncode == 0, made.stdout
+        for node in nodes:
+            _wait(lambda node=node: "cluster_state:ok" in node.tell("CLUSTER", "INFO"))  # type: ignore[misc]
+        yield nodes
