@@ -75,9 +75,8 @@ def commands(page: Path) -> Iterator[list[str]]:
     for block in blocks(page):
         if block.info in ("sh", "console"):
             for line in block.text.replace("\\\n", " ").splitlines():
-                words = shlex.split(line.removeprefix("$ "), comments=True)
-                if words and words[0] == "holdfast":
-                    yield words[1:]
+                if line.removeprefix("$ ").startswith("holdfast "):
+                    yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
