@@ -18,7 +18,7 @@ import pytest
 from msgspec import Struct
 
 from tests.interop.proxy import Cut, Request, proxied
-from tests.interop.server import COUNTS
+from tests.interop.server import COUNTS, ERAS
 
 ROOT: Final = Path(__file__).parents[2]
 CLIENTS: Final = Path(__file__).parent / "clients"
@@ -31,6 +31,7 @@ class Peer(Struct, frozen=True):
 
     name: str
     mode: str
+    """`legacy`: it shakes hands; `auto`: it finds out, here that there are only sessions."""
     program: str
     script: str
     needs: str
@@ -41,7 +42,11 @@ class Peer(Struct, frozen=True):
     """Whether it takes up a call that is cut twice where the first cut was, and so hears again what came between."""
 
     def __str__(self) -> str:
-        return self.name if self.mode == "legacy" else f"{self.name}-{self.mode}"
+        return self.name if self.mode == "legacy" else f"{self.name}-fallback"
+
+    def environment(self, directory: Path) -> dict[str, str]:
+        """Return what its server is told: where to count, and to have only sessions for one that would do without."""
+        return {COUNTS: str(directory), ERAS: "both" if self.mode == "legacy" else "sessions"}
 
     def command(self) -> list[str]:
         """Return how it is started. A peer that is not installed fails the test: nothing may pass untried."""
@@ -89,7 +94,7 @@ def over_http(peer: Peer, directory: Path) -> Run:
         Cut(b"step 2", loses=False),
         Cut(b"step 4", loses=True),
     ]
-    with _serving(directory) as (port, log), proxied(port, cuts) as proxy:
+    with _serving(directory, peer.environment(directory)) as (port, log), proxied(port, cuts) as proxy:
         url = f"http://127.0.0.1:{proxy.port}/mcp"
         steps, errors = _converse(peer, {"mode": peer.mode, "url": url})
     assert all(cut.done for cut in cuts), f"never came by: {cuts}"
@@ -99,7 +104,7 @@ def over_http(peer: Peer, directory: Path) -> Run:
 
 def over_stdio(peer: Peer, directory: Path) -> Run:
     """Let the client start the server itself."""
-    asked = {"mode": peer.mode, "command": [*SERVE, "--stdio"], "env": {COUNTS: str(directory)}}
+    asked = {"mode": peer.mode, "command": [*SERVE, "--stdio"], "env": peer.environment(directory)}
     steps, errors = _converse(peer, asked)
     return Run(peer, steps, _counted(directory), [], errors, "")
 
@@ -124,7 +129,7 @@ def _converse(peer: Peer, asked: dict[str, Any]) -> tuple[dict[str, dict[str, An
 
 
 @contextlib.contextmanager
-def _serving(directory: Path) -> Iterator[tuple[int, Path]]:
+def _serving(directory: Path, environment: dict[str, str]) -> Iterator[tuple[int, Path]]:
     """Run `holdfast serve` on a free port; stop it as an operator would, and expect it to obey."""
     log = directory / "server.log"
     with log.open("wb") as errors:
@@ -132,7 +137,7 @@ def _serving(directory: Path) -> Iterator[tuple[int, Path]]:
             [*SERVE, "--http", "127.0.0.1:0"],
             stdout=errors,
             stderr=errors,
-            env={**os.environ, COUNTS: str(directory), "COLUMNS": "400"},
+            env={**os.environ, **environment, "COLUMNS": "400"},
         )
     try:
         yield _port(process, log), log

@@ -11,12 +11,15 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Final, TypedDict, cast
 
 from holdfast import Context, Image, McpError, Server, SessionView, Settings, Times, ToolError
+from holdfast.config import Eras
 
 COUNTS: Final = "HOLDFAST_INTEROP_COUNTS"
 """The environment variable that names the directory for the counts: a client may start more than one process."""
+ERAS: Final = "HOLDFAST_INTEROP_ERAS"
+"""The environment variable that says which protocols are served."""
 PIXEL: Final = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 NOTE: Final = "note://shared"
 WAIT: Final = 0.02
@@ -38,6 +41,7 @@ server = Server(
     version="1.2.3",
     instructions="Try everything.",
     lifespan=counting,
+    eras=cast("Eras", os.environ.get(ERAS, "both")),
     # A short delay, so that a client that was cut comes back within the test's patience.
     settings=Settings(times=Times(retry=(0.05, 0.1))),
 )
