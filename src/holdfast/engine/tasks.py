@@ -167,7 +167,7 @@ class Tasks:
             full = await store.open_task(task.key, task.principal, _encode(state), ttl=self._ttl)
         except asyncio.CancelledError:
             # Its client has gone before it heard of the task; the store may have it.
-            self._runtime.spawn(self._abandon(task))
+            self._later(self._abandon(task))
             raise
         if full is not None:
             raise Busy("Busy: too many tasks are kept; try again later", retry_after=30)
@@ -260,10 +260,10 @@ class Tasks:
         """Look after a task that has changed, if its handler runs or somebody listens for it here."""
         task = self._running.get(key)
         if task is not None:
-            self._runtime.spawn(self._look(task))
+            self._later(self._look(task))
         task_id = self._listening.task_ids.get(key)
         if task_id is not None:
-            self._runtime.spawn(self._tell(key, task_id))
+            self._later(self._tell(key, task_id))
 
     async def _tell(self, key: str, task_id: str) -> None:
         """Tell listeners what they would get if they asked now."""
@@ -279,6 +279,16 @@ class Tasks:
         now = self._runtime.clock.now()
         for task in [task for task in self._running.values() if task.look_at <= now]:
             await self._look(task)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        self._runtime.spawn(self._without_fail(work))
+
+    async def _without_fail(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except StoreError as error:
+            # Nobody waits for this; what was missed is seen at the next look.
+            self._runtime.observer.note("task.unseen", error=error)
 
     async def _look(self, task: TaskOutlet) -> None:
         cell = await self._runtime.store.get_task(task.key, task.principal)

@@ -11,6 +11,7 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.engine.engine import Engine
 from holdfast.errors import McpError
 from holdfast.server.app import Server
+from holdfast.stores.base import Store
 from holdfast.testing.chance import SeededRandom
 from tests.schema import MODERN, Json, spec
 from tests.unit.engine.desk import LoopClock
@@ -139,11 +140,16 @@ def named(name: str) -> Json:
 
 @asynccontextmanager
 async def tasks_of(
-    server: Server, *, limits: Limits = Limits(), times: Times = Times(task_poll=POLL), **options: Any
+    server: Server,
+    *,
+    limits: Limits = Limits(),
+    times: Times = Times(task_poll=POLL),
+    store: Store | None = None,
+    **options: Any,
 ) -> "AsyncIterator[TaskClient]":
     """Run a server in virtual time, with one client."""
     settings = Settings(limits=limits, times=times)
-    engine = Engine(server.back, settings, clock=LoopClock(), random=SeededRandom(1))
+    engine = Engine(server.back, settings, store=store, clock=LoopClock(), random=SeededRandom(1))
     server.__dict__["engine"] = engine
     await engine.ensure_started()
     try:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from holdfast import ConfigError, Context, InputRequired, McpError, Server, ToolError, Want
@@ -11,8 +12,11 @@ from holdfast.auth import Principal
 from holdfast.config import Limits, Times
 from holdfast.engine import guest as engine_guest
 from holdfast.protocol.modern import VERSION, RequestMeta
+from holdfast.stores.base import Refusal
+from holdfast.stores.memory import MemoryStore
 from holdfast.wire.jsonrpc import Request
 from tests.support import virtual_test
+from tests.unit.engine.desk import LoopClock
 from tests.unit.server.guest import ALL, Guest
 from tests.unit.server.peer import connected
 from tests.unit.server.task_client import EXTENSION, POLL, TASKS, TaskClient, check_task, named, tasks_of
@@ -243,6 +247,20 @@ async def test_only_a_tool_that_says_so_can_start_a_task() -> None:
         assert "never" not in str(answered.message)
 
 
+@virtual_test
+async def test_an_answer_whose_bell_is_lost_arrives_later_and_not_never() -> None:
+    async with tasks_of(make()) as client:
+        task_id = await client.create("ask")
+        keys = (await client.until(task_id, "input_required"))["inputRequests"]
+        client.server.engine.runtime.store.bind(lambda *_: None)
+        await client.update(task_id, **dict.fromkeys(keys, named("A")))
+        assert await client.status(task_id) == "working"
+        (last,) = (await client.until(task_id, "input_required"))["inputRequests"]
+        await client.update(task_id, **{last: named("B")})
+        assert await client.text_of(task_id) == "A A B"
+        assert asyncio.get_running_loop().time() < 40
+
+
 # Ending
 
 
@@ -280,6 +298,36 @@ async def test_a_task_that_waits_for_input_can_be_cancelled() -> None:
         await client.cancel(task_id)
         await client.update(task_id, **{key: named("late")})
         assert await client.status(task_id) == "cancelled"
+
+
+class SlowStore(MemoryStore):
+    """Takes its time to keep a task, and remembers the keys."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=LoopClock())
+        self.keys: list[str] = []
+
+    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
+        self.keys.append(key)
+        refusal = await super().open_task(key, principal, value, ttl=ttl)
+        await asyncio.sleep(5)
+        return refusal
+
+
+@virtual_test
+async def test_a_client_that_leaves_before_it_has_the_handle_leaves_no_task_that_works() -> None:
+    store = SlowStore()
+    async with tasks_of(make(), store=store) as client:
+        call = asyncio.ensure_future(client.create("work", seconds=100))
+        await asyncio.sleep(1)
+        assert store.keys, "the store has the task and has not said so"
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await asyncio.sleep(1)
+        cell = await store.get_task(store.keys[0], "")
+        assert cell is not None
+        assert msgspec.msgpack.decode(cell.value)["status"] == "cancelled"
+        assert not client.server.engine.modern.tasks()
 
 
 @virtual_test
