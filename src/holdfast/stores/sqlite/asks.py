@@ -25,7 +25,10 @@ def ask(tx: Transaction, key: str, name: str, stream: str) -> bool:
         return True
     if session.outstanding >= tx.limits.asks:
         return False
-    tx.execute("INSERT INTO ask (sid, ask, stream) VALUES (?, ?, ?)", (session.sid, name, stream))
+    tx.execute(
+        "INSERT INTO ask (sid, ask, stream, owner) VALUES (?, ?, ?, ?)",
+        (session.sid, name, stream, tx.seat.owner),
+    )
     session.outstanding += 1
     save_session(tx, session)
     if stream == session.record.standalone:
@@ -59,17 +62,18 @@ def answer(
     if session is None:
         return Refusal.NO_SESSION
     known = tx.execute(
-        "SELECT aid, answer IS NOT NULL, digest FROM ask WHERE sid = ? AND ask = ?", (session.sid, name)
+        "SELECT aid, owner, answer IS NOT NULL, digest FROM ask WHERE sid = ? AND ask = ?",
+        (session.sid, name),
     ).fetchone()
     if known is None:
         return Answered.UNKNOWN
-    aid, is_answered, first = known
+    aid, owner, is_answered, first = known
     if is_answered:
         return Answered.AGAIN if first == digest else Answered.CONFLICT
     tx.execute("UPDATE ask SET answer = ?, digest = ? WHERE aid = ?", (payload, digest, aid))
     session.outstanding -= 1
     save_session(tx, session)
-    tx.ring(Ring.ANSWER, key, name)
+    tx.ring(Ring.ANSWER, key, name, owner)
     return Answered.FIRST
 
 

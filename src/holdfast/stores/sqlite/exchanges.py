@@ -4,6 +4,7 @@ from holdfast.core.lifecycle import State
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, Ring
 from holdfast.stores.sqlite import asks, logs, rows
+from holdfast.stores.sqlite.life import come_back
 from holdfast.stores.sqlite.rows import (
     Exchange,
     Session,
@@ -15,7 +16,6 @@ from holdfast.stores.sqlite.rows import (
     set_holds,
     typed,
 )
-from holdfast.stores.sqlite.sessions import come_back
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.wire.jsonrpc import RequestId
 
@@ -33,7 +33,7 @@ def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed |
         same = holder.digest == wanted.digest
         if holder.running or same:
             return Duplicate(
-                holder.stream, same, not holder.running, bool(holder.reader), session.record.version
+                holder.stream, same, not holder.running, holder.reader is not None, session.record.version
             )
     is_busy = session.calls >= tx.limits.running + tx.limits.queued
     if not wanted.control and is_busy:
@@ -83,21 +83,25 @@ def settle(
     exchange = rows.checked(exchange, fence)
     if exchange.id is None:
         raise StreamClosed
+    end(tx, session, exchange, terminal, tag=tag, keep=keep)
+
+
+def end(
+    tx: Transaction, session: Session, exchange: Exchange, terminal: bytes | None, *, tag: int, keep: bool
+) -> None:
+    """End an exchange that is in flight, and save everything."""
     exchange.running = 0
     session.running -= 1
     session.calls -= not exchange.control
     session.settled = session.touched = tx.now
     if exchange.asks:
         asks.forget_all(tx, session, exchange)
+    exchange.kept = int(keep and terminal is not None)
     if terminal is None:
         logs.forget(tx, session, exchange)
         save_session(tx, session)
     else:
-        if keep:
-            exchange.kept = 1
-        else:
-            exchange.kept = 0
-            set_holds(tx, exchange, holds=False)
+        set_holds(tx, exchange, holds=keep and bool(exchange.holds))
         _write_end(tx, session, exchange, tag, terminal)
     # A session that only became idle later than it was hinted to be is found by that hint; one that was
     # looked at while this exchange ran has a hint as far as its lifetime.
@@ -135,9 +139,10 @@ def keep(tx: Transaction, key: str, stream: str, wanted: Claim, terminal: bytes,
 def cancel(tx: Transaction, key: str, principal: str, request_id: RequestId) -> None:
     """Ring CANCEL for the one exchange in flight under this id."""
     matches = tx.execute(
-        "SELECT stream FROM exchange JOIN session USING (sid)"
+        "SELECT stream, owner FROM exchange JOIN session USING (sid)"
         " WHERE key = ? AND principal = ? AND id = ? AND exchange.running = 1 LIMIT 2",
         (key, principal, typed(request_id)),
     ).fetchall()
     if len(matches) == 1:
-        tx.ring(Ring.CANCEL, key, matches[0][0])
+        [(stream, owner)] = matches
+        tx.ring(Ring.CANCEL, key, stream, owner)

@@ -52,7 +52,7 @@ def append(
     if _over(tx, session, total) > 0:
         _make_room(tx, session, exchange, total)
     save_session(tx, session)
-    tx.ring(Ring.STREAM, session.key, exchange.stream)
+    tx.ring(Ring.STREAM, session.key, exchange.stream, exchange.reader)
     return exchange.top
 
 
@@ -143,7 +143,7 @@ def drop_finished(tx: Transaction, session: Session) -> int | None:
 def _drop_oldest_finished(tx: Transaction, session: Session) -> int | None:
     """Forget the finished stream that has waited longest, whosever it is. One that is being read is left."""
     row = tx.execute(
-        "SELECT sid, stream FROM exchange WHERE finished IS NOT NULL AND reader = 0 ORDER BY finished LIMIT 1"
+        "SELECT sid, stream FROM exchange WHERE finished IS NOT NULL AND reader IS NULL ORDER BY finished LIMIT 1"
     ).fetchone()
     if row is None:
         return None
@@ -159,7 +159,7 @@ def _drop_oldest_finished(tx: Transaction, session: Session) -> int | None:
 def forget(tx: Transaction, session: Session, exchange: Exchange) -> int:
     """Remove an exchange with its log; the caller saves the session. Returns the store's bytes."""
     tx.execute("DELETE FROM exchange WHERE xid = ?", (exchange.xid,))
-    session.readers -= exchange.reader
+    session.readers -= exchange.reader is not None
     if not exchange.has_log:
         return 0
     tx.execute("DELETE FROM event WHERE xid = ?", (exchange.xid,))

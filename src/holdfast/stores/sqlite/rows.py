@@ -16,8 +16,8 @@ from holdfast.wire.jsonrpc import RequestId
 _SIGN: Final = 1 << 63
 _SPAN: Final = 1 << 64
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(SessionRecord).decode
+encode_record = msgspec.json.Encoder().encode
+decode_record = msgspec.json.Decoder(SessionRecord).decode
 
 
 def signed(tag: int) -> int:
@@ -29,6 +29,11 @@ def signed(tag: int) -> int:
 def typed(request_id: RequestId) -> str:
     """Return an id as text that keeps 1 and "1" apart."""
     return f"i{request_id}" if isinstance(request_id, int) else f"s{request_id}"
+
+
+def untyped(name: str) -> RequestId:
+    """Return the id that `typed` wrote."""
+    return int(name[1:]) if name[0] == "i" else name[1:]
 
 
 def _position(seq: int, tag: int) -> Position:
@@ -63,7 +68,7 @@ class Session:
             self.sid, self.key, record, self.detached, self.opened, self.touched, self.settled, self.broke,
             self.hint, self.fence, self.running, self.calls, self.readers, self.bytes, self.outstanding,
         ) = row  # fmt: skip
-        self.record = _decode(record)
+        self.record = decode_record(record)
 
     @property
     def state(self) -> State:
@@ -115,7 +120,7 @@ def insert_session(tx: Transaction, record: SessionRecord) -> Session:
         "INSERT INTO session (key, principal, record, detached, opened, touched, settled, broke, hint, fence,"
         " running, calls, readers, bytes, outstanding)"
         " VALUES (?, ?, ?, 0, ?, ?, 0, 0, ?, 0, 0, 0, 0, 0, 0)",
-        (record.key, record.principal, _encode(record), tx.now, tx.now, inf),
+        (record.key, record.principal, encode_record(record), tx.now, tx.now, inf),
     )
     tx.execute("UPDATE total SET sessions = sessions + 1")
     return the_session(tx, record.key)
@@ -135,7 +140,7 @@ def save_session(tx: Transaction, session: Session) -> None:
 
 def save_record(tx: Transaction, session: Session) -> None:
     """Write a session's record."""
-    tx.execute("UPDATE session SET record = ? WHERE sid = ?", (_encode(session.record), session.sid))
+    tx.execute("UPDATE session SET record = ? WHERE sid = ?", (encode_record(session.record), session.sid))
 
 
 def schedule(tx: Transaction, session: Session, *, at: float = -inf, afresh: bool = False) -> None:
@@ -151,7 +156,7 @@ class Exchange:
 
     __slots__ = (
         "asks", "bytes", "closed", "control", "digest", "fence", "finished", "first", "generation", "holds", "id",
-        "kept", "low", "reader", "running", "sent", "stream", "top", "xid",
+        "kept", "low", "owner", "reader", "running", "sent", "stream", "top", "xid",
     )  # fmt: skip
 
     xid: int
@@ -163,7 +168,10 @@ class Exchange:
     holds: int
     running: int
     kept: int
-    reader: int
+    owner: str
+    """The incarnation that runs it."""
+    reader: str | None
+    """The incarnation whose connection reads its stream."""
     generation: int
     asks: int
     first: int | None
@@ -174,7 +182,7 @@ class Exchange:
     def __init__(self, row: tuple[Any, ...]) -> None:
         (
             self.xid, self.stream, self.id, self.digest, self.control, self.fence, self.holds, self.running,
-            self.kept, self.reader, self.generation, self.asks, self.first, low, low_tag, top, top_tag, sent,
+            self.kept, self.owner, self.reader, self.generation, self.asks, self.first, low, low_tag, top, top_tag, sent,
             sent_tag, self.bytes, self.closed, self.finished,
         ) = row  # fmt: skip
         self.low = _position(low, low_tag)
@@ -194,15 +202,15 @@ class Exchange:
 
 
 _EXCHANGE = (
-    "SELECT xid, stream, id, digest, control, exchange.fence, holds, exchange.running, kept, reader, generation,"
-    " asks, first, low, low_tag, top, top_tag, sent, sent_tag, exchange.bytes, closed, finished FROM exchange "
+    "SELECT xid, stream, id, digest, control, exchange.fence, holds, exchange.running, kept, owner, reader,"
+    " generation, asks, first, low, low_tag, top, top_tag, sent, sent_tag, exchange.bytes, closed, finished FROM exchange "
 )
 BY_STREAM: Final = _EXCHANGE + "WHERE sid = ? AND stream = ?"
 BY_KEYS: Final = _EXCHANGE + "JOIN session USING (sid) WHERE key = ? AND stream = ?"
 BY_ID: Final = _EXCHANGE + "WHERE sid = ? AND id = ? AND holds = 1"
 LARGEST: Final = _EXCHANGE + "WHERE sid = ? AND first IS NOT NULL ORDER BY exchange.bytes DESC, xid LIMIT 1"
 LEAST_NEEDED: Final = (
-    _EXCHANGE + "WHERE sid = ? AND finished IS NOT NULL AND reader = 0 ORDER BY needed, finished LIMIT 1"
+    _EXCHANGE + "WHERE sid = ? AND finished IS NOT NULL AND reader IS NULL ORDER BY needed, finished LIMIT 1"
 )
 
 
@@ -216,7 +224,8 @@ def insert_exchange(tx: Transaction, session: Session, claim: Claim, *, running:
     """Register an exchange; it has the session's newest fence and holds its id."""
     # The POST that claims an exchange is its first reader.
     values = (
-        session.sid, claim.stream, typed(claim.id), claim.digest, claim.control, session.fence, 1, running, running,
+        session.sid, claim.stream, typed(claim.id), claim.digest, claim.control, session.fence, 1, running,
+        tx.seat.owner, tx.seat.owner if running else None,
     )  # fmt: skip
     return _insert(tx, values)
 
@@ -226,50 +235,31 @@ def standalone(tx: Transaction, session: Session) -> Exchange:
     name = session.record.standalone
     found = find_exchange(tx, BY_STREAM, session.sid, name)
     if found is None:
-        found = _insert(tx, (session.sid, name, None, None, False, -1, 0, False, False))
+        found = _insert(tx, (session.sid, name, None, None, False, -1, 0, False, "", None))
         found.start(Position(0, 0))
         save_exchange(tx, found)
     return found
 
 
 def _insert(tx: Transaction, values: tuple[Any, ...]) -> Exchange:
-    _, stream, request_id, digest, control, fence, holds, running, reader = values
     xid = tx.execute(
-        "INSERT INTO exchange (sid, stream, id, digest, control, fence, holds, running, reader, kept, generation,"
-        " asks, low, low_tag, top, top_tag, sent, sent_tag, bytes, closed, needed)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1)",
+        "INSERT INTO exchange (sid, stream, id, digest, control, fence, holds, running, owner, reader, kept,"
+        " generation, asks, low, low_tag, top, top_tag, sent, sent_tag, bytes, closed, needed)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1)",
         values,
     ).lastrowid
-    nothing = (0,) * 8
-    return Exchange(
-        (
-            xid,
-            stream,
-            request_id,
-            digest,
-            control,
-            fence,
-            holds,
-            running,
-            0,
-            reader,
-            0,
-            0,
-            None,
-            *nothing,
-            None,
-        )
-    )
+    _, *claimed, owner, reader = values
+    return Exchange((xid, *claimed, 0, owner, reader, 0, 0, None, *(0,) * 8, None))
 
 
 def save_exchange(tx: Transaction, exchange: Exchange) -> None:
     """Write what changes with the work of an exchange; what indexes are made of is written where it changes."""
     tx.execute(
-        "UPDATE exchange SET running = ?, kept = ?, reader = ?, generation = ?, asks = ?, first = ?, low = ?,"
+        "UPDATE exchange SET fence = ?, running = ?, kept = ?, reader = ?, generation = ?, asks = ?, first = ?, low = ?,"
         " low_tag = ?, top = ?, top_tag = ?, sent = ?, sent_tag = ?, bytes = ?, closed = ? WHERE xid = ?",
         (
-            exchange.running, exchange.kept, exchange.reader, exchange.generation, exchange.asks, exchange.first,
-            exchange.low.seq, signed(exchange.low.tag), exchange.top.seq, signed(exchange.top.tag),
+            exchange.fence, exchange.running, exchange.kept, exchange.reader, exchange.generation, exchange.asks,
+            exchange.first, exchange.low.seq, signed(exchange.low.tag), exchange.top.seq, signed(exchange.top.tag),
             exchange.sent.seq, signed(exchange.sent.tag), exchange.bytes, exchange.closed, exchange.xid,
         ),
     )  # fmt: skip

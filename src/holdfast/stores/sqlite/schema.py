@@ -31,7 +31,8 @@ CREATE TABLE total (
     sessions INTEGER NOT NULL DEFAULT 0,
     bytes INTEGER NOT NULL DEFAULT 0,
     tasks INTEGER NOT NULL DEFAULT 0,
-    task_bytes INTEGER NOT NULL DEFAULT 0
+    task_bytes INTEGER NOT NULL DEFAULT 0,
+    incarnations INTEGER NOT NULL DEFAULT 0
 );
 INSERT INTO total (one) VALUES (1);
 
@@ -67,7 +68,8 @@ CREATE TABLE exchange (
     holds INTEGER NOT NULL,
     running INTEGER NOT NULL,
     kept INTEGER NOT NULL,
-    reader INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    reader TEXT,
     generation INTEGER NOT NULL,
     asks INTEGER NOT NULL,
     first INTEGER,
@@ -100,6 +102,7 @@ CREATE TABLE ask (
     sid INTEGER NOT NULL,
     ask TEXT NOT NULL,
     stream TEXT NOT NULL,
+    owner TEXT NOT NULL,
     digest BLOB,
     answer BLOB,
     UNIQUE (sid, ask)
@@ -155,10 +158,45 @@ CREATE INDEX task_expires ON task (expires);
 CREATE TABLE ring (
     n INTEGER PRIMARY KEY AUTOINCREMENT,
     origin TEXT NOT NULL,
+    target TEXT NOT NULL,
     at REAL NOT NULL,
     what TEXT NOT NULL,
     key TEXT NOT NULL,
     name TEXT NOT NULL
+);
+
+CREATE TABLE lease (
+    owner TEXT NOT NULL PRIMARY KEY,
+    replica TEXT NOT NULL,
+    until REAL NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE inbox (
+    n INTEGER PRIMARY KEY,
+    replica TEXT NOT NULL,
+    name TEXT NOT NULL,
+    expires REAL NOT NULL,
+    payload BLOB NOT NULL,
+    UNIQUE (replica, name)
+);
+
+CREATE TABLE news (
+    n INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    at REAL NOT NULL,
+    event BLOB NOT NULL
+);
+
+CREATE TABLE secret (
+    name TEXT NOT NULL PRIMARY KEY,
+    value BLOB NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE closing (
+    n INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    record BLOB NOT NULL,
+    reason TEXT NOT NULL
 );
 """
 

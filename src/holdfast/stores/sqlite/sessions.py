@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from holdfast.core.lifecycle import Input, State, step
+from holdfast.core.lifecycle import Input
 from holdfast.stores.base import Closed, Found, Refusal, Ring, SessionRecord
-from holdfast.stores.sqlite import rows, state, tasks
+from holdfast.stores.sqlite import outbox, replicas, rows, state, tasks
+from holdfast.stores.sqlite.life import come_back
 from holdfast.stores.sqlite.rows import Session, find_session, save_session, schedule
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -47,14 +48,6 @@ def find(tx: Transaction, key: str, principal: str) -> Found | None:
     return Found(session.record, returned)
 
 
-def come_back(tx: Transaction, session: Session) -> bool:
-    """Note that the client is here; tell whether it had been away. The caller saves the session."""
-    session.touched = tx.now
-    was_detached = session.state is State.DETACHED
-    session.detached = int(step(session.state, Input.RETURNED) is State.DETACHED)
-    return was_detached
-
-
 def change(tx: Transaction, key: str, level: str | None, initialized: bool | None) -> None:  # noqa: FBT001 - None: leave it
     """Set the named fields."""
     session = find_session(tx, rows.BY_KEY, key)
@@ -77,6 +70,8 @@ def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
     """Close some of what is due; tell whether there may be more."""
     tasks.sweep(tx)
     state.sweep(tx)
+    replicas.sweep(tx)
+    outbox.sweep(tx)
     tx.tidy()
     due = [Session(row) for row in tx.execute(rows.DUE, (tx.now, SWEPT_AT_ONCE)).fetchall()]
     closed: list[Closed] = []
@@ -102,7 +97,7 @@ def end(tx: Transaction, session: Session, reason: Input) -> Closed:
     tx.execute("UPDATE total SET sessions = sessions - 1, bytes = bytes - ?", (session.bytes,))
     state.forget(tx, session.key)
     tx.ring(Ring.CLOSED, session.key, "")
-    return Closed(session.record, reason)
+    return outbox.post(tx, session.record, reason)
 
 
 def sessions(tx: Transaction) -> list[str]:

@@ -16,6 +16,7 @@ from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Page, Position
 from holdfast.ports import Clock, SystemClock, SystemRandom
 from holdfast.stores.base import (
+    Announced,
     Answered,
     Attached,
     Bell,
@@ -24,13 +25,16 @@ from holdfast.stores.base import (
     Claimed,
     Closed,
     Duplicate,
+    Forwarded,
     Found,
+    Lease,
+    Orphan,
     Refusal,
     SessionRecord,
 )
-from holdfast.stores.sqlite import asks, exchanges, schema, sessions, state, streams, tasks
+from holdfast.stores.sqlite import asks, exchanges, outbox, replicas, schema, sessions, state, streams, tasks
 from holdfast.stores.sqlite.failures import unavailable
-from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.stores.sqlite.transaction import Seat, Transaction
 from holdfast.stores.sqlite.worker import Worker
 from holdfast.wire.jsonrpc import RequestId
 
@@ -57,13 +61,15 @@ class SqliteStore:
         clock: Clock | None = None,
         *,
         synchronous: schema.Synchronous = "normal",
+        replica: str = "",
     ) -> None:
         self._path = Path(path)
         self._limits = limits
         self._synchronous: schema.Synchronous = synchronous
-        self._origin = SystemRandom().token(8)
+        self.replica = replica or SystemRandom().token(6)
+        self._seat = Seat(self.replica)
         wall = (clock or SystemClock()).wall
-        self._worker = Worker(self._connect, wall, partial(unavailable, path=self._path), self._origin)
+        self._worker = Worker(self._connect, wall, partial(unavailable, path=self._path), self.replica)
         schema.prepare(self._path)
 
     def __repr__(self) -> str:
@@ -71,7 +77,7 @@ class SqliteStore:
 
     def _connect(self) -> tuple[sqlite3.Connection, Transaction]:
         connection = schema.connect(self._path, self._synchronous)
-        return connection, Transaction(connection, self._limits, self._origin)
+        return connection, Transaction(connection, self._limits, self._seat)
 
     async def _do(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that changes something."""
@@ -239,6 +245,62 @@ class SqliteStore:
     async def set_task(self, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
         """Change a task and ring."""
         return await self._do(tasks.set_task, key, principal, value, version=version, ttl=ttl)
+
+    # Replicas
+
+    async def renew(self, seconds: float) -> Lease:
+        """Take the lease or make it longer; one that has run out comes back as a new incarnation."""
+        incarnation = await self._do(replicas.renew, seconds)
+        self._seat.owner = f"{self.replica}.{incarnation}"
+        return Lease(self.replica, incarnation, seconds)
+
+    async def release(self) -> None:
+        """Give the lease back."""
+        await self._do(replicas.release)
+
+    async def replicas(self) -> list[str]:
+        """Return the names of those whose lease runs."""
+        return await self._look(replicas.living)
+
+    async def orphans(self) -> list[Orphan]:
+        """Return what the dead left running; their readers are gone with them."""
+        return await self._do(replicas.orphans)
+
+    async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
+        """End an orphan for its owner. Of many who try, one does."""
+        return await self._do(replicas.reap, orphan, terminal, tag=tag)
+
+    async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
+        """Put a request into a living replica's inbox and ring."""
+        return await self._do(replicas.forward, replica, name, payload, seconds=seconds)
+
+    async def inbox(self) -> list[Forwarded]:
+        """Return what was put to this replica and not yet taken."""
+        return await self._look(replicas.inbox)
+
+    async def took(self, name: str) -> None:
+        """Take a request out of the inbox."""
+        await self._do(replicas.took, name)
+
+    async def announce(self, name: str, event: bytes) -> None:
+        """Tell all replicas."""
+        await self._do(outbox.announce, name, event)
+
+    async def announced(self, after: str) -> Announced:
+        """Return what was announced after a cursor."""
+        return await self._look(outbox.announced, after)
+
+    async def secret(self, name: str, candidate: bytes) -> bytes:
+        """Return the secret of this name: the first candidate ever offered."""
+        return await self._do(replicas.secret, name, candidate)
+
+    async def told(self, closed: Closed) -> None:
+        """Take note that the listeners of a closing were told."""
+        await self._do(outbox.told, closed)
+
+    async def untold(self) -> list[Closed]:
+        """Return closings that nobody has reported told for a while."""
+        return await self._do(outbox.untold)
 
 
 def _with(operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], tx: Transaction) -> T:

@@ -1,13 +1,12 @@
 """Operations on streams and their readers: open_stream, append, read, attach, detach."""
 
-from holdfast.core.lifecycle import Input, State, step
 from holdfast.core.stream import Page, Position
-from holdfast.stores.base import Attached, Refusal
+from holdfast.stores.base import Attached, Refusal, Ring
 from holdfast.stores.sqlite import logs, rows
 from holdfast.stores.sqlite.exchanges import release
+from holdfast.stores.sqlite.life import come_back, lose_reader
 from holdfast.stores.sqlite.rows import find_exchange, find_session, save_exchange, save_session
-from holdfast.stores.sqlite.sessions import come_back
-from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.stores.sqlite.transaction import Transaction, replica_of
 
 STANDALONE_FENCE = -1
 
@@ -61,8 +60,11 @@ def attach(
     if cursor is None:
         cursor = exchange.sent if is_standalone else exchange.low
     returned = come_back(tx, session)
-    session.readers += not exchange.reader
-    exchange.reader = 1
+    if exchange.reader is None:
+        session.readers += 1
+    else:
+        tx.ring_away(Ring.TAKEN, key, exchange.stream, replica_of(exchange.reader))
+    exchange.reader = tx.seat.owner
     exchange.generation += 1
     save_exchange(tx, exchange)
     save_session(tx, session)
@@ -75,22 +77,15 @@ def detach(
     """Give the reader's place back; start the grace if this break left nobody."""
     session = find_session(tx, rows.BY_KEY, key)
     exchange = find_exchange(tx, rows.BY_STREAM, session.sid, stream) if session else None
-    if session is None or exchange is None or exchange.generation != generation or not exchange.reader:
+    if session is None or exchange is None or exchange.generation != generation or exchange.reader is None:
         return False
-    exchange.reader = 0
-    session.readers -= 1
-    session.touched = tx.now
+    exchange.reader = None
     if cursor is not None and exchange.has_log:
         logs.deliver(tx, exchange, cursor)
         if exchange.kept and exchange.sent == exchange.top:
             release(tx, exchange)
     save_exchange(tx, exchange)
-    before = session.state
-    after = before
-    if broke and not session.readers:
-        session.broke = session.touched
-        after = step(before, Input.BROKE)
-        session.detached = int(after is State.DETACHED)
+    is_detached = lose_reader(tx, session, broke=broke)
     save_session(tx, session)
     rows.schedule(tx, session)
-    return after is not before
+    return is_detached

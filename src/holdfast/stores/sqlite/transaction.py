@@ -17,35 +17,65 @@ _RINGS_KEPT = 10.0
 """Seconds. Whoever looks less often than this has lost bells, which costs time and never a message."""
 _VACUUM_AFTER = 256
 _VACUUM_PAGES = 1_024
+EVERYBODY = ""
+
+
+class Seat:
+    """Who this process is among those that share the file."""
+
+    __slots__ = ("owner", "replica")
+
+    def __init__(self, replica: str) -> None:
+        self.replica = replica
+        self.owner = f"{replica}.0"
+        """The replica and its incarnation: who is written down as the owner of work."""
+
+
+def replica_of(owner: str) -> str:
+    """Return the replica that an incarnation is of."""
+    return owner.rpartition(".")[0]
 
 
 class Transaction:
     """What an operation works with. It lives in the worker's thread."""
 
-    __slots__ = ("_origin", "execute", "limits", "now", "rings")
+    __slots__ = ("_away", "execute", "limits", "now", "rings", "seat")
 
-    def __init__(self, connection: sqlite3.Connection, limits: Limits, origin: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, limits: Limits, seat: Seat) -> None:
         self.execute = connection.execute
         self.limits = limits
+        self.seat = seat
         self.now = 0.0
         self.rings: list[Rung] = []
-        self._origin = origin
+        """Of the operation that runs: rung in this process."""
+        self._away: dict[tuple[str, Rung], None] = {}
+
+    def begin(self) -> None:
+        """Forget the bells of a transaction that was rolled back."""
+        self._away.clear()
 
     def one(self, statement: str, *values: Any) -> Any:
         """Return the first column of the first row, or None."""
         row = self.execute(statement, values).fetchone()
         return None if row is None else row[0]
 
-    def ring(self, what: Ring, key: str, name: str) -> None:
-        """Ring here and in the other processes, once this is committed."""
+    def ring(self, what: Ring, key: str, name: str, owner: str | None = EVERYBODY) -> None:
+        """Ring here, and where the owner is (None: nowhere else), once this is committed."""
         self.rings.append((what, key, name))
+        if owner is not None:
+            self.ring_away(what, key, name, replica_of(owner) if owner else EVERYBODY)
 
-    def ring_elsewhere(self, rings: list[Rung]) -> None:
-        """Leave bells for the other processes, as the last thing before the commit."""
-        for what, key, name in dict.fromkeys(rings):
+    def ring_away(self, what: Ring, key: str, name: str, replica: str) -> None:
+        """Ring in another process only, once this is committed."""
+        if replica != self.seat.replica:
+            self._away[replica, (what, key, name)] = None
+
+    def leave_rings(self) -> None:
+        """Write down the bells for other processes, as the last thing before the commit."""
+        for replica, (what, key, name) in self._away:
             self.execute(
-                "INSERT INTO ring (origin, at, what, key, name) VALUES (?, ?, ?, ?, ?)",
-                (self._origin, self.now, what.value, key, name),
+                "INSERT INTO ring (origin, target, at, what, key, name) VALUES (?, ?, ?, ?, ?, ?)",
+                (self.seat.replica, replica, self.now, what.value, key, name),
             )
 
     def tidy(self) -> None:

@@ -26,6 +26,10 @@ POLL: Final = 0.05
 TRIES: Final = 500
 """Waits for the file's lock of 10 ms each: five seconds, then the command fails."""
 
+_FOREIGN: Final = (
+    "SELECT n, what, key, name FROM ring WHERE n > ? AND origin <> ? AND target IN ('', ?) ORDER BY n"
+)
+
 Step = Callable[[Transaction], Any]
 
 
@@ -70,12 +74,12 @@ class Worker:
         connect: Callable[[], tuple[sqlite3.Connection, Transaction]],
         wall: Callable[[], float],
         explain: Callable[[BaseException], StoreUnavailable],
-        origin: str,
+        replica: str,
     ) -> None:
         self._connect = connect
         self._wall = wall
         self._explain = explain
-        self._origin = origin
+        self._replica = replica
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -168,11 +172,12 @@ class Worker:
         connection, tx = self._connected()
         writes = any(command.writes for command in batch)
         self._begin(connection, "BEGIN IMMEDIATE" if writes else "BEGIN")
+        tx.begin()
         try:
             for command in batch:
                 command.perform(tx, self._wall())
             if writes:
-                tx.ring_elsewhere([rung for command in batch for rung in command.rings])
+                tx.leave_rings()
             connection.execute("COMMIT")
         finally:
             # SQLite ends a transaction by itself after some errors.
@@ -213,18 +218,17 @@ class Worker:
             [version] = self._connection.execute("PRAGMA data_version").fetchone()
             if version == self._data_version:
                 return
-            rows = self._connection.execute(
-                "SELECT n, origin, what, key, name FROM ring WHERE n > ? ORDER BY n", (self._heard,)
-            ).fetchall()
+            rung = self._connection.execute(_FOREIGN, (self._heard, self._replica, self._replica)).fetchall()
         except sqlite3.Error as error:
             if is_lasting(error):
                 self._disconnect()
             return
         self._data_version = version
-        if rows:
-            self._heard = rows[-1][0]
-            foreign = (row[2:] for row in rows if row[1] != self._origin)
-            self._call(self._ring, [(Ring(what), key, name) for what, key, name in dict.fromkeys(foreign)])
+        if rung:
+            self._heard = max(row[0] for row in rung)
+            self._call(
+                self._ring, [(Ring(what), *where) for what, *where in dict.fromkeys(r[1:] for r in rung)]
+            )
 
     # Back to the event loop
 

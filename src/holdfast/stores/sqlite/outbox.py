@@ -1,0 +1,69 @@
+"""What is told to somebody: closings to listeners, at least once, and announcements to all replicas."""
+
+from typing import Final
+
+from holdfast.core.lifecycle import Input
+from holdfast.stores.base import Announced, Closed, Ring, SessionRecord
+from holdfast.stores.sqlite.rows import decode_record, encode_record
+from holdfast.stores.sqlite.transaction import Transaction
+
+UNTOLD_SECONDS: Final = 30.0
+"""A closing that was handed out and not reported told for this long is handed out again."""
+_AT_ONCE: Final = 100
+_CLOSINGS: Final = 100_000
+"""Closings kept for listeners that are never told; the oldest go first."""
+_NEWS: Final = 1_000
+_NEWS_SECONDS: Final = 600.0
+
+
+def post(tx: Transaction, record: SessionRecord, reason: Input) -> Closed:
+    """Keep a closing until its listeners were told."""
+    number = tx.execute(
+        "INSERT INTO closing (at, record, reason) VALUES (?, ?, ?)",
+        (tx.now, encode_record(record), reason.value),
+    ).lastrowid
+    return Closed(record, reason, f"{record.key}.{number}")
+
+
+def told(tx: Transaction, closed: Closed) -> None:
+    """Forget a closing that was told."""
+    tx.execute("DELETE FROM closing WHERE n = ?", (int(closed.event.rpartition(".")[2]),))
+
+
+def untold(tx: Transaction) -> list[Closed]:
+    """Return closings that nobody has reported told for a while."""
+    rows = tx.execute(
+        "UPDATE closing SET at = ? WHERE n IN (SELECT n FROM closing WHERE at <= ? ORDER BY n LIMIT ?)"
+        " RETURNING n, record, reason",
+        (tx.now, tx.now - UNTOLD_SECONDS, _AT_ONCE),
+    ).fetchall()
+    found = [(number, decode_record(record), Input(reason)) for number, record, reason in rows]
+    return [Closed(record, reason, f"{record.key}.{number}") for number, record, reason in found]
+
+
+def announce(tx: Transaction, name: str, event: bytes) -> None:
+    """Tell all replicas, this one included."""
+    if tx.one("SELECT 1 FROM news WHERE name = ?", name):
+        return
+    tx.execute("INSERT INTO news (name, at, event) VALUES (?, ?, ?)", (name, tx.now, event))
+    tx.ring(Ring.NEWS, "", "")
+
+
+def announced(tx: Transaction, after: str) -> Announced:
+    """Return what was announced after a cursor, or with none the place to begin."""
+    if not after:
+        return Announced(str(tx.one("SELECT seq FROM sqlite_sequence WHERE name = 'news'") or 0), [])
+    found = tx.execute(
+        "SELECT n, event FROM news WHERE n > ? ORDER BY n LIMIT ?", (int(after), _AT_ONCE)
+    ).fetchall()
+    return Announced(str(found[-1][0]) if found else after, [event for _, event in found])
+
+
+def sweep(tx: Transaction) -> None:
+    """Forget old news, and closings beyond their bound."""
+    newest = tx.one("SELECT max(n) FROM news")
+    if newest is not None:
+        tx.execute("DELETE FROM news WHERE at < ? OR n <= ?", (tx.now - _NEWS_SECONDS, newest - _NEWS))
+    last = tx.one("SELECT max(n) FROM closing")
+    if last is not None:
+        tx.execute("DELETE FROM closing WHERE n <= ?", (last - _CLOSINGS,))

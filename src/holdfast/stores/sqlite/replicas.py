@@ -1,0 +1,124 @@
+"""Operations of replicas: leases, what the dead leave behind, requests put to each other, shared secrets."""
+
+from typing import Final
+
+from holdfast.stores.base import Forwarded, Orphan, Ring
+from holdfast.stores.sqlite import exchanges, rows
+from holdfast.stores.sqlite.life import lose_reader
+from holdfast.stores.sqlite.rows import find_exchange, find_session, save_session, schedule
+from holdfast.stores.sqlite.transaction import Transaction
+
+_INBOX: Final = 10_000
+"""Requests that may wait for one replica."""
+_IS_OWNED: Final = "SELECT 1 FROM exchange WHERE (owner = ?1 AND running = 1) OR reader = ?1 LIMIT 1"
+
+
+def renew(tx: Transaction, seconds: float) -> int:
+    """Take the lease or make it longer; return the incarnation."""
+    owner, until = tx.seat.owner, tx.now + seconds
+    if tx.one("UPDATE lease SET until = ? WHERE owner = ? AND until > ? RETURNING 1", until, owner, tx.now):
+        return int(owner.rpartition(".")[2])
+    incarnation: int = tx.one("UPDATE total SET incarnations = incarnations + 1 RETURNING incarnations")
+    replica = tx.seat.replica
+    # A replica has one lease; an older one that looks alive is a namesake's, or a clock that was put back.
+    tx.execute("UPDATE lease SET until = 0 WHERE replica = ?", (replica,))
+    tx.execute("INSERT INTO lease VALUES (?, ?, ?)", (f"{replica}.{incarnation}", replica, until))
+    return incarnation
+
+
+def release(tx: Transaction) -> None:
+    """End the lease; what is still owned is for the others to reap."""
+    _bury(tx, tx.seat.owner)
+    tx.execute("UPDATE lease SET until = 0 WHERE owner = ?", (tx.seat.owner,))
+
+
+def _bury(tx: Transaction, owner: str) -> None:
+    """Forget a lease that has ended, once nothing is owned under it."""
+    if tx.one(_IS_OWNED, owner) is None:
+        tx.execute("DELETE FROM lease WHERE owner = ?", (owner,))
+
+
+def living(tx: Transaction) -> list[str]:
+    """Return the names of those whose lease runs."""
+    found = tx.execute("SELECT replica FROM lease WHERE until > ? ORDER BY owner", (tx.now,))
+    return [replica for (replica,) in found]
+
+
+def orphans(tx: Transaction) -> list[Orphan]:
+    """Return what the dead left in flight; the sessions whose readers they had are detached."""
+    found: list[Orphan] = []
+    for (owner,) in tx.execute("SELECT owner FROM lease WHERE until <= ?", (tx.now,)).fetchall():
+        _drop_readers(tx, owner)
+        left = tx.execute(
+            "SELECT key, stream, id FROM exchange JOIN session USING (sid)"
+            " WHERE owner = ? AND exchange.running = 1",
+            (owner,),
+        )
+        found += [Orphan(key, stream, rows.untyped(name), owner) for key, stream, name in left]
+        _bury(tx, owner)
+    return found
+
+
+def _drop_readers(tx: Transaction, owner: str) -> None:
+    gone = tx.execute("UPDATE exchange SET reader = NULL WHERE reader = ? RETURNING sid", (owner,)).fetchall()
+    for (sid,) in gone:
+        session = find_session(tx, rows.BY_SID, sid)
+        if session is not None:
+            lose_reader(tx, session, broke=True)
+            save_session(tx, session)
+            schedule(tx, session)
+
+
+def reap(tx: Transaction, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
+    """End an orphan for its owner, who is Fenced from now on."""
+    session = find_session(tx, rows.BY_KEY, orphan.session)
+    exchange = find_exchange(tx, rows.BY_STREAM, session.sid, orphan.stream) if session else None
+    if session is None or exchange is None or not exchange.running or exchange.owner != orphan.owner:
+        return False
+    session.fence += 1
+    exchange.fence = session.fence
+    exchanges.end(tx, session, exchange, terminal, tag=tag, keep=True)
+    return True
+
+
+def forward(tx: Transaction, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
+    """Put a request into a living replica's inbox and ring."""
+    if tx.one("SELECT 1 FROM lease WHERE replica = ? AND until > ?", replica, tx.now) is None:
+        return False
+    if tx.one("SELECT count(*) FROM inbox WHERE replica = ?", replica) >= _INBOX:
+        return False
+    tx.execute(
+        "INSERT OR IGNORE INTO inbox (replica, name, expires, payload) VALUES (?, ?, ?, ?)",
+        (replica, name, tx.now + seconds, payload),
+    )
+    if replica == tx.seat.replica:
+        tx.ring(Ring.FORWARD, "", "", None)
+    else:
+        tx.ring_away(Ring.FORWARD, "", "", replica)
+    return True
+
+
+def inbox(tx: Transaction) -> list[Forwarded]:
+    """Return what was put to this replica and not yet taken."""
+    found = tx.execute(
+        "SELECT name, payload FROM inbox WHERE replica = ? AND expires > ? ORDER BY n",
+        (tx.seat.replica, tx.now),
+    )
+    return [Forwarded(*row) for row in found]
+
+
+def took(tx: Transaction, name: str) -> None:
+    """Take a request out of the inbox."""
+    tx.execute("DELETE FROM inbox WHERE replica = ? AND name = ?", (tx.seat.replica, name))
+
+
+def secret(tx: Transaction, name: str, candidate: bytes) -> bytes:
+    """Return the secret of this name: the first candidate ever offered."""
+    tx.execute("INSERT OR IGNORE INTO secret VALUES (?, ?)", (name, candidate))
+    value: bytes = tx.one("SELECT value FROM secret WHERE name = ?", name)
+    return value
+
+
+def sweep(tx: Transaction) -> None:
+    """Drop requests that nobody took in time."""
+    tx.execute("DELETE FROM inbox WHERE expires <= ?", (tx.now,))
