@@ -1,9 +1,9 @@
-"""`python -m bench`: Holdfast's echo beside the bare uvicorn application, in one run."""
+"""`python -m bench`: Holdfast's echo, on a session and without, beside the bare uvicorn application, in one run."""
 
 import argparse
 import statistics
 
-from bench.contest import HOLDFAST, LIMIT, contest, cpu_ratio, ratio
+from bench.contest import HOLDFAST, LIMIT, MODERN, contest, cpu_ratio, ratio
 
 
 def main() -> None:
@@ -14,9 +14,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3, help="length of one slice")
     options = parser.parse_args()
     slices = contest(
-        [LIMIT, HOLDFAST], connections=options.connections, rounds=options.rounds, seconds=options.seconds
+        [LIMIT, HOLDFAST, MODERN],
+        connections=options.connections,
+        rounds=options.rounds,
+        seconds=options.seconds,
     )
-    print(f"echo on one session, {options.connections} connections, one core, every answer verified")
+    print(f"echo, {options.connections} connections, one core, every answer verified")
     for name, measured in slices.items():
         rate = statistics.median(slice_.per_second for slice_ in measured)
         cpu = statistics.median(slice_.cpu_us for slice_ in measured)
@@ -24,8 +27,11 @@ def main() -> None:
         print(
             f"  {name:14s} {rate:9,.0f} requests/s  {cpu:6.1f} µs CPU each  p50 {p50:6,.0f} µs  p99 {p99:6,.0f} µs"
         )
-    print(f"  ratio {ratio(slices, 'holdfast', 'bare uvicorn'):.2f} by requests/s, "
-          f"{cpu_ratio(slices, 'holdfast', 'bare uvicorn'):.2f} by best CPU time per request")  # fmt: skip
+    for ours, theirs in (("holdfast", "bare uvicorn"), ("holdfast 2026", "holdfast")):
+        print(
+            f"  {ours} / {theirs}: {ratio(slices, ours, theirs):.2f} by requests/s, "
+            f"{cpu_ratio(slices, ours, theirs):.2f} by best CPU time per request"
+        )
 
 
 if __name__ == "__main__":

@@ -26,11 +26,13 @@ _START_SECONDS = 20.0
 
 
 class Contestant(NamedTuple):
-    """A server: its name and the command that runs it on $PORT."""
+    """A server: its name, the command that runs it on $PORT, and how it is called."""
 
     name: str
     command: list[str]
     folder: Path
+    modern: bool = False
+    """Whether each request stands alone (2026-07-28), or all are of one session."""
 
 
 LIMIT = Contestant("bare uvicorn", [sys.executable, "limit_asgi.py"], ROOT / "limits")
@@ -47,6 +49,7 @@ HOLDFAST = Contestant(
     ],
     ROOT / "servers",
 )
+MODERN = HOLDFAST._replace(name="holdfast 2026", modern=True)
 
 
 class Slice(NamedTuple):
@@ -59,7 +62,7 @@ class Slice(NamedTuple):
 
 
 class Running:
-    """A started server with one session."""
+    """A started server, with one session if it is called on one."""
 
     def __init__(self, contestant: Contestant, port: int) -> None:
         self.name = contestant.name
@@ -72,7 +75,7 @@ class Running:
             start_new_session=True,
         )
         self._wait_until_open()
-        self.session = self._initialize()
+        self._era = [] if contestant.modern else [self._initialize()]
 
     def _wait_until_open(self) -> None:
         until = time.monotonic() + _START_SECONDS
@@ -114,7 +117,7 @@ class Running:
         before = self.cpu_seconds()
         done = subprocess.run(
             ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "10s",
-             "-s", str(ROOT / "echo.lua"), f"http://127.0.0.1:{self.port}/mcp", "--", self.session],
+             "-s", str(ROOT / "echo.lua"), f"http://127.0.0.1:{self.port}/mcp", "--", *self._era],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         found = re.search(r"RESULT (\{.*\})", done.stdout)

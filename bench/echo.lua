@@ -1,5 +1,5 @@
--- wrk script: tools/call of echo on one session, every answer checked against its own request.
--- Arguments after "--": the session id.
+-- wrk script: tools/call of echo, every answer checked against its own request.
+-- Arguments after "--": the session id; without one, each request stands alone (2026-07-28).
 local threads = {}
 
 function setup(thread)
@@ -10,10 +10,17 @@ function init(args)
   bad, good, first_bad, number, open = 0, 0, "", 100000000, {}
   local before = '{"jsonrpc":"2.0","id":'
   local between = ',"method":"tools/call","params":{"name":"echo","arguments":{"text":"hello '
-  local after = '"}}}'
+  local after, era = '"}}}', nil
+  if args[1] then
+    era = "Mcp-Session-Id: " .. args[1] .. "\r\nMCP-Protocol-Version: 2025-11-25"
+  else
+    era = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: echo"
+    after = '"},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"'
+      .. ',"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"}'
+      .. ',"io.modelcontextprotocol/clientCapabilities":{}}}}'
+  end
   local head = "POST /mcp HTTP/1.1\r\nHost: " .. wrk.headers["Host"]
-    .. "\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json"
-    .. "\r\nMcp-Session-Id: " .. args[1] .. "\r\nMCP-Protocol-Version: 2025-11-25"
+    .. "\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\n" .. era
     .. "\r\nContent-Length: " .. (#before + 9 + #between + 9 + #after) .. "\r\n\r\n"
   request = function()
     number = number + 1
