@@ -15,6 +15,7 @@ from holdfast.server.content import to_prompt_result
 from holdfast.server.context import Context
 from holdfast.server.functions import Function
 from holdfast.server.input_required import InputRequired
+from holdfast.server.options import check_options
 from holdfast.server.told import TOLD, words_for
 from holdfast.server.tools import needs_context
 
@@ -53,8 +54,9 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: "Server"
     """Make a prompt of a function.
 
     Raises:
-        TypeError: the function cannot be one.
+        TypeError: the function cannot be one, or an option is none.
     """
+    check_options(options, PromptOptions, "a prompt")
     function = Function(
         fn,
         name=options.get("name"),

@@ -21,6 +21,7 @@ from holdfast.server.caching import Cache
 from holdfast.server.content import to_read_result
 from holdfast.server.context import Context
 from holdfast.server.functions import Function
+from holdfast.server.options import check_options
 from holdfast.server.prompts import told
 from holdfast.server.signature import describe
 from holdfast.server.templates import Template
@@ -90,6 +91,7 @@ def resource_entry(
         TypeError: the function cannot be one, or does not take exactly the URI's variables.
         ConfigError: the URI cannot be one.
     """
+    check_options(options, ResourceOptions, "a resource")
     if ":" not in uri:
         raise ConfigError(f"{uri!r} is no URI: it has no scheme, as in data://{uri}")
     function = Function(

@@ -14,6 +14,7 @@ from holdfast.protocol.types import (
 )
 from holdfast.server.content import to_sampling
 from holdfast.server.functions import Function
+from holdfast.server.options import check_options
 
 IncludeContext = Literal["none", "thisServer", "allServers"]
 Choice = Literal["auto", "required", "none"]
@@ -39,7 +40,12 @@ DEFAULT_TOKENS = 1024
 
 
 def sampling_params(messages: object, options: SamplingOptions) -> CreateMessageParams:
-    """Build the parameters."""
+    """Build the parameters.
+
+    Raises:
+        TypeError: an option is none.
+    """
+    check_options(options, SamplingOptions, "sampling")
     tools, choice = options.get("tools"), options.get("tool_choice")
     return CreateMessageParams(
         messages=to_sampling(messages),

@@ -32,6 +32,7 @@ from holdfast.server.context import Context
 from holdfast.server.depends import Injector
 from holdfast.server.functions import Function
 from holdfast.server.input_required import InputRequired
+from holdfast.server.options import check_options
 from holdfast.server.signature import Callee
 from holdfast.server.tasks import Run, TaskMode, as_task
 from holdfast.server.told import TOLD, words_for
@@ -85,9 +86,10 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: "Server") ->
     """Make a tool of a function.
 
     Raises:
-        TypeError: the function cannot be one.
+        TypeError: the function cannot be one, or an option is none.
         ConfigError: its name, its timeout or its way to be a task cannot be one.
     """
+    check_options(options, ToolOptions, "a tool")
     function = Function(
         fn,
         name=options.get("name"),
