@@ -1,5 +1,6 @@
 """The contract of stores over a real Redis, and over a cluster of three."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -9,14 +10,15 @@ import pytest
 
 from holdfast.config import Limits
 from holdfast.stores.base import Store
+from holdfast.stores.redis.core import silent
 from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import StoreContract, VirtualClock
+from holdfast.testing import SharedContract, StoreContract, VirtualClock
 from tests.redis_server import needs_redis, redis_cluster, redis_server
 
 NAMESPACES = count()
 
 
-class OverRedis(StoreContract):
+class OverRedis(StoreContract, SharedContract):
     __test__ = False
     url: ClassVar[str]
 
@@ -25,6 +27,22 @@ class OverRedis(StoreContract):
         store = RedisStore(self.url, limits, clock, namespace=f"contract{next(NAMESPACES)}")
         yield store
         await store.aclose()
+
+    @asynccontextmanager
+    async def make_stores(
+        self, limits: Limits, clock: VirtualClock, count: int
+    ) -> AsyncIterator[list[Store]]:
+        namespace = f"contract{next(NAMESPACES)}"
+        stores = [
+            RedisStore(self.url, limits, clock, namespace=namespace, replica=f"replica{number}")
+            for number in range(count)
+        ]
+        for store in stores:
+            store.bind(silent)
+        await asyncio.gather(*(store.heard() for store in stores))
+        yield list(stores)
+        for store in stores:
+            await store.aclose()
 
 
 @needs_redis

@@ -5,6 +5,14 @@ from holdfast.testing.back import ScriptedBack
 from holdfast.testing.chance import SeededRandom
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.notes import NotingObserver
-from holdfast.testing.store import StoreContract
+from holdfast.testing.store import SharedContract, StoreContract
 
-__all__ = ["MemoryPeer", "NotingObserver", "ScriptedBack", "SeededRandom", "StoreContract", "VirtualClock"]
+__all__ = [
+    "MemoryPeer",
+    "NotingObserver",
+    "ScriptedBack",
+    "SeededRandom",
+    "SharedContract",
+    "StoreContract",
+    "VirtualClock",
+]

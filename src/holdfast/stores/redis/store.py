@@ -41,6 +41,8 @@ class RedisStore(SessionMethods, StreamMethods, AskMethods, StateMethods, Replic
         With a `clock` time is that clock's and not Redis's: for tests and simulations.
         """
         link = connect(url) if isinstance(url, str) else url
+        self._url = url
+        self._namespace = namespace
         Core.__init__(
             self,
             link,
@@ -57,6 +59,17 @@ class RedisStore(SessionMethods, StreamMethods, AskMethods, StateMethods, Replic
 
     def __repr__(self) -> str:
         return f"<RedisStore {self._owner}, {len(self._seats)} sessions with work here>"
+
+    shared = True
+
+    def twin(self) -> "RedisStore":
+        """Return a handle with connections of its own; a link that was passed in is shared."""
+        other = RedisStore(
+            self._url, self._limits, self._clock, namespace=self._namespace, replica=self.replica
+        )
+        other.incarnation = self.incarnation
+        other._owner = self._owner
+        return other
 
     async def heard(self) -> None:
         """Return once bells of other replicas arrive; before that, what they say is noticed within a second."""

@@ -5,6 +5,7 @@ from holdfast.testing.store.bench import Bench
 from holdfast.testing.store.bounds import BoundContract
 from holdfast.testing.store.claims import ClaimContract
 from holdfast.testing.store.life import LifeContract
+from holdfast.testing.store.replicas import ReplicaContract, SharedContract
 from holdfast.testing.store.scopes import ScopeContract
 from holdfast.testing.store.sessions import SessionContract
 from holdfast.testing.store.settling import SettleContract
@@ -24,6 +25,7 @@ class StoreContract(
     ScopeContract,
     TaskContract,
     BoundContract,
+    ReplicaContract,
 ):
     """Subclass it in a test module, say how your store is made, and pytest runs the contract.
 
@@ -38,4 +40,4 @@ class StoreContract(
     """
 
 
-__all__ = ["Bench", "StoreContract"]
+__all__ = ["Bench", "SharedContract", "StoreContract"]

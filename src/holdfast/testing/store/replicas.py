@@ -1,0 +1,378 @@
+"""What replicas need of a store: first with one of them, then with several that share what is stored."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import Input
+from holdfast.core.stream import Position
+from holdfast.errors import Fenced, SessionGone, StreamClosed
+from holdfast.stores.base import Answered, Claim, Claimed, Duplicate, Orphan, Refusal, Ring, Store
+from holdfast.testing.clock import VirtualClock
+from holdfast.testing.store.bench import (
+    GRACE,
+    IDLE,
+    KEY,
+    PRINCIPAL,
+    Bench,
+    Contract,
+    data_of,
+    record,
+    scenario,
+    tag_of,
+)
+
+LEASE = 10.0
+DEAD = b'{"error":"outcome unknown"}'
+
+
+class ReplicaContract(Contract):
+    """renew, forward, announce, secret, told: what every store has, also one that is not shared."""
+
+    @scenario()
+    async def test_a_lease_is_the_same_incarnation_while_it_runs(self, bench: Bench) -> None:
+        first = await bench.store.renew(LEASE)
+        bench.clock.advance(LEASE / 2)
+        assert await bench.store.renew(LEASE) == first
+        assert await bench.store.replicas() == [bench.store.replica]
+        await bench.store.release()
+        assert await bench.store.replicas() == []
+
+    @scenario()
+    async def test_a_request_waits_in_the_inbox_until_it_is_taken(self, bench: Bench) -> None:
+        await bench.store.renew(LEASE)
+        for _ in range(2):
+            assert await bench.store.forward(bench.store.replica, "f1", b"one", seconds=60)
+        assert await bench.store.forward(bench.store.replica, "f2", b"two", seconds=60)
+        waiting = sorted(await bench.store.inbox())
+        assert waiting == [("f1", b"one"), ("f2", b"two")]
+        await bench.store.took("f1")
+        await bench.store.took("f1")
+        assert await bench.store.inbox() == [("f2", b"two")]
+
+    @scenario()
+    async def test_nothing_can_be_put_to_a_replica_that_is_not_there(self, bench: Bench) -> None:
+        assert not await bench.store.forward("nobody", "f1", b"one", seconds=60)
+        await bench.store.renew(LEASE)
+        await bench.store.release()
+        assert not await bench.store.forward(bench.store.replica, "f1", b"one", seconds=60)
+
+    @scenario()
+    async def test_announcements_follow_a_cursor_and_count_once(self, bench: Bench) -> None:
+        await bench.store.announce("a0", b"before")
+        start = await bench.store.announced("")
+        assert start.events == []
+        for _ in range(2):
+            await bench.store.announce("a1", b"one")
+        await bench.store.announce("a2", b"two")
+        after, events = await bench.store.announced(start.cursor)
+        assert events == [b"one", b"two"]
+        assert await bench.store.announced(after) == (after, [])
+
+    @scenario()
+    async def test_a_secret_is_the_first_that_was_offered(self, bench: Bench) -> None:
+        assert await bench.store.secret("seal", b"first") == b"first"
+        assert await bench.store.secret("seal", b"second") == b"first"
+        assert await bench.store.secret("other", b"third") == b"third"
+
+    @scenario()
+    async def test_a_closing_that_was_told_is_not_told_again(self, bench: Bench) -> None:
+        await bench.open()
+        closed = await bench.store.close(KEY, Input.DELETED)
+        assert closed is not None
+        await bench.store.told(closed)
+        bench.clock.advance(3600)
+        assert await bench.store.untold() == []
+
+
+class Fleet:
+    """Several replicas over one store, each with a bench of its own."""
+
+    def __init__(self, stores: list[Store], clock: VirtualClock) -> None:
+        self.clock = clock
+        self.benches = [Bench(store, clock) for store in stores]
+
+    async def lease(self, *numbers: int) -> None:
+        """Renew these leases."""
+        for number in numbers:
+            await self.benches[number].store.renew(LEASE)
+
+    async def left_by_the_dead(self, number: int = 1) -> list[Orphan]:
+        """Let all leases but one's end; return what it finds."""
+        self.clock.advance(LEASE - 1)
+        await self.lease(number)
+        self.clock.advance(2)
+        return await self.benches[number].store.orphans()
+
+    async def heard(self, number: int, *ring: object) -> None:
+        """Wait until a replica was rung."""
+        async with asyncio.timeout(5):
+            while ring not in self.benches[number].rings:  # noqa: ASYNC110 - the list is the bench's
+                await asyncio.sleep(0.01)
+
+
+Voyage = Callable[["SharedContract", Fleet], Coroutine[Any, Any, None]]
+
+
+def voyage(**limits: int) -> Callable[[Voyage], Callable[["SharedContract"], None]]:
+    """Run an asynchronous test on a fresh fleet."""
+
+    def decorate(test: Voyage) -> Callable[["SharedContract"], None]:
+        @functools.wraps(test, assigned=("__name__", "__qualname__", "__doc__", "__module__"))
+        def run(self: "SharedContract") -> None:
+            async def on_a_fleet() -> None:
+                clock = VirtualClock()
+                async with self.make_stores(Limits(**limits), clock, 3) as stores:
+                    await test(self, Fleet(stores, clock))
+
+            asyncio.run(on_a_fleet())
+
+        del run.__dict__["__wrapped__"]
+        return run
+
+    return decorate
+
+
+class SharedContract:
+    """For stores that several processes share. Subclass it beside `StoreContract` and say how stores are made."""
+
+    def make_stores(
+        self, limits: Limits, clock: VirtualClock, count: int
+    ) -> AbstractAsyncContextManager[list[Store]]:
+        """Return a context with so many replicas of one fresh, empty store, with names of their own."""
+        raise NotImplementedError("say how your stores are made: override make_stores")
+
+    @voyage()
+    async def test_a_session_is_served_by_any_replica(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await one.open()
+        fence = await two.streaming(1, "a")
+        duplicate = await one.claim(1, "b")
+        assert isinstance(duplicate, Duplicate)
+        assert duplicate.has_reader
+        await two.append("a", fence, 1, b"one")
+        assert data_of(await one.read("a", await one.start_of("a"))) == [b"one"]
+        assert await one.store.add_state(KEY, "n", 2, op="1") == 2
+        assert await two.store.add_state(KEY, "n", 3, op="2") == 5
+
+    @voyage()
+    async def test_what_is_written_here_rings_where_it_is_read(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await one.open()
+        fence = await one.streaming(1, "a")
+        reader = await two.attach("a")
+        await one.append("a", fence, 1, b"one")
+        await fleet.heard(1, Ring.STREAM, KEY, "a")
+        assert data_of(await two.read("a", reader.cursor)) == [b"one"]
+
+    @voyage()
+    async def test_a_reader_elsewhere_is_told_that_it_was_superseded(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        opened = await one.open()
+        old = await one.attach()
+        await two.attach()
+        await fleet.heard(0, Ring.TAKEN, KEY, opened.standalone)
+        assert not await one.store.detach(KEY, opened.standalone, old.generation, None, broke=True)
+
+    @voyage()
+    async def test_answers_and_cancellations_ring_where_the_exchange_runs(self, fleet: Fleet) -> None:
+        one, two, three = fleet.benches
+        await one.open()
+        await one.begin(1, "a")
+        await one.store.ask(KEY, "a.1", "a")
+        assert await two.store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}") is Answered.FIRST
+        await fleet.heard(0, Ring.ANSWER, KEY, "a.1")
+        await three.store.cancel(KEY, PRINCIPAL, 1)
+        await fleet.heard(0, Ring.CANCEL, KEY, "a")
+
+    @voyage()
+    async def test_the_end_of_a_session_rings_wherever_it_has_something(self, fleet: Fleet) -> None:
+        one, two, three = fleet.benches
+        await one.open()
+        await one.begin(1, "a")
+        await two.attach()
+        assert await three.store.close(KEY, Input.DELETED) is not None
+        await fleet.heard(0, Ring.CLOSED, KEY, "")
+        await fleet.heard(1, Ring.CLOSED, KEY, "")
+
+    @voyage()
+    async def test_tasks_announcements_and_requests_ring_where_they_are_waited_for(
+        self, fleet: Fleet
+    ) -> None:
+        one, two, _ = fleet.benches
+        await fleet.lease(1)
+        await one.store.open_task("t", PRINCIPAL, b"1", ttl=60)
+        await one.store.set_task("t", PRINCIPAL, b"2", version=1, ttl=60)
+        await fleet.heard(1, Ring.TASK, "t", "")
+        start = await two.store.announced("")
+        await one.store.announce("n", b"changed")
+        await fleet.heard(1, Ring.NEWS, "", "")
+        assert (await two.store.announced(start.cursor)).events == [b"changed"]
+        assert await one.store.forward(two.store.replica, "f", b"run this", seconds=60)
+        await fleet.heard(1, Ring.FORWARD, "", "")
+        assert await two.store.inbox() == [("f", b"run this")]
+        assert await one.store.inbox() == []
+
+    @voyage()
+    async def test_racing_replicas_claim_an_id_once(self, fleet: Fleet) -> None:
+        await fleet.benches[0].open()
+        claims = [bench.claim(1, f"s{n}-{m}") for n, bench in enumerate(fleet.benches) for m in range(20)]
+        verdicts = await asyncio.gather(*claims)
+        assert sum(isinstance(verdict, Claimed) for verdict in verdicts) == 1
+
+    @voyage()
+    async def test_secrets_are_shared(self, fleet: Fleet) -> None:
+        offered = [bench.store.secret("seal", b"%d" % n) for n, bench in enumerate(fleet.benches)]
+        assert len(set(await asyncio.gather(*offered))) == 1
+
+    # The dead
+
+    @voyage()
+    async def test_the_living_have_no_orphans(self, fleet: Fleet) -> None:
+        await fleet.lease(0, 1)
+        await fleet.benches[0].open()
+        await fleet.benches[0].begin(1, "a")
+        fleet.clock.advance(LEASE - 1)
+        assert await fleet.benches[1].store.orphans() == []
+        assert sorted(await fleet.benches[1].store.replicas()) == sorted(
+            bench.store.replica for bench in fleet.benches[:2]
+        )
+
+    @voyage()
+    async def test_what_a_dead_replica_ran_ends_once_with_one_terminal_message(self, fleet: Fleet) -> None:
+        one, two, three = fleet.benches
+        await fleet.lease(0, 1, 2)
+        await two.open()
+        fence = await one.streaming(7, "a")
+        await one.append("a", fence, 1, b"one")
+        plain = await one.begin("8", "b")
+        orphans = await fleet.left_by_the_dead()
+        assert sorted((orphan.stream, orphan.id) for orphan in orphans) == [("a", 7), ("b", "8")]
+        for orphan in orphans:
+            reaps = [
+                bench.store.reap(orphan, DEAD, tag=tag_of(orphan.stream, number))
+                for number, bench in enumerate([two, three] * 5)
+            ]
+            assert sorted(await asyncio.gather(*reaps)) == [False] * 9 + [True]
+        page = await two.read("a", await two.start_of("a"))
+        assert (data_of(page), page.finished) == ([b"one", DEAD], True)
+        for attempt in (
+            one.append("a", fence, 2, b"late"),
+            one.store.settle(KEY, "a", fence, b"late", tag=5),
+            one.store.settle(KEY, "b", plain, None),
+        ):
+            await _refused(attempt)
+        assert data_of(await two.read("a", await two.start_of("a"))) == [b"one", DEAD]
+
+    @voyage()
+    async def test_a_repeat_of_a_call_that_died_gets_its_error_and_does_not_run(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await fleet.lease(0, 1)
+        await one.open()
+        await one.begin(1, "a", digest=b"call")
+        [orphan] = await fleet.left_by_the_dead()
+        assert await two.store.reap(orphan, DEAD, tag=9)
+        repeat = await two.claim(1, "b", digest=b"call")
+        assert isinstance(repeat, Duplicate)
+        assert (repeat.stream, repeat.finished, repeat.has_reader) == ("a", True, False)
+        await two.begin(1, "c", digest=b"another")
+
+    @voyage()
+    async def test_the_readers_of_the_dead_are_gone_and_the_grace_begins(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await fleet.lease(0, 1)
+        await one.open()
+        await one.attach()
+        fleet.clock.advance(IDLE + GRACE)
+        assert await two.sweep() == [], "a reader counts as life as long as its replica does"
+        await fleet.lease(1)
+        assert await two.store.orphans() == []
+        assert await two.sweep() == []
+        fleet.clock.advance(GRACE)
+        assert await two.sweep() == [(KEY, Input.GRACE_OVER)]
+
+    @voyage()
+    async def test_a_reader_elsewhere_outlives_the_owner(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await fleet.lease(0, 1)
+        await one.open()
+        await one.streaming(1, "a")
+        reader = await two.attach("a")
+        [orphan] = await fleet.left_by_the_dead()
+        assert await two.store.reap(orphan, DEAD, tag=9)
+        assert data_of(await two.read("a", reader.cursor)) == [DEAD]
+        assert await two.store.detach(KEY, "a", reader.generation, None, broke=True)
+
+    @voyage()
+    async def test_a_replica_that_wakes_up_is_another_incarnation(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await fleet.lease(0, 1)
+        first = await one.store.renew(LEASE)
+        await one.open()
+        await one.begin(1, "a")
+        [orphan] = await fleet.left_by_the_dead()
+        again = await one.store.renew(LEASE)
+        assert again.incarnation != first.incarnation
+        fence = await one.begin(2, "b")
+        assert await two.store.reap(orphan, DEAD, tag=9)
+        assert await two.store.orphans() == [], "what it claimed since is its own"
+        await one.store.settle(KEY, "b", fence, None)
+
+    @voyage()
+    async def test_a_replica_that_left_in_order_leaves_orphans_at_once(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await fleet.lease(0, 1)
+        await one.open()
+        await one.begin(1, "a")
+        await one.store.release()
+        assert one.store.replica not in await two.store.replicas()
+        assert [orphan.stream for orphan in await two.store.orphans()] == ["a"]
+
+    @voyage()
+    async def test_a_closing_that_nobody_told_is_found_by_another(self, fleet: Fleet) -> None:
+        one, two, three = fleet.benches
+        await one.open()
+        closed = await one.store.close(KEY, Input.DELETED)
+        assert closed is not None
+        assert await two.store.untold() == []
+        fleet.clock.advance(60)
+        found = [*await two.store.untold(), *await three.store.untold()]
+        assert found == [closed]
+        assert found[0].event
+        await two.store.told(found[0])
+        fleet.clock.advance(60)
+        assert await two.store.untold() == []
+
+    @voyage()
+    async def test_of_racing_sweepers_on_all_replicas_one_closes_each_session(self, fleet: Fleet) -> None:
+        for number in range(30):
+            await fleet.benches[0].open(f"s{number}")
+        fleet.clock.advance(IDLE)
+        swept = await asyncio.gather(*(bench.sweep() for bench in fleet.benches for _ in range(3)))
+        assert sorted(key for sweep in swept for key, _ in sweep) == sorted(f"s{n}" for n in range(30))
+
+    @voyage()
+    async def test_a_session_closed_elsewhere_takes_nothing_more(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await one.open()
+        fence = await one.streaming(1, "a")
+        await two.store.close(KEY, Input.DELETED)
+        try:
+            await one.append("a", fence, 1)
+        except SessionGone:
+            pass
+        else:
+            raise AssertionError("a closed session took a message")
+        assert await one.store.claim(KEY, PRINCIPAL, Claim(1, "b", b"")) is Refusal.NO_SESSION
+        assert await one.store.read(KEY, record().standalone, Position(0, 0), 9, 9) is None
+
+
+async def _refused(attempt: Coroutine[Any, Any, object]) -> None:
+    try:
+        await attempt
+    except (Fenced, StreamClosed):
+        return
+    raise AssertionError("the dead wrote")
