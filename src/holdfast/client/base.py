@@ -266,9 +266,11 @@ class Requester:
         self._cache.invalidate(notification.method, notification.params)
         if notification.method == "notifications/message" and self._log_feed is not None:
             self._log_feed.put(notification.params)
+        mine = self._subscribers.get(subscription) if isinstance(subscription, int | str) else None
+        if mine is not None:
+            mine.acknowledge()
         change = change_of(notification.method, notification.params)
         if change is not None:
-            mine = self._subscribers.get(subscription) if isinstance(subscription, int | str) else None
             for listener in {mine} if mine is not None else set(self._listeners):
                 listener.offer(change)
         if self._notification_feed is not None:

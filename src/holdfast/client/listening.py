@@ -44,6 +44,7 @@ class Listener:
         self._waiting: OrderedDict[Change, None] = OrderedDict()
         self._arrived = asyncio.Event()
         self._failure: Exception | None = None
+        self._known = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Listener {sorted(self.kinds)}, {len(self.uris)} resources, {len(self._waiting)} waiting>"
@@ -71,6 +72,15 @@ class Listener:
         """End with an error."""
         self._failure = error
         self._arrived.set()
+        self._known.set()
+
+    def acknowledge(self) -> None:
+        """The server listens to what we listen to."""
+        self._known.set()
+
+    async def acknowledged(self) -> None:
+        """Wait until the server knows, or cannot be told."""
+        await self._known.wait()
 
     async def next(self) -> Change:
         """Wait for the next change."""

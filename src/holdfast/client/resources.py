@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from holdfast.client.backoff import Backoff
 from holdfast.client.base import Requester
@@ -92,33 +92,21 @@ class Resources(Requester):
         result = await self.request("completion/complete", params)
         return typed(result, CompleteResult, "completion/complete").completion
 
-    async def listen(
+    def listen(
         self,
         *,
         tools: bool = False,
         prompts: bool = False,
         resources_list: bool = False,
         resources: Sequence[str] = (),
-    ) -> AsyncIterator[Change]:
-        """Yield what changes at the server, through broken connections: after one, what may have been missed.
+    ) -> "Changes":
+        """Return what changes at the server, through broken connections: after one, what may have been missed.
 
-        `resources` are the URIs to watch; the other three, the lists. End it by leaving the loop and closing
-        the iterator (`contextlib.aclosing`), or with the client.
+        `resources` are the URIs to watch; the other three, the lists. It ends with `aclose`, or with the client.
         """
         asked: dict[Kind, bool] = {"tools": tools, "prompts": prompts, "resources": resources_list}
-        listener = Listener((kind for kind, is_wanted in asked.items() if is_wanted), resources)
-        self._listeners.add(listener)
-        keeping = asyncio.get_running_loop().create_task(self._keep_open(listener))
-        try:
-            if not self.agreed.is_modern:
-                await self._subscribe(listener)
-            while True:
-                yield await listener.next()
-        finally:
-            self._listeners.discard(listener)
-            keeping.cancel()
-            await asyncio.wait({keeping})
-            await self._unsubscribe(listener)
+        wanted = (kind for kind, is_wanted in asked.items() if is_wanted)
+        return Changes(self, Listener(wanted, resources))
 
     async def _subscribe(self, listener: Listener) -> None:
         for uri in listener.uris:
@@ -174,3 +162,53 @@ class Resources(Requester):
             await link.request(Call(number, "subscriptions/listen", params, None), {})
         finally:
             del self._subscribers[number]
+
+
+class Changes:
+    """The changes somebody listens to; begins with the first one asked for. Waiting for one may be cancelled."""
+
+    def __init__(self, client: Resources, listener: Listener) -> None:
+        self._client = client
+        self._listener = listener
+        self._keeping: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Changes {self._listener!r}>"
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Change:
+        """Wait for the next change."""
+        await self.start()
+        return await self._listener.next()
+
+    async def __aenter__(self) -> Self:
+        """Begin now: what changes from here on is told."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def start(self) -> None:
+        """Begin to listen, once; returns when the server has been told, or is being told again and again."""
+        if self._keeping is not None:
+            return
+        client = self._client
+        client._listeners.add(self._listener)
+        self._keeping = asyncio.get_running_loop().create_task(client._keep_open(self._listener))
+        if client.agreed.is_modern:
+            await self._listener.acknowledged()
+        else:
+            await client._subscribe(self._listener)
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        keeping, self._keeping = self._keeping, None
+        if keeping is None:
+            return
+        self._client._listeners.discard(self._listener)
+        keeping.cancel()
+        await asyncio.wait({keeping})
+        await self._client._unsubscribe(self._listener)

@@ -1,0 +1,171 @@
+"""Everything a client's author expects, by every way to a server and in both eras."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+import pytest
+
+from holdfast import CallTimeout, Client, InputNeeded, McpError, ToolError
+from holdfast.client.dialers import Target
+from holdfast.client.tasks import Task
+from holdfast.protocol.params import PromptReference
+from tests.client.servers import SERVE, small_listening
+from tests.client.small import Weather, server
+from tests.support import async_test
+
+WAYS: Final = ("inside", "stdio", "http")
+ERAS: Final = ("legacy", "modern")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with small_listening() as url:
+        yield url
+
+
+@pytest.fixture(params=[(way, era) for way in WAYS for era in ERAS], ids="-".join)
+def place(request: pytest.FixtureRequest, url: str) -> tuple[Target, str]:
+    way, era = request.param
+    targets: dict[str, Target] = {"inside": server, "stdio": [*SERVE, "--stdio"], "http": url}
+    return targets[way], era
+
+
+Place = tuple[Target, str]
+
+
+@contextlib.asynccontextmanager
+async def connected(place: Place, **options: Any) -> AsyncIterator[Client]:
+    target, era = place
+    async with Client(target, version=era, timeout=10, **options) as client:
+        yield client
+
+
+@async_test
+async def test_results_are_typed(place: Place) -> None:
+    async with connected(place) as client:
+        result = await client.call_tool("weather", {"city": "Oslo"}, type=Weather)
+        assert result.data == Weather(city="Oslo", degrees=21.5)
+        assert result.structured_content == {"city": "Oslo", "degrees": 21.5}
+        assert (await client.call_tool("add", {"a": 2, "b": 3})).data == 5
+        assert (await client.call_tool("add", {"a": 2, "b": 3}, type=int)).data == 5
+
+
+@async_test
+async def test_a_tools_failure_is_raised_unless_the_caller_wants_to_see_it(place: Place) -> None:
+    async with connected(place) as client:
+        with pytest.raises(ToolError, match="it broke"):
+            await client.call_tool("fail")
+        result = await client.call_tool("fail", raise_on_error=False)
+        assert (result.is_error, result.text) == (True, "it broke")
+        with pytest.raises((McpError, ToolError)):
+            await client.call_tool("no such tool")
+
+
+@async_test
+async def test_progress_and_log_messages_are_told_in_order(place: Place) -> None:
+    logged: list[Any] = []
+    told: list[tuple[float, float | None, str | None]] = []
+
+    async def slowly(progress: float, total: float | None, message: str | None) -> None:
+        await asyncio.sleep(0)
+        told.append((progress, total, message))
+
+    async with connected(place, on_log=logged.append) as client:
+        await client.set_log_level("info")
+        assert (await client.call_tool("steps", {"n": 5}, progress=slowly)).text == "done"
+        assert [progress for progress, _, _ in told] == [0, 1, 2, 3, 4]
+        assert [message["data"] for message in logged] == ["done"]
+
+
+@async_test
+async def test_a_timeout_cancels_the_call_at_the_server(place: Place) -> None:
+    async with connected(place) as client:
+        name = f"timeout {place}"
+        with pytest.raises(CallTimeout):
+            await client.call_tool("wait", {"name": name, "seconds": 60}, timeout=0.3)
+        await _until_cancelled(client, name)
+
+
+@async_test
+async def test_cancelling_the_await_cancels_the_call_at_the_server_and_no_other(place: Place) -> None:
+    async with connected(place) as client:
+        name = f"cancel {place}"
+        doomed = asyncio.create_task(client.call_tool("wait", {"name": name, "seconds": 60}))
+        other = asyncio.create_task(client.call_tool("wait", {"name": "other", "seconds": 0.5}))
+        await asyncio.sleep(0.3)
+        doomed.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await doomed
+        assert (await other).text == "other"
+        await _until_cancelled(client, name)
+
+
+async def _until_cancelled(client: Client, name: str) -> None:
+    while not (await client.call_tool("was_cancelled", {"name": name})).data:
+        await asyncio.sleep(0.02)
+
+
+@async_test
+async def test_resources_prompts_and_completion_are_read(place: Place) -> None:
+    async with connected(place) as client:
+        assert [resource.uri for resource in await client.list_resources()] == ["small://thing"]
+        assert [part.text for part in await client.read_resource("small://thing")] == ["a thing"]
+        assert await client.list_resource_templates() == []
+        assert [prompt.name async for prompt in client.prompts()] == ["greet"]
+        prompt = await client.get_prompt("greet", {"name": "Ada"})
+        assert "Hello Ada" in str(prompt.messages)
+        completion = await client.complete(PromptReference(name="greet"), "name", "A")
+        assert completion.values == ["Ada", "Alan"]
+        await client.ping()
+
+
+@async_test
+async def test_changes_are_listened_to(place: Place) -> None:
+    async with connected(place) as client:
+        async with client.listen(tools=True, resources=["small://thing"]) as changes:
+            await client.call_tool("change")
+            seen = {(await anext(changes)).kind, (await anext(changes)).kind}
+        assert seen == {"tools", "resource"}
+
+
+@async_test
+async def test_a_call_that_becomes_a_task_is_waited_for(place: Place) -> None:
+    async with connected(place, sampling=lambda _asked: "well indeed") as client:
+        assert (await client.call_tool("compute", {"seconds": 0.1})).text == "computed"
+        assert (await client.call_tool("survey")).text == "well indeed"
+
+
+@async_test
+async def test_a_task_can_be_polled_and_cancelled_by_hand(url: str) -> None:
+    async with connected((url, "modern")) as client:
+        task = await client.start_tool("compute", {"seconds": 60})
+        assert isinstance(task, Task)
+        again = client.task(task.id)
+        assert (await again.poll()).status == "working"
+        await again.cancel()
+        with pytest.raises(McpError):
+            await again.result()
+
+
+@async_test
+async def test_in_manual_mode_the_caller_answers(url: str) -> None:
+    def never(_asked: object) -> str:
+        raise AssertionError("the handler is not asked")
+
+    async with connected((url, "modern"), sampling=never, auto_input=False) as client:
+        wanted = await client.start_tool("fanout", {"n": 1})
+        assert isinstance(wanted, InputNeeded)
+        answer = {"role": "assistant", "content": {"type": "text", "text": "by hand"}, "model": "me"}
+        responses = dict.fromkeys(wanted.requests, answer)
+        result = await client.start_tool("fanout", {"n": 1}, after=wanted, responses=responses)
+        assert not isinstance(result, Task | InputNeeded)
+        assert result.text == "by hand"
+
+
+@async_test
+async def test_one_call_too_deep_into_questions_is_ended(url: str) -> None:
+    async with connected((url, "modern"), sampling=lambda _asked: "yes") as client:
+        result = await client.call_tool("interrogate", {"n": 40, "at_once": 20})
+        assert result.data == 40
