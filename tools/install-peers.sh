@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install the official Python clients, each in an environment of its own: .peers/mcp1 and .peers/mcp2.
+# Install the Python clients, each in an environment of its own: .peers/mcp1, .peers/mcp2 and .peers/fastmcp.
 # They never share our environment: we test against what their users have. Usage: install-peers.sh [python]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,4 +23,5 @@ peer() {
 
 peer mcp1 "mcp==$MCP1"
 peer mcp2 "mcp==$MCP2"
+peer fastmcp "fastmcp==$FASTMCP"
 [ $changed = yes ] || echo "peers: nothing to do"

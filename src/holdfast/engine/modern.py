@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.auth.seal import MAX_SEALED, Sealer
+from holdfast.auth.seal import KEY_BYTES, MAX_SEALED, Sealer
 from holdfast.core.rounds import Asked
 from holdfast.engine.exchange import Caller, Exchange, Given
 from holdfast.engine.guest import Guest
@@ -21,8 +21,9 @@ from holdfast.engine.parking import Parking
 from holdfast.engine.rounds import Attendant, RoundOutlet
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.tasks import TaskOutlet
-from holdfast.errors import Busy, Cancelled, InvalidParams, McpError, OutcomeUnknown
-from holdfast.protocol.modern import SUSPENDABLE, ParkedGone, RequestMeta
+from holdfast.errors import Busy, Cancelled, HoldfastError, InvalidParams, McpError, OutcomeUnknown
+from holdfast.protocol.modern import SERVER_KEY, SUSPENDABLE, ParkedGone, RequestMeta
+from holdfast.protocol.versions import MODERN
 from holdfast.wire.jsonrpc import Request, encode
 
 PURPOSE: Final = "holdfast.requestState.1"
@@ -42,8 +43,18 @@ class _State(Struct, frozen=True, array_like=True):
     principal: str
     request: bytes
     expires: float
+    replica: str
+    """Where the call is parked."""
     by_hand: str | None = None
     """The author's own state; then nothing is parked, and the retry is a call from the start."""
+
+
+class Elsewhere(HoldfastError):
+    """The call is parked at another replica."""
+
+    def __init__(self, replica: str) -> None:
+        super().__init__(replica)
+        self.replica = replica
 
 
 class Attended(Struct, frozen=True):
@@ -72,6 +83,13 @@ class Modern:
     def __repr__(self) -> str:
         return f"<Modern {len(self._running)} running, {self.parking!r}>"
 
+    async def share_key(self) -> None:
+        """Seal with the key that all replicas of the store have."""
+        runtime = self._runtime
+        candidate = bytes.fromhex(runtime.random.token(KEY_BYTES))
+        key = await runtime.store.secret("requestState", candidate)
+        self._sealer = Sealer(runtime.random, PURPOSE, [key])
+
     def start(
         self, meta: RequestMeta, caller: Caller, request: Request, given: Given | None = None
     ) -> Attended:
@@ -98,7 +116,8 @@ class Modern:
             suspendable=request.method in SUSPENDABLE,
             given=given.answers,
         )
-        exchange = Exchange(runtime.random.token(12), guest, request, caller, outlet, runtime.store)
+        # It gets its key when it is parked: nobody else can ask for it.
+        exchange = Exchange("", guest, request, caller, outlet, runtime.store)
         exchange.given = given
         attendant = outlet.attend(0)
         self._running.add(exchange)
@@ -111,7 +130,7 @@ class Modern:
 
     async def _settle(self, exchange: Exchange, outcome: Outcome) -> None:
         outlet = exchange.outlet
-        if not exchange.settled and isinstance(outlet, RoundOutlet | TaskOutlet):
+        if not exchange.settled and isinstance(outlet, (RoundOutlet, TaskOutlet)):
             exchange.settled = True
             self._running.discard(exchange)
             await outlet.settle(outcome)
@@ -119,6 +138,7 @@ class Modern:
     # Parking and going on
 
     def _park(self, exchange: Exchange, number: int, asked: dict[str, Asked]) -> bytes:
+        exchange.key = exchange.key or self._runtime.random.token(12)
         self.parking.keep(exchange)
         result: dict[str, Any] = {
             "resultType": "input_required",
@@ -126,6 +146,9 @@ class Modern:
         }
         if asked:
             result["inputRequests"] = asked
+        info = self._runtime.back.initialize({}, MODERN).get("serverInfo")
+        if info is not None:
+            result["_meta"] = {SERVER_KEY: info}
         return encode(result)
 
     def seal(self, exchange: Exchange, state: str) -> str:
@@ -143,7 +166,9 @@ class Modern:
         runtime = self._runtime
         expires = runtime.clock.wall() + runtime.settings.times.parked
         principal = exchange.session.record.principal
-        state = _State(key, number, principal, _digest(exchange.request), expires, by_hand)
+        state = _State(
+            key, number, principal, _digest(exchange.request), expires, runtime.store.replica, by_hand
+        )
         return self._sealer.seal(encode(state))
 
     def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> Attended:
@@ -153,11 +178,14 @@ class Modern:
             ParkedGone: the state is not, or no longer, good for this request; one error for every reason.
             InvalidParams: inputResponses is not an object.
             Busy: too many run already.
+            Elsewhere: the state is good, and the call parked at another replica.
         """
         responses = _responses(request)
         state = self._open(request, caller)
         if state.by_hand is not None:
             return self.start(meta, caller, request, Given(state.by_hand, responses))
+        if state.replica != self._runtime.store.replica:
+            raise Elsewhere(state.replica)
         exchange = self.parking.find(state.key)
         outlet = _rounds_of(exchange)
         if exchange is None or outlet is None:

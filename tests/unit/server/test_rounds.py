@@ -69,6 +69,7 @@ async def test_an_ask_is_an_answer_that_wants_input_under_the_asks_key() -> None
     async with visited(asking()) as guest:
         result = (await guest.send("tools/call", {"name": "name"})).result
         assert result["resultType"] == "input_required"
+        assert result["_meta"] == {f"{PREFIX}serverInfo": {"name": "asking", "version": "0.0.0"}}
         (ask,) = result["inputRequests"].values()
         assert list(result["inputRequests"]) == ["user_name"]
         assert ask["method"] == "elicitation/create"
