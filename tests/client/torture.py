@@ -7,13 +7,17 @@ import asyncio
 import contextlib
 import json
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 Mischief = Callable[["Exchange"], Awaitable[None]]
 MODERN: Final = "2026-07-28"
 LEGACY: Final = "2025-11-25"
+TOOLS: Final = [
+    {"name": "echo", "inputSchema": {"type": "object"}},
+    {"name": "look", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
+]
 
 
 class Hangup(Exception):
@@ -189,6 +193,14 @@ class Torture:
         self.kept: dict[str, bytes] = {}
         self.sessions: set[str] = set()
         self.opened = 0
+        self.script: deque[Mischief] = deque()
+        """What happens to the next calls, before chance decides."""
+        self.probe: Mischief | None = None
+        """What happens to server/discover; None: what the era says."""
+        self.token = ""
+        """The bearer token that is wanted; empty: none."""
+        self.heard: list[tuple[str, str]] = []
+        """Session and method of every other request."""
         self.over = asyncio.Event()
         self._streams = 0
         self._writers: set[asyncio.StreamWriter] = set()
@@ -243,7 +255,9 @@ class Torture:
 
     async def _post(self, exchange: Exchange) -> None:
         message, method = exchange.message, exchange.message.get("method")
-        if method == "server/discover":
+        if self.token and exchange.headers.get("authorization") != f"Bearer {self.token}":
+            await exchange.send(401, www_authenticate="Bearer")
+        elif method == "server/discover":
             await self._discover(exchange)
         elif method == "initialize":
             await self._initialize(exchange)
@@ -254,16 +268,23 @@ class Torture:
         elif method == "tools/call":
             await self._call(exchange)
         else:
-            await exchange.send(200, _bytes({"jsonrpc": "2.0", "id": message["id"], "result": {}}))
+            self.heard.append((exchange.headers.get("mcp-session-id", ""), str(method)))
+            result = {"tools": TOOLS} if method == "tools/list" else {}
+            await exchange.send(200, _bytes({"jsonrpc": "2.0", "id": message["id"], "result": result}))
 
     async def _call(self, exchange: Exchange) -> None:
         await asyncio.sleep(self.rng.choice((0, 0, 0.001, 0.003)))
-        if self.rng.random() < self.mischief:
+        if self.script:
+            await self.script.popleft()(exchange)
+        elif self.rng.random() < self.mischief:
             await self.rng.choice(EVERY if self.is_modern else IN_SESSIONS)(exchange)
         else:
             await plain(exchange)
 
     async def _discover(self, exchange: Exchange) -> None:
+        if self.probe is not None:
+            await self.probe(exchange)
+            return
         if not self.is_modern:
             await exchange.send(400, b"Bad Request: no session")
             return

@@ -1,0 +1,274 @@
+"""What breaks other clients: lost sessions, restarts, refusals, redirects, eras. Each alone, on real sockets."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+
+from holdfast import Client, ClientTimes, OutcomeUnknown
+from holdfast.client.connection import EraMemory
+from holdfast.errors import HttpRefused, McpError, NotSent, Unauthorized, VersionRefused
+from tests.client.servers import free_port, listening, peer_command
+from tests.client.torture import (
+    Exchange,
+    Mischief,
+    Torture,
+    busy,
+    cut_after,
+    cut_and_resume,
+    cut_before,
+    half_open,
+    plain,
+)
+from tests.support import async_test
+
+TIMES: Final = ClientTimes(patience=10.0, settle=0.1, backoff=(0.005, 0.1))
+
+
+@asynccontextmanager
+async def against(*, is_modern: bool = False, **options: Any) -> AsyncIterator[tuple[Torture, Client]]:
+    server = Torture(1, is_modern=is_modern, mischief=0.0)
+    client = Client(await server.start(), times=TIMES, timeout=5, eras=EraMemory(), **options)
+    try:
+        async with client:
+            yield server, client
+    finally:
+        await server.aclose()
+
+
+async def say(client: Client, token: str, **options: Any) -> str:
+    return (await client.call_tool("echo", {"token": token}, **options)).text
+
+
+@async_test
+async def test_a_lost_session_is_opened_again_once_for_everybody_and_has_what_the_old_one_had() -> None:
+    async with against() as (server, client):
+        await client.set_log_level("warning")
+        async with client.listen(resources=["a://b"]) as changes:
+            server.sessions.clear()
+            texts = await asyncio.gather(*(say(client, str(number)) for number in range(20)))
+            assert texts == [str(number) for number in range(20)]
+            assert server.opened == 2
+            restored = {method for session, method in server.heard if session == "session-2"}
+            assert restored == {"logging/setLevel", "resources/subscribe"}
+            assert (await anext(changes)).missed
+        assert set(server.executed.values()) == {1}
+
+
+@async_test
+async def test_a_call_under_way_when_the_session_is_lost_says_that_its_outcome_is_unknown() -> None:
+    async with against() as (server, client):
+        server.script.append(half_open)
+        under_way = asyncio.create_task(say(client, "under way"))
+        while not server.executed:
+            await asyncio.sleep(0.001)
+        server.sessions.clear()
+        assert await say(client, "next") == "next"
+        with pytest.raises(OutcomeUnknown, match="Nobody knows whether tools/call was executed"):
+            await under_way
+        assert server.executed == {"under way": 1, "next": 1}
+
+
+@pytest.mark.parametrize("is_modern", [False, True])
+def test_a_call_whose_outcome_is_unknown_is_repeated_only_if_it_may_be(is_modern: bool) -> None:
+    @async_test
+    async def run() -> None:
+        async with against(is_modern=is_modern, repeat_safe=True) as (server, client):
+            server.script.extend([cut_after, cut_after, plain, cut_after, plain, cut_after])
+            with pytest.raises(OutcomeUnknown):
+                await say(client, "once")
+            assert await say(client, "marked", idempotent=True) == "marked"
+            await client.list_tools()
+            assert (await client.call_tool("look", {"token": "annotated"})).text == "annotated"
+            with pytest.raises(OutcomeUnknown):
+                await client.call_tool("echo", {"token": "not annotated"})
+        assert server.executed == {"once": 1, "marked": 2, "annotated": 2, "not annotated": 1}
+
+    run()
+
+
+@async_test
+async def test_annotations_allow_nothing_by_themselves() -> None:
+    async with against() as (server, client):
+        server.script.append(cut_after)
+        await client.list_tools()
+        with pytest.raises(OutcomeUnknown):
+            await client.call_tool("look", {"token": "read only"})
+        assert server.executed["read only"] == 1
+
+
+@async_test
+async def test_one_calls_failure_ends_that_call_only() -> None:
+    async with against() as (server, client):
+        server.script.extend([cut_before, cut_and_resume, plain, plain])
+        ends = await asyncio.gather(*(say(client, str(n)) for n in range(4)), return_exceptions=True)
+        assert sorted(type(end).__name__ for end in ends) == ["OutcomeUnknown", "str", "str", "str"]
+        assert server.opened == 1
+
+
+@async_test
+async def test_a_server_that_is_down_for_a_moment_is_waited_for_and_one_that_stays_down_is_not() -> None:
+    port = free_port()
+    command = [*peer_command("mcp2"), str(port)]
+    times = ClientTimes(patience=8.0, backoff=(0.05, 0.2))
+    with listening(command, port) as url:
+        client = Client(url, times=times, version="legacy")
+        await client.__aenter__()
+        assert (await client.call_tool("echo", {"text": "before"})).text == "before"
+    with pytest.raises((NotSent, OutcomeUnknown)):
+        # The pool's connection was cut with the process; a call on a new one is certain.
+        await client.call_tool("echo", {"text": "down"}, timeout=0.5)
+    waiting = asyncio.create_task(client.call_tool("echo", {"text": "again"}))
+    await asyncio.sleep(0.3)
+    with listening(command, port):
+        assert (await waiting).text == "again"
+        await client.aclose()
+
+
+@async_test
+async def test_a_busy_server_is_given_the_time_it_asks_for() -> None:
+    async def later(exchange: Exchange) -> None:
+        await exchange.send(503, retry_after="1")
+
+    async with against() as (server, client):
+        server.script.extend([busy, later])
+        started = time.monotonic()
+        assert await say(client, "patient") == "patient"
+        assert 1.0 <= time.monotonic() - started < 3.0
+        assert server.executed["patient"] == 1
+
+
+@async_test
+async def test_a_refused_token_is_asked_for_again_once() -> None:
+    tokens = iter(["old", "new", "new", "new", "new", "new"])
+    server = Torture(1, is_modern=True, mischief=0.0)
+    server.token = "new"
+    url = await server.start()
+    async with Client(url, auth=lambda: next(tokens), eras=EraMemory()) as client:
+        assert await say(client, "in") == "in"
+    with pytest.raises(Unauthorized) as refused:
+        await Client(url, auth="wrong", eras=EraMemory()).__aenter__()
+    assert refused.value.status == 401
+    assert server.executed == {"in": 1}
+    await server.aclose()
+
+
+@pytest.mark.parametrize(
+    ("status", "where", "auth", "is_followed"),
+    [
+        (307, "/mcp", None, True),
+        (308, "/mcp", None, True),
+        (307, "/mcp", "secret", False),
+        (302, "/mcp", None, False),
+        (307, "http://127.0.0.2:1/mcp", None, False),
+    ],
+)
+def test_a_redirect_is_followed_only_to_the_same_origin_and_without_credentials(
+    status: int, where: str, auth: str | None, is_followed: bool
+) -> None:
+    async def moved(exchange: Exchange) -> None:
+        await exchange.send(status, location=where)
+
+    @async_test
+    async def run() -> None:
+        async with against(auth=auth) as (server, client):
+            server.script.append(moved)
+            if is_followed:
+                assert await say(client, "moved") == "moved"
+            else:
+                with pytest.raises(HttpRefused, match="redirects to"):
+                    await say(client, "moved")
+            assert server.executed["moved"] == is_followed
+
+    run()
+
+
+# Eras
+
+
+def replying(status: int, body: bytes = b"") -> Mischief:
+    async def reply(exchange: Exchange) -> None:
+        await exchange.send(status, body.replace(b"ID", str(exchange.message["id"]).encode()))
+
+    return reply
+
+
+def error(code: int, data: bytes = b"null", id_: bytes = b"ID") -> bytes:
+    return b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":"no","data":%b}}' % (id_, code, data)
+
+
+LEGACY_ANSWERS: Final = {
+    "400 and no body": replying(400),
+    "400 and text": replying(400, b"Bad Request: Server not initialized"),
+    "400 and -32600": replying(400, error(-32600)),
+    "400 and -32000 without an id": replying(400, error(-32000, id_=b"null")),
+    "404": replying(404),
+    "404 and -32601": replying(404, error(-32601)),
+    "405": replying(405),
+    "406": replying(406),
+    "415": replying(415),
+    "422 and JSON": replying(422, b'{"detail":"nope"}'),
+    "500": replying(500),
+    "200 and -32601": replying(200, error(-32601)),
+    "200 and -32602": replying(200, error(-32602)),
+    "200 and a page": replying(200, b"<html></html>"),
+    "200 and an empty result": replying(200, b'{"jsonrpc":"2.0","id":ID,"result":{}}'),
+    "202": replying(202),
+    "a cut": cut_before,
+    "only our older versions": replying(400, error(-32022, b'{"supported":["2025-11-25"]}')),
+}
+
+
+@pytest.mark.parametrize("answer", LEGACY_ANSWERS)
+def test_every_answer_that_is_not_a_modern_servers_falls_back_to_the_handshake(answer: str) -> None:
+    @async_test
+    async def run() -> None:
+        server = Torture(1, is_modern=False, mischief=0.0)
+        server.probe = LEGACY_ANSWERS[answer]
+        eras = EraMemory()
+        url = await server.start()
+        async with Client(url, eras=eras, times=TIMES) as client:
+            assert client.agreed.version == "2025-11-25"
+            assert await say(client, "old") == "old"
+        server.probe = replying(500, b"not asked again")
+        async with Client(url, eras=eras, times=TIMES) as client:
+            assert client.agreed.version == "2025-11-25"
+        await server.aclose()
+
+    run()
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (error(-32022, b'{"supported":["1999-01-01"]}'), VersionRefused),
+        (error(-32020), McpError),
+        (error(-32021, b'{"requiredCapabilities":{}}'), McpError),
+    ],
+)
+def test_a_modern_servers_refusal_is_not_taken_for_an_old_server(body: bytes, kind: type[Exception]) -> None:
+    @async_test
+    async def run() -> None:
+        server = Torture(1, is_modern=False, mischief=0.0)
+        server.probe = replying(400, body)
+        with pytest.raises(kind):
+            await Client(await server.start(), eras=EraMemory()).__aenter__()
+        assert server.opened == 0
+        await server.aclose()
+
+    run()
+
+
+@async_test
+async def test_a_pinned_era_is_the_only_one_tried() -> None:
+    server = Torture(1, is_modern=False, mischief=0.0)
+    url = await server.start()
+    with pytest.raises(VersionRefused):
+        await Client(url, version="modern").__aenter__()
+    assert server.opened == 0
+    with pytest.raises(VersionRefused):
+        await Client(url, version="2025-03-26").__aenter__()
+    await server.aclose()
