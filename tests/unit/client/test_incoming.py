@@ -1,0 +1,183 @@
+"""The server's requests: bounded, queued, refused, cancelled; nothing of it makes the receiver wait."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.client.feed import Feed
+from holdfast.client.incoming import Incoming
+from holdfast.errors import Busy, MethodNotFound
+from holdfast.ports import SilentObserver
+from holdfast.wire.jsonrpc import Request
+from tests.support import virtual_test
+
+
+class Desk:
+    """Requests put to an Incoming, and the answers it sent."""
+
+    def __init__(self, places: int, queue: int) -> None:
+        self.incoming = Incoming(self.handle, places, queue, SilentObserver())
+        self.sent: list[dict[str, Any]] = []
+        self.now = self.peak = 0
+        self.order: list[int] = []
+
+    async def handle(self, method: str, params: dict[str, Any]) -> object:
+        if method != "work":
+            raise MethodNotFound(method)
+        self.now += 1
+        self.order.append(params["n"])
+        self.peak = max(self.peak, self.now)
+        try:
+            await asyncio.sleep(1)
+        finally:
+            self.now -= 1
+        if params.get("fails"):
+            raise RuntimeError("secret detail")
+        return {"n": params["n"]}
+
+    async def send(self, answer: bytes) -> None:
+        await asyncio.sleep(0)
+        self.sent.append(msgspec.json.decode(answer))
+
+    def put(self, number: int, method: str = "work", **params: Any) -> None:
+        self.incoming.take(self, Request(number, method, {"n": number, **params}), self.send)
+
+    def by_id(self) -> dict[int, dict[str, Any]]:
+        return {answer["id"]: answer for answer in self.sent}
+
+
+@virtual_test
+async def test_requests_run_at_once_up_to_the_bound_then_queue_then_are_refused_as_busy() -> None:
+    desk = Desk(places=2, queue=3)
+    for number in range(7):
+        desk.put(number)
+    await asyncio.sleep(10)
+    answers = desk.by_id()
+    assert desk.peak == 2
+    assert [number for number in range(7) if "result" in answers[number]] == [0, 1, 2, 3, 4]
+    assert {answers[number]["error"]["code"] for number in (5, 6)} == {-31001}
+
+
+@virtual_test
+async def test_with_one_place_the_order_is_strict() -> None:
+    desk = Desk(places=1, queue=100)
+    for number in range(20):
+        desk.put(number)
+    await asyncio.sleep(30)
+    assert desk.order == list(range(20))
+    assert [answer["id"] for answer in desk.sent] == list(range(20))
+
+
+@virtual_test
+async def test_a_ping_is_answered_though_every_place_is_taken() -> None:
+    desk = Desk(places=1, queue=0)
+    desk.put(1)
+    desk.put(2, "ping")
+    await asyncio.sleep(0.5)
+    assert desk.sent == [{"jsonrpc": "2.0", "id": 2, "result": {}}]
+    await desk.incoming.aclose()
+
+
+@virtual_test
+async def test_a_cancelled_request_gives_its_place_to_the_next_whether_it_ran_or_waited() -> None:
+    desk = Desk(places=1, queue=5)
+    for number in (1, 2, 3):
+        desk.put(number)
+    await asyncio.sleep(0.1)
+    desk.incoming.cancel(desk, 2)
+    desk.incoming.cancel(desk, 1)
+    desk.incoming.cancel(desk, 99)
+    desk.incoming.cancel(desk, None)
+    await asyncio.sleep(5)
+    assert desk.order == [1, 3]
+    assert [answer["id"] for answer in desk.sent] == [3]
+
+
+@virtual_test
+async def test_the_same_request_again_while_it_is_under_way_is_passed_over() -> None:
+    desk = Desk(places=1, queue=5)
+    for number in (1, 1, 2, 2):
+        desk.put(number)
+    await asyncio.sleep(10)
+    assert desk.order == [1, 2]
+
+
+@virtual_test
+async def test_a_handlers_failure_is_an_error_answer_without_its_details() -> None:
+    desk = Desk(places=5, queue=5)
+    desk.put(1, fails=True)
+    desk.put(2, "unknown")
+    await asyncio.sleep(5)
+    answers = desk.by_id()
+    assert answers[1]["error"]["code"] == -32603
+    assert "secret" not in answers[1]["error"]["message"]
+    assert answers[2]["error"]["code"] == -32601
+
+
+@virtual_test
+async def test_rounds_of_our_own_calls_share_the_places() -> None:
+    desk = Desk(places=2, queue=3)
+    rounds = [asyncio.create_task(desk.incoming.run("work", {"n": number})) for number in range(6)]
+    await asyncio.sleep(0.5)
+    rounds[3].cancel()
+    ends = await asyncio.gather(*rounds, return_exceptions=True)
+    assert [type(end) for end in ends] == [dict, dict, dict, asyncio.CancelledError, dict, Busy]
+    assert desk.peak == 2
+    desk.put(7)
+    desk.put(8)
+    await asyncio.sleep(2)
+    assert len(desk.sent) == 2
+
+
+@virtual_test
+async def test_what_waits_for_a_connection_that_is_gone_is_forgotten() -> None:
+    desk = Desk(places=1, queue=5)
+    for number in (1, 2, 3):
+        desk.put(number)
+    await asyncio.sleep(0.1)
+    desk.incoming.forget(desk)
+    await asyncio.sleep(10)
+    assert desk.order == [1]
+    assert desk.sent == []
+
+
+# Callbacks
+
+
+@virtual_test
+async def test_a_slow_callback_gets_messages_one_by_one_and_only_the_newest_that_fit() -> None:
+    seen: list[int] = []
+
+    async def slowly(number: int) -> None:
+        await asyncio.sleep(1)
+        seen.append(number)
+
+    feed = Feed(slowly, 3, SilentObserver())
+    for number in range(10):
+        feed.put(number)
+    await feed.drain()
+    assert seen == [0, 7, 8, 9]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_callback_that_fails_ends_nothing(is_async: bool) -> None:
+    seen: list[int] = []
+
+    def fail(number: int) -> None:
+        seen.append(number)
+        raise RuntimeError
+
+    async def fail_later(number: int) -> None:
+        fail(number)
+
+    @virtual_test
+    async def run() -> None:
+        feed = Feed(fail_later if is_async else fail, 10, SilentObserver())
+        for number in range(3):
+            feed.put(number)
+        await feed.drain()
+
+    run()
+    assert seen == [0, 1, 2]

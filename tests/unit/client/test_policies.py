@@ -1,0 +1,204 @@
+"""The client's decisions that need no connection: pauses, caching, eras, statuses, listening."""
+
+import asyncio
+
+import pytest
+
+from holdfast.client.backoff import Backoff
+from holdfast.client.cache import Cache, cache_key
+from holdfast.client.connection import EraMemory
+from holdfast.client.eras import Verdict, choose, judge_result, origin
+from holdfast.client.http_status import json_rpc_error, refused, seconds_to_wait
+from holdfast.client.link import SessionLost
+from holdfast.client.listening import Change, Listener, change_of
+from holdfast.client.results import tool_call_result
+from holdfast.errors import BadAnswer, Broken, HttpRefused, McpError, NotSent, OutcomeUnknown, VersionRefused
+from holdfast.testing.chance import SeededRandom
+from tests.support import virtual_test
+
+# Pauses
+
+
+def test_pauses_double_up_to_the_bound_and_start_again_after_success() -> None:
+    backoff = Backoff(SeededRandom(), (1.0, 8.0))
+    pauses = [backoff.pause() for _ in range(6)]
+    for pause, whole in zip(pauses, (1, 2, 4, 8, 8, 8), strict=True):
+        assert whole / 2 <= pause <= whole
+    backoff.worked()
+    assert 0.5 <= backoff.pause() <= 1.0
+
+
+def test_a_servers_wish_is_never_undercut_and_hardly_exceeded() -> None:
+    backoff = Backoff(SeededRandom(), (1.0, 8.0))
+    backoff.hint = 0.5
+    assert 0.5 <= backoff.pause() <= 0.525
+    assert 0.5 <= backoff.pause() <= 2.5
+    assert 3.0 <= backoff.pause(3.0) <= 3.15
+
+
+# Caching
+
+
+def test_a_result_is_fresh_as_long_as_it_says_and_only_for_the_same_request() -> None:
+    cache = Cache(10)
+    key = cache_key("resources/read", {"uri": "a", "_meta": {"x": 1}})
+    assert key == cache_key("resources/read", {"uri": "a"})
+    assert key is not None
+    cache.keep(key, {"ttlMs": 1_000, "contents": []}, now=5.0)
+    assert cache.find(key, 5.9) is not None
+    assert cache.find(key, 6.0) is None
+    other = cache_key("resources/read", {"uri": "b"})
+    assert other is not None
+    assert cache.find(other, 5.0) is None
+
+
+@pytest.mark.parametrize("ttl", [0, -5, None, "long"])
+def test_a_result_without_a_sensible_hint_is_not_kept(ttl: object) -> None:
+    cache = Cache(10)
+    cache.keep(("tools/list", b"{}"), {"ttlMs": ttl}, now=0.0)
+    assert cache.find(("tools/list", b"{}"), 0.0) is None
+
+
+def test_what_depends_on_more_than_its_parameters_is_never_kept() -> None:
+    assert cache_key("tools/call", {"name": "x"}) is None
+    assert cache_key("resources/read", {"uri": "a", "inputResponses": {}}) is None
+    assert cache_key("resources/read", {"uri": "a", "requestState": "s"}) is None
+
+
+def test_a_notification_makes_stale_what_it_names_and_nothing_else() -> None:
+    cache = Cache(10)
+    keys = [
+        cache_key("resources/read", {"uri": "a"}),
+        cache_key("resources/read", {"uri": "b"}),
+        cache_key("tools/list", {}),
+        cache_key("tools/list", {"cursor": "2"}),
+    ]
+    for key in keys:
+        assert key is not None
+        cache.keep(key, {"ttlMs": 1_000}, now=0.0)
+    cache.invalidate("notifications/resources/updated", {"uri": "a"})
+    cache.invalidate("notifications/tools/list_changed", {})
+    assert [cache.find(key, 0.5) is not None for key in keys if key is not None] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_the_longest_unused_result_goes_first() -> None:
+    cache = Cache(2)
+    for name in (b"1", b"2"):
+        cache.keep(("tools/list", name), {"ttlMs": 1_000}, now=0.0)
+    cache.find(("tools/list", b"1"), 0.0)
+    cache.keep(("tools/list", b"3"), {"ttlMs": 1_000}, now=0.0)
+    assert cache.find(("tools/list", b"2"), 0.0) is None
+    assert cache.find(("tools/list", b"1"), 0.0) is not None
+
+
+# Eras
+
+
+def test_the_best_version_in_common_decides() -> None:
+    assert choose(["2026-07-28", "2025-11-25"]) is Verdict.MODERN
+    assert choose(["2025-06-18", 7]) is Verdict.LEGACY
+    with pytest.raises(VersionRefused, match="2031-01-01"):
+        choose(["2031-01-01"])
+    assert judge_result({"tools": []}) is Verdict.LEGACY
+    assert judge_result(None) is Verdict.LEGACY
+
+
+def test_an_era_is_remembered_by_origin() -> None:
+    eras = EraMemory()
+    assert origin("HTTPS://Example.com:8443/mcp?x=1") == "https://example.com:8443"
+    eras.learn("https://a", is_modern=False)
+    assert eras.is_legacy("https://a")
+    eras.learn("https://a", is_modern=True)
+    assert not eras.is_legacy("https://a")
+    eras.learn("", is_modern=False)
+    assert not eras.is_legacy("")
+
+
+# Statuses
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "in_session", "kind"),
+    [
+        (404, b"", True, SessionLost),
+        (404, b"", False, HttpRefused),
+        (429, b"", True, NotSent),
+        (503, b'{"jsonrpc":"2.0","id":1,"error":{"code":-31001,"message":"busy"}}', True, NotSent),
+        (400, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}', True, McpError),
+        (404, b'{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}', False, McpError),
+        (500, b"oops", True, Broken),
+        (504, b"", False, Broken),
+        (500, b'{"jsonrpc":"2.0","id":1,"error":{"code":-31002,"message":"gone"}}', True, OutcomeUnknown),
+        (400, b"what", True, HttpRefused),
+    ],
+)
+def test_a_status_says_whether_the_request_was_executed(
+    status: int, body: bytes, in_session: bool, kind: type[Exception]
+) -> None:
+    assert type(refused(status, body, None, in_session=in_session)) is kind
+
+
+def test_garbage_holds_no_error() -> None:
+    for body in (
+        b"",
+        b"[]",
+        b"{",
+        b'{"error":"text"}',
+        b'{"error":{"code":"1","message":"x"}}',
+        b"[" * 100_000,
+    ):
+        assert json_rpc_error(body) is None
+
+
+def test_retry_after_is_read_as_seconds_or_as_a_date() -> None:
+    assert seconds_to_wait("7", 0.0) == 7.0
+    assert seconds_to_wait("Thu, 01 Jan 1970 00:01:00 GMT", 50.0) == 10.0
+    assert seconds_to_wait("Thu, 01 Jan 1970 00:00:01 GMT", 50.0) == 0.0
+    assert seconds_to_wait("99999999999", 0.0) == 3_600.0
+    assert seconds_to_wait("soon", 0.0) is None
+    assert seconds_to_wait("", 0.0) is None
+
+
+# Listening
+
+
+@virtual_test
+async def test_changes_nobody_has_read_are_told_once() -> None:
+    listener = Listener(["tools"], ["a://b"])
+    for _ in range(1_000):
+        listener.offer(Change(kind="tools"))
+        listener.offer(Change(kind="resource", uri="a://b/part"))
+        listener.offer(Change(kind="prompts"))
+        listener.offer(Change(kind="resource", uri="c://d"))
+    assert await listener.next() == Change(kind="tools")
+    assert await listener.next() == Change(kind="resource", uri="a://b/part")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(60):
+            await listener.next()
+
+
+def test_only_changes_are_changes() -> None:
+    assert change_of("notifications/message", {}) is None
+    assert change_of("notifications/resources/updated", {"uri": 5}) == Change(kind="resource")
+
+
+# Results
+
+
+def test_data_that_does_not_fit_is_a_bad_answer() -> None:
+    with pytest.raises(BadAnswer, match="int"):
+        tool_call_result({"content": [], "structuredContent": {"result": "x"}}, int)
+    with pytest.raises(BadAnswer):
+        tool_call_result({"content": [{"type": "text"}]}, None)
+    with pytest.raises(BadAnswer):
+        tool_call_result({"content": [{"type": "text", "text": "no JSON"}]}, int)
+
+
+def test_data_is_read_from_text_where_there_is_no_structured_content() -> None:
+    assert tool_call_result({"content": [{"type": "text", "text": "5"}]}, int).data == 5
+    assert tool_call_result({"content": [{"type": "text", "text": "five"}]}, str).data == "five"

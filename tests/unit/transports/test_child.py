@@ -1,0 +1,160 @@
+"""Children: spoken to in lines, stopped in stages, their stderr kept, and never orphaned."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from holdfast.errors import Broken, ConfigError, NotSent
+from holdfast.transports.child import STDERR_BYTES, Child, ChildOptions
+from tests.support import async_test
+
+ROOT: Final = Path(__file__).parents[3]
+QUICK: Final = ChildOptions(close_seconds=0.3)
+ECHO: Final = "import sys\nfor line in sys.stdin: print(line.strip()[::-1], flush=True)"
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@async_test
+async def test_lines_go_both_ways_and_the_end_is_told() -> None:
+    child = Child(python(ECHO))
+    await child.start()
+    await child.write(b"abc")
+    assert await child.read() == b"cba"
+    await child.aclose()
+    assert await child.read() == b""
+    with pytest.raises(Broken):
+        await child.write(b"too late")
+
+
+@async_test
+async def test_a_line_over_the_limit_is_skipped_and_the_next_one_read() -> None:
+    code = "print('x' * 5000, flush=True); print('short', flush=True); import sys; sys.stdin.read()"
+    child = Child(python(code), ChildOptions(message_bytes=1000))
+    await child.start()
+    assert await child.read() == b"short"
+    assert child.skipped == 1
+    await child.aclose()
+
+
+@async_test
+async def test_stderr_is_kept_to_a_bound_and_heard_when_the_child_dies() -> None:
+    code = "import sys; sys.stderr.write('x' * 200_000 + '\\nlast words'); sys.stderr.flush()"
+    child = Child(python(code))
+    await child.start()
+    assert await child.read() == b""
+    while "last words" not in child.stderr:
+        await asyncio.sleep(0.01)
+    assert len(child.stderr) <= STDERR_BYTES
+    assert child.last_words == "its last words: last words"
+    await child.aclose()
+
+
+@pytest.mark.parametrize(
+    ("code", "stages"),
+    [
+        ("import sys; sys.stdin.read()", 0),
+        ("import time; time.sleep(100)", 1),
+        ("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(100)", 2),
+    ],
+)  # fmt: skip
+def test_a_child_is_asked_then_told_then_killed(code: str, stages: int) -> None:
+    @async_test
+    async def run() -> None:
+        child = Child(python(code), QUICK)
+        await child.start()
+        if "deaf" in code:
+            assert await child.read() == b"deaf"
+        started = time.monotonic()
+        await child.aclose()
+        assert stages * 0.3 <= time.monotonic() - started < stages * 0.3 + 2
+        assert not is_alive(child.pid)
+
+    run()
+
+
+GRANDCHILD: Final = "import subprocess, sys; p = subprocess.Popen(['sleep', '1000']); print(p.pid, flush=True); sys.stdin.read()"
+
+
+@async_test
+async def test_what_a_child_started_ends_with_it() -> None:
+    child = Child(python(GRANDCHILD), QUICK)
+    await child.start()
+    grandchild = int(await child.read())
+    assert is_alive(grandchild)
+    await child.aclose()
+    assert not is_alive(child.pid)
+    assert not is_alive(grandchild)
+
+
+@async_test
+async def test_being_cancelled_does_not_stop_the_stopping() -> None:
+    child = Child(python("import time; time.sleep(100)"), QUICK)
+    await child.start()
+    closing = asyncio.create_task(child.aclose())
+    await asyncio.sleep(0.05)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await child.aclose()
+    assert not is_alive(child.pid)
+
+
+PARENT: Final = f"""
+import asyncio, sys
+from holdfast.transports.child import Child
+async def main():
+    child = Child([sys.executable, "-c", {GRANDCHILD!r}.replace("sys.stdin.read()", "import time; time.sleep(1000)")])
+    await child.start()
+    print(child.pid, (await child.read()).decode(), flush=True)
+    await asyncio.sleep(1000)
+asyncio.run(main())
+"""
+
+
+def test_no_orphan_is_left_when_we_are_killed() -> None:
+    with subprocess.Popen(python(PARENT), stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        assert all(map(is_alive, pids))
+        os.kill(parent.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while any(map(is_alive, pids)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(map(is_alive, pids))
+
+
+@async_test
+async def test_a_program_that_does_not_exist_was_not_started() -> None:
+    with pytest.raises(NotSent, match="cannot start"):
+        await Child(["/no/such/program"]).start()
+    with pytest.raises(ConfigError):
+        Child([])
+
+
+@async_test
+async def test_a_child_sees_what_it_is_given_and_not_our_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUR_SECRET", "1")
+    code = "import os; print('OUR_SECRET' in os.environ, os.environ.get('GIVEN'), os.getcwd(), flush=True)"
+    child = Child(python(code), ChildOptions(env={"GIVEN": "yes"}, cwd="/"))
+    await child.start()
+    assert await child.read() == b"False yes /"
+    await child.aclose()
