@@ -2,19 +2,18 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from holdfast.config import Limits
 from holdfast.stores.base import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import StoreContract, VirtualClock
+from tests.sqlite.support import store_path
 
 
 class TestSqliteStore(StoreContract):
     @asynccontextmanager
     async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
-        with TemporaryDirectory() as directory:
-            store = SqliteStore(Path(directory) / "store.db", limits, clock)
+        with store_path() as path:
+            store = SqliteStore(path, limits, clock)
             yield store
             await store.aclose()

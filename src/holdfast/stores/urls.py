@@ -10,6 +10,8 @@ from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Observer
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.address import parse
 
 
 class _Wanted(Struct, frozen=True):
@@ -24,6 +26,11 @@ class _Wanted(Struct, frozen=True):
 
 def _memory(wanted: _Wanted) -> Store:
     return MemoryStore(wanted.limits, wanted.clock)
+
+
+def _sqlite(wanted: _Wanted) -> Store:
+    address = parse(wanted.url, wanted.namespace)
+    return SqliteStore(address.path, wanted.limits, wanted.clock, synchronous=address.synchronous)
 
 
 def _redis(wanted: _Wanted) -> Store:
@@ -45,6 +52,7 @@ def _redis(wanted: _Wanted) -> Store:
 
 SCHEMES: Final[dict[str, Callable[[_Wanted], Store]]] = {
     "memory": _memory,
+    "sqlite": _sqlite,
     "redis": _redis,
     "rediss": _redis,
     "valkey": _redis,

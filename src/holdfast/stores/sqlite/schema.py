@@ -229,20 +229,14 @@ def _create(connection: sqlite3.Connection, path: Path, migrations: tuple[str, .
     """Bring an empty or older file to the newest format."""
     # Takes effect in an empty file only, and must come before everything else.
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA journal_mode = WAL")
+    if _format(connection, path, len(migrations)) == len(migrations):
+        return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        [found] = connection.execute("PRAGMA user_version").fetchone()
-        [application] = connection.execute("PRAGMA application_id").fetchone()
-        [tables] = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables and application != APPLICATION:
-            raise ConfigError(f"{path} is another program's database; name a file of its own for the store")
-        if found > len(migrations):
-            raise ConfigError(
-                f"{path} was written by a later Holdfast (format {found}, this one knows {len(migrations)}): "
-                "upgrade this one, or name another file"
-            )
-        for script in migrations[found:]:
+        # Somebody else may have been faster.
+        for script in migrations[_format(connection, path, len(migrations)) :]:
             for statement in script.split(";\n"):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -251,6 +245,21 @@ def _create(connection: sqlite3.Connection, path: Path, migrations: tuple[str, .
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def _format(connection: sqlite3.Connection, path: Path, newest: int) -> int:
+    """Return the format of a file that is ours, or empty and of format 0."""
+    [tables] = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    [application] = connection.execute("PRAGMA application_id").fetchone()
+    if tables and application != APPLICATION:
+        raise ConfigError(f"{path} is another program's database; name a file of its own for the store")
+    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found > newest:
+        raise ConfigError(
+            f"{path} was written by a later Holdfast (format {found}, this one knows {newest}): "
+            "upgrade this one, or name another file"
+        )
+    return found
 
 
 def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:

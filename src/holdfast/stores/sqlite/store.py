@@ -6,10 +6,11 @@ the host's clock, which all its processes share, so they hold across a restart.
 
 import sqlite3
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
@@ -54,6 +55,8 @@ class SqliteStore:
         StoreUnavailable: the file cannot be opened now.
     """
 
+    is_shared = True
+
     def __init__(
         self,
         path: str | PathLike[str],
@@ -65,15 +68,18 @@ class SqliteStore:
     ) -> None:
         self._path = Path(path)
         self._limits = limits
+        self._clock = clock or SystemClock()
         self._synchronous: schema.Synchronous = synchronous
         self.replica = replica or SystemRandom().token(6)
         self._seat = Seat(self.replica)
-        wall = (clock or SystemClock()).wall
-        self._worker = Worker(self._connect, wall, partial(unavailable, path=self._path), self.replica)
+        self._worker = self._new_worker()
         schema.prepare(self._path)
 
     def __repr__(self) -> str:
         return f"<SqliteStore {self._path.name}, {self._worker.waiting} commands waiting>"
+
+    def _new_worker(self) -> Worker:
+        return Worker(self._connect, self._clock.wall, partial(unavailable, path=self._path), self._seat)
 
     def _connect(self) -> tuple[sqlite3.Connection, Transaction]:
         connection = schema.connect(self._path, self._synchronous)
@@ -247,6 +253,12 @@ class SqliteStore:
         return await self._do(tasks.set_task, key, principal, value, version=version, ttl=ttl)
 
     # Replicas
+
+    def twin(self) -> Self:
+        """Return a handle with a thread of its own, for the same incarnation."""
+        twin = copy(self)
+        twin._worker = twin._new_worker()
+        return twin
 
     async def renew(self, seconds: float) -> Lease:
         """Take the lease or make it longer; one that has run out comes back as a new incarnation."""

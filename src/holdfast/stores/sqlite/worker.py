@@ -15,7 +15,7 @@ from typing import Any, Final
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.stores.base import Bell, Ring
 from holdfast.stores.sqlite.failures import is_busy, is_lasting, is_surroundings
-from holdfast.stores.sqlite.transaction import Rung, Transaction
+from holdfast.stores.sqlite.transaction import Rung, Seat, Transaction
 
 QUEUED: Final = 10_000
 """Commands that may wait; beyond, the store is unavailable."""
@@ -26,8 +26,13 @@ POLL: Final = 0.05
 TRIES: Final = 500
 """Waits for the file's lock of 10 ms each: five seconds, then the command fails."""
 
+_LAST_RING: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'ring'"
 _FOREIGN: Final = (
-    "SELECT n, what, key, name FROM ring WHERE n > ? AND origin <> ? AND target IN ('', ?) ORDER BY n"
+    "SELECT what, key, name FROM ring WHERE n > :heard AND n <= :top"
+    " AND origin <> :replica AND target IN ('', :replica)"
+    # A stream that was taken from here and has come back since is not taken.
+    " AND NOT (what = 'taken' AND EXISTS (SELECT 1 FROM exchange JOIN session USING (sid)"
+    " WHERE session.key = ring.key AND stream = ring.name AND reader = :owner)) ORDER BY n"
 )
 
 Step = Callable[[Transaction], Any]
@@ -74,12 +79,12 @@ class Worker:
         connect: Callable[[], tuple[sqlite3.Connection, Transaction]],
         wall: Callable[[], float],
         explain: Callable[[BaseException], StoreUnavailable],
-        replica: str,
+        seat: Seat,
     ) -> None:
         self._connect = connect
         self._wall = wall
         self._explain = explain
-        self._replica = replica
+        self._seat = seat
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -143,7 +148,8 @@ class Worker:
         """Return what waits, after waiting a little for the first; and False once the store is being closed."""
         batch: list[Command] = []
         try:
-            command = self._queue.get(timeout=POLL)
+            # With nobody to ring there is nothing to look for.
+            command = self._queue.get(timeout=POLL if self._bell is not None else None)
             while command is not None:
                 batch.append(command)
                 if len(batch) == BATCH:
@@ -208,27 +214,31 @@ class Worker:
 
     def _listen_from_now(self, connection: sqlite3.Connection) -> None:
         [self._data_version] = connection.execute("PRAGMA data_version").fetchone()
-        [self._heard] = connection.execute("SELECT coalesce(max(n), 0) FROM ring").fetchone()
+        [self._heard] = connection.execute(_LAST_RING).fetchone()
 
     def _listen(self) -> None:
         """Ring what other processes have rung since the last look."""
-        if self._connection is None:
+        if self._connection is None or self._bell is None:
             return
         try:
             [version] = self._connection.execute("PRAGMA data_version").fetchone()
             if version == self._data_version:
                 return
-            rung = self._connection.execute(_FOREIGN, (self._heard, self._replica, self._replica)).fetchall()
+            [top] = self._connection.execute(_LAST_RING).fetchone()
+            listening = {
+                "heard": self._heard,
+                "top": top,
+                "replica": self._seat.replica,
+                "owner": self._seat.owner,
+            }
+            rung = self._connection.execute(_FOREIGN, listening).fetchall()
         except sqlite3.Error as error:
             if is_lasting(error):
                 self._disconnect()
             return
-        self._data_version = version
+        self._data_version, self._heard = version, top
         if rung:
-            self._heard = max(row[0] for row in rung)
-            self._call(
-                self._ring, [(Ring(what), *where) for what, *where in dict.fromkeys(r[1:] for r in rung)]
-            )
+            self._call(self._ring, [(Ring(what), key, name) for what, key, name in dict.fromkeys(rung)])
 
     # Back to the event loop
 
