@@ -160,7 +160,7 @@ async def test_a_repeated_post_gets_the_one_result_of_the_one_execution(
 
     async def one(number: int) -> None:
         name = f"repeat {number} {seconds} {pooled}"
-        body = json.dumps(call(number, "slow", seconds=0.8, text=name)).encode()
+        body = json.dumps(call(name, "slow", seconds=0.8, text=name)).encode()
         second = await Connection.open(trial.port) if pooled else None
         first = await Connection.open(trial.port)
         sending = asyncio.create_task(client.post(body, on=first))
