@@ -116,6 +116,12 @@ class Times(Struct, frozen=True, kw_only=True):
     """How long a task is kept after it last changed: the time a client has to come for the result."""
     task_poll: float = 1.0
     """How often clients are asked to look after a task."""
+    lease: float = 10.0
+    """A replica that has not renewed its lease for this long is taken for dead, and what it ran for lost."""
+    lease_renewal: float = 3.0
+    """How often the lease is renewed."""
+    loop_patience: float = 30.0
+    """A loop that a handler has blocked for longer than this no longer counts as alive."""
     sweep: float = 1.0
     """How often due sessions are looked for."""
     drain: float = 30.0

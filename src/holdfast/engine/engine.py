@@ -12,9 +12,11 @@ from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
 from holdfast.engine.back import Back
 from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.listening import Listening
 from holdfast.engine.modern import Modern
 from holdfast.engine.readers import Readers
+from holdfast.engine.replica import Replica
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions
@@ -62,6 +64,10 @@ class Engine:
         self.modern = Modern(self.runtime)
         self.listening = Listening(self.runtime)
         self.tasks = Tasks(self.runtime, self.modern.end, self.listening)
+        self.forwarding = Forwarding(self.runtime, self.readers, self.modern)
+        self.replica = Replica(self.runtime, self.sessions, self.listening, self.forwarding)
+        self.draining = False
+        """Asked to stop: what runs may finish, nothing new begins."""
         self._starting: asyncio.Future[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self.started = False
@@ -80,6 +86,8 @@ class Engine:
     async def _start(self) -> None:
         try:
             self.runtime.store.bind(self._ring)
+            await self.replica.start()
+            await self.modern.share_key()
             await self.runtime.back.start()
         except BaseException:
             self._starting = None
@@ -90,7 +98,7 @@ class Engine:
 
     async def changed(self, change: Change, principal: str | None = None) -> None:
         """Tell those who want to know, sessions and listeners alike; only those of one principal, if it is named."""
-        self.listening.tell(change, principal)
+        await self.replica.changed(change, principal)
         await self.sessions.changed(change, principal)
 
     async def aclose(self) -> None:
@@ -105,17 +113,25 @@ class Engine:
         for session in list(self.runtime.sessions.values()):
             self.runtime.spawn(self._shut(session))
         await self.runtime.finish(self.settings.times.drain)
+        self.draining = False
+        await self.replica.stop()
         await self.runtime.back.stop()
         await self.runtime.store.aclose()
 
     async def _shut(self, session: Session) -> None:
-        await self.sessions.close(session, Input.SHUTDOWN)
+        """Close a session that ends with this process; one that others can serve goes on there."""
+        if session.channel is not None or not session.lasting or not self.runtime.store.is_shared:
+            await self.sessions.close(session, Input.SHUTDOWN)
+        else:
+            self.runtime.sessions.pop(session.record.key, None)
+            await session.told()
 
     async def drain(self) -> None:
         """Wait until nothing is in flight any more, queued calls included; after the drain time, end what is left.
 
         Calls that are parked, or tasks that require input, are not waited for: nobody can answer them any more.
         """
+        self.draining = True
         await self.listening.stop()
         now = asyncio.get_running_loop().time
         deadline = now() + self.settings.times.drain
@@ -136,10 +152,12 @@ class Engine:
         """Take a bell of the store's."""
         if what is Ring.TASK:
             self.tasks.rung(key)
-            return
-        session = self.runtime.sessions.get(key)
-        if session is None:
-            return
+        elif what is Ring.FORWARD or what is Ring.NEWS:
+            self.replica.rung(what)
+        elif (session := self.runtime.sessions.get(key)) is not None:
+            self._ring_session(what, session, name)
+
+    def _ring_session(self, what: Ring, session: Session, name: str) -> None:
         match what:
             case Ring.STREAM:
                 session.ring(name)
@@ -151,13 +169,18 @@ class Engine:
                 exchange = session.exchanges.get(name)
                 if exchange is not None:
                     self.runtime.spawn(self.exchanges.end(exchange, Cancelled("by the client")))
+            case Ring.TAKEN:
+                self.readers.taken(session, name)
             case Ring.CLOSED:
-                for stream in list(session.readers):
-                    session.ring(stream)
+                if self.runtime.store.is_shared:
+                    self.sessions.closed_elsewhere(session)
+            case Ring.TASK | Ring.FORWARD | Ring.NEWS:
+                raise AssertionError(f"{what} concerns no session")
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(self.settings.times.sweep)
             with contextlib.suppress(Exception):
                 await self.sessions.sweep()
+                await self.replica.sweep()
                 await self.tasks.sweep()

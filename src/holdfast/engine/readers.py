@@ -105,6 +105,14 @@ class Readers:
         for old in idle[: max(0, len(idle) - self._runtime.settings.limits.idle_readers)]:
             old.stop(End.TAKEN_OVER)
 
+    def taken(self, session: Session, stream: str) -> None:
+        """Take note that the stream has its reader at another replica now."""
+        standalone = stream == session.record.standalone
+        for reader in session.readers.get(stream, ()):
+            reader.active = False
+            if not standalone:
+                reader.stop(End.TAKEN_OVER)
+
     async def detach(self, reader: Reader) -> None:
         """Give the reader's place back. Safe to call twice."""
         session = reader.session

@@ -6,7 +6,6 @@ and a new response. The handler's body runs once, whatever number of rounds it t
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -30,7 +29,7 @@ class Attendant:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.messages: deque[bytes] = deque()
+        self.messages: list[bytes] = []
         self.wake = Wake()
 
 
@@ -51,7 +50,7 @@ class RoundOutlet:
         self._quiet = quiet
         self._limit = limit
         self.suspendable = suspendable
-        self._given = {key: value for key, value in given.items() if type(value) is dict}
+        self._given = {key: value for key, value in given.items() if type(value) is dict} if given else {}
         """Answers that the request itself brought: an ask with such a key needs no round."""
         self.rounds = Rounds()
         self.outcomes: dict[int, Outcome] = {}
@@ -82,8 +81,7 @@ class RoundOutlet:
 
     def taken(self, attendant: Attendant) -> list[bytes]:
         """Return what the connection has to write now."""
-        messages = list(attendant.messages)
-        attendant.messages.clear()
+        messages, attendant.messages = attendant.messages, []
         self._make_room()
         return messages
 
@@ -175,6 +173,8 @@ class RoundOutlet:
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
         self.outcomes.setdefault(self.rounds.number, outcome)
+        # It leads back to the exchange; without it the last reference frees both, and the collector has no work.
+        del self._go_out
         self._ring()
         self._make_room()
 

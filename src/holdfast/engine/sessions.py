@@ -55,6 +55,8 @@ class Sessions:
     def __init__(self, runtime: Runtime, exchanges: Exchanges) -> None:
         self._runtime = runtime
         self._exchanges = exchanges
+        self._closing: set[str] = set()
+        """Sessions that this process is closing: their bell tells it nothing new."""
 
     async def open(
         self, principal: str, params: dict[str, Any], *, channel: Channel | None = None, lasting: bool = True
@@ -89,7 +91,7 @@ class Sessions:
         if isinstance(evicted, Refusal):
             raise TooManySessions
         for closed in evicted:
-            self._announce(closed)
+            self.announce(closed)
         session = runtime.adopt(record, channel)
         if lasting:
             runtime.observer.note("session.opened", session=session.name, version=revision.name)
@@ -218,10 +220,14 @@ class Sessions:
         """End a session: settle what is in flight, close it in the store. False if it was closed already."""
         why = f"the session was closed ({reason.value})"
         await self.end_work(session, why)
-        closed = await self._runtime.store.close(session.record.key, reason)
+        self._closing.add(session.record.key)
+        try:
+            closed = await self._runtime.store.close(session.record.key, reason)
+        finally:
+            self._closing.discard(session.record.key)
         if closed is None:
             return False
-        self._announce(closed)
+        self.announce(closed)
         await self.end_work(session, why)
         return True
 
@@ -248,7 +254,7 @@ class Sessions:
     async def sweep(self) -> None:
         """Close what is due."""
         for closed in await self._runtime.store.sweep():
-            self._announce(closed)
+            self.announce(closed)
 
     def detached(self, session: Session) -> None:
         """Tell that a session lost its last reader."""
@@ -259,21 +265,39 @@ class Sessions:
         if session.record.grace == 0:
             self._runtime.spawn(self.sweep())
 
-    def _announce(self, closed: Closed) -> None:
+    def closed_elsewhere(self, session: Session) -> None:
+        """End what lives here of a session that another replica has closed, and tells of."""
+        key = session.record.key
+        if key not in self._closing and self._runtime.sessions.get(key) is session:
+            del self._runtime.sessions[key]
+            self._runtime.spawn(self.end_work(session, "the session was closed"))
+            self._let_go(session)
+
+    def announce(self, closed: Closed) -> None:
+        """Tell the listeners that a session has ended, and let go of what lives here of it."""
         runtime = self._runtime
         session = runtime.sessions.pop(closed.record.key, None) or Session(closed.record, runtime.settings)
+        self._let_go(session)
+        if not session.lasting:
+            return
+        runtime.observer.note("session.closed", session=session.name, reason=closed.reason.value)
+        session.tell(lambda: runtime.back.closed(session, closed.reason))
+        # Nobody else holds on to the session now, and the back must not stop before its listener has heard.
+        runtime.spawn(self._told(session, closed))
+
+    async def _told(self, session: Session, closed: Closed) -> None:
+        await session.told()
+        if self._runtime.store.is_shared:
+            await self._runtime.store.told(closed)
+
+    @staticmethod
+    def _let_go(session: Session) -> None:
         for readers in list(session.readers.values()):
             for reader in readers:
                 reader.stop(End.CLOSED)
         for arrived in session.pending.values():
             if not arrived.done():
                 arrived.set_result(None)
-        if not session.lasting:
-            return
-        runtime.observer.note("session.closed", session=session.name, reason=closed.reason.value)
-        session.tell(lambda: runtime.back.closed(session, closed.reason))
-        # Nobody else holds on to the session now, and the back must not stop before its listener has heard.
-        runtime.spawn(session.told())
 
 
 def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

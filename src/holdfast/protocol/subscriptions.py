@@ -7,6 +7,7 @@ where it is known whose subscription it answers.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.errors import InvalidParams
@@ -61,6 +62,16 @@ class Change(Struct, frozen=True):
         """The parameters of its message."""
         named = TOPICS[self.kind].name
         return {**self.detail, named: self.name} if named else {}
+
+
+def encode_change(change: Change, principal: str | None) -> bytes:
+    """Return a change, and whom it concerns, as replicas tell each other."""
+    return encode((change, principal))
+
+
+def decode_change(event: bytes) -> tuple[Change, str | None]:
+    """Return what `encode_change` was given."""
+    return msgspec.json.decode(event, type=tuple[Change, str | None])
 
 
 class Filter(Struct, frozen=True):

@@ -375,8 +375,17 @@ class Store(Protocol):
 
     # Replicas: processes that serve the same sessions from the same store
 
+    is_shared: bool
+    """Other processes may serve the same sessions, and sessions outlive this one."""
     replica: str
     """This process's name among them."""
+
+    def twin(self) -> "Store":
+        """Return another handle on the store for the same replica and incarnation, for the loop of another thread.
+
+        Only `renew` and `aclose` are used of it: the lease must not end because this loop is busy.
+        """
+        ...
 
     async def renew(self, seconds: float) -> Lease:
         """Take this replica's lease for so long from now by the store's clock, or make it longer.

@@ -1,7 +1,7 @@
 """What replicas need of a store, for the one process that a memory store has."""
 
 from collections import OrderedDict
-from typing import Final
+from typing import Final, Self
 
 from holdfast.stores.base import Announced, Bell, Closed, Forwarded, Lease, Orphan, Ring
 
@@ -14,7 +14,12 @@ class ReplicaMethods:
     """One replica, alive as long as it can ask. It has no orphans, and its listeners die with it."""
 
     _bell: Bell
+    is_shared = False
     replica: str = "only"
+
+    def twin(self) -> Self:
+        """Return this one: nobody else looks at its lease."""
+        return self
 
     def __init__(self) -> None:
         self._inbox: OrderedDict[str, bytes] = OrderedDict()

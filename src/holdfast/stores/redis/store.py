@@ -60,7 +60,7 @@ class RedisStore(SessionMethods, StreamMethods, AskMethods, StateMethods, Replic
     def __repr__(self) -> str:
         return f"<RedisStore {self._owner}, {len(self._seats)} sessions with work here>"
 
-    shared = True
+    is_shared = True
 
     def twin(self) -> "RedisStore":
         """Return a handle with connections of its own; a link that was passed in is shared."""

@@ -1,0 +1,174 @@
+"""Requests carried to the replica that must run them, their answers read back from the store.
+
+Some work lives in one place: a parked call, later a child process. A request for it that lands
+elsewhere is put into that replica's inbox, and what it answers becomes a stream in the store: in
+a session that exists for this one request, so that everything that holds for streams holds here.
+"""
+
+import asyncio
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.auth import Principal
+from holdfast.core.lifecycle import Input
+from holdfast.core.stream import Position
+from holdfast.engine.exchange import Caller
+from holdfast.engine.modern import Attended, Modern
+from holdfast.engine.reader import Reader
+from holdfast.engine.readers import Readers, Unresumable
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.session import Session
+from holdfast.errors import HoldfastError, McpError, SessionGone, StoreError
+from holdfast.protocol.modern import ParkedGone, read_meta
+from holdfast.protocol.versions import LATEST
+from holdfast.stores.base import Claim, Claimed, Refusal, SessionRecord
+from holdfast.wire.jsonrpc import Request, encode, refusal
+
+_LOOK_SECONDS: Final = 0.05
+"""How often one looks whether the other replica has begun."""
+_HEARTBEAT: Final = 1.0
+"""How often the other replica looks whether its reader's session is still there."""
+
+
+class _Carried(Struct, frozen=True):
+    """A request on its way."""
+
+    session: str
+    stream: str
+    request: Request
+    owner: str
+    principal: Principal | None
+    headers: dict[str, str]
+
+
+class Forwarding:
+    """Puts requests to other replicas, and takes theirs."""
+
+    def __init__(self, runtime: Runtime, readers: Readers, modern: Modern) -> None:
+        self._runtime = runtime
+        self._readers = readers
+        self._modern = modern
+        self._taking: set[str] = set()
+
+    # Ours, run elsewhere
+
+    async def carry(self, replica: str, caller: Caller, request: Request) -> Reader:
+        """Have another replica answer a request; return a reader of its answer. Close it with `drop`.
+
+        Raises:
+            ParkedGone: that replica is gone, and what it had parked with it.
+        """
+        runtime = self._runtime
+        session = await self._carrier(caller)
+        stream = runtime.random.token(12)
+        carried = _Carried(
+            session.record.key, stream, request, caller.key, caller.principal, dict(caller.headers)
+        )
+        seconds = runtime.settings.times.lease
+        try:
+            if await runtime.store.forward(replica, stream, encode(carried), seconds=seconds):
+                return await self._begun(session, stream, runtime.clock.now() + seconds)
+        except BaseException:
+            await self._forget(session)
+            raise
+        await self._forget(session)
+        raise ParkedGone
+
+    async def _carrier(self, caller: Caller) -> Session:
+        random, times = self._runtime.random, self._runtime.settings.times
+        record = SessionRecord(
+            key=random.token(32),
+            principal=caller.key,
+            version=LATEST.name,
+            standalone=random.token(12),
+            client={},
+            capabilities={},
+            grace=0,
+            idle=times.parked,
+            lifetime=times.lifetime,
+        )
+        if isinstance(await self._runtime.store.open(record, evict=False), Refusal):
+            raise ParkedGone
+        session = self._runtime.adopt(record)
+        session.lasting = False
+        return session
+
+    async def _begun(self, session: Session, stream: str, deadline: float) -> Reader:
+        while True:
+            try:
+                return await self._readers.attach(session.record.key, session.record.principal, stream)
+            except Unresumable:
+                if self._runtime.clock.now() > deadline:
+                    raise ParkedGone from None
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    async def drop(self, reader: Reader) -> None:
+        """Let go of an answer, taken or not; whoever still works on it is told by its session's end."""
+        await self._readers.detach(reader)
+        await self._forget(reader.session)
+
+    async def _forget(self, session: Session) -> None:
+        self._runtime.sessions.pop(session.record.key, None)
+        await self._runtime.store.close(session.record.key, Input.SHUTDOWN)
+
+    # Theirs, run here
+
+    async def look(self) -> None:
+        """Take what others have put to us."""
+        try:
+            waiting = await self._runtime.store.inbox()
+        except StoreError:
+            return
+        for forwarded in waiting:
+            if forwarded.name not in self._taking:
+                self._taking.add(forwarded.name)
+                self._runtime.spawn(self._take(forwarded.name, forwarded.payload))
+
+    async def _take(self, name: str, payload: bytes) -> None:
+        try:
+            carried = msgspec.json.decode(payload, type=_Carried)
+            claim = Claim(carried.request.id, carried.stream, b"")
+            claimed = await self._runtime.store.claim(carried.session, carried.owner, claim)
+            await self._runtime.store.took(name)
+            if isinstance(claimed, Claimed):
+                await self._answer(carried, claimed.fence)
+        except HoldfastError as error:
+            # The other side is gone, or the store is: there is nobody to answer.
+            self._runtime.observer.note("forward.dropped", error=error)
+        finally:
+            self._taking.discard(name)
+
+    async def _answer(self, carried: _Carried, fence: int) -> None:
+        store, random = self._runtime.store, self._runtime.random
+        caller = Caller(carried.owner, carried.principal, carried.headers)
+        try:
+            attended = self._modern.go_on(read_meta(carried.request.params), caller, carried.request)
+        except McpError as error:
+            terminal = refusal(carried.request.id, error)
+            await store.settle(carried.session, carried.stream, fence, terminal, tag=random.tag(), keep=True)
+            return
+        try:
+            await self._pump(attended, carried, fence)
+        finally:
+            await self._modern.leave(attended)
+
+    async def _pump(self, attended: Attended, carried: _Carried, fence: int) -> None:
+        store, random = self._runtime.store, self._runtime.random
+        start = await store.open_stream(carried.session, carried.stream, fence, random.tag())
+        while True:
+            attended.attendant.wake.clear()
+            outcome = attended.outcome
+            for message in attended.outlet.taken(attended.attendant):
+                await store.append(carried.session, carried.stream, fence, random.tag(), message)
+            if outcome is not None:
+                terminal = outcome.message(carried.request.id)
+                await store.settle(carried.session, carried.stream, fence, terminal, tag=random.tag())
+                return
+            if not await attended.attendant.wake.wait(_HEARTBEAT):
+                await self._check(carried, start)
+
+    async def _check(self, carried: _Carried, start: Position) -> None:
+        if await self._runtime.store.read(carried.session, carried.stream, start, 1, 1) is None:
+            raise SessionGone("whoever asked has gone")

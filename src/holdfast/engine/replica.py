@@ -1,0 +1,128 @@
+"""This process among those that share its store: its lease, what the dead leave behind, what all are told."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.engine.forwarding import Forwarding
+from holdfast.engine.lease import LeaseKeeper
+from holdfast.engine.listening import Listening
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.sessions import Sessions
+from holdfast.errors import HoldfastError, OutcomeUnknown
+from holdfast.protocol.subscriptions import Change, decode_change, encode_change
+from holdfast.stores.base import Orphan, Ring
+from holdfast.wire.jsonrpc import refusal
+
+_TICK: Final = 1.0
+
+
+def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    loop.call_soon_threadsafe(callback)
+
+
+class Replica:
+    """One of several. In a store that is not shared it has nothing to do."""
+
+    def __init__(
+        self, runtime: Runtime, sessions: Sessions, listening: Listening, forwarding: Forwarding
+    ) -> None:
+        self._runtime = runtime
+        self._sessions = sessions
+        self._listening = listening
+        self._forwarding = forwarding
+        self._keeper: LeaseKeeper | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._heard = ""
+        """How far the news is known."""
+        self._hearing = False
+
+    def __repr__(self) -> str:
+        return f"<Replica {self._runtime.store.replica}>"
+
+    async def start(self) -> None:
+        """Take the lease, and the place in the news, before anything is claimed."""
+        runtime = self._runtime
+        if runtime.store.is_shared:
+            await self._take_lease()
+            self._heard = (await runtime.store.announced("")).cursor
+            self._ticking = asyncio.get_running_loop().create_task(self._tick())
+
+    async def _take_lease(self) -> None:
+        runtime = self._runtime
+        lease = await runtime.store.renew(runtime.settings.times.lease)
+        loop = asyncio.get_running_loop()
+        keeper = LeaseKeeper(
+            runtime.store,
+            runtime.settings.times,
+            runtime.clock,
+            lambda: _call(loop, self._lost_lease),
+        )
+        self._keeper = keeper
+        keeper.start(lease.incarnation)
+
+    def _lost_lease(self) -> None:
+        """The lease had ended: what ran may have been reaped, and is Fenced when it writes. Go on as a new one."""
+        self._runtime.observer.note("replica.lease_lost", replica=self._runtime.store.replica)
+        self._runtime.spawn(self._take_lease())
+
+    async def _tick(self) -> None:
+        while True:
+            if self._keeper is not None:
+                self._keeper.tick()
+            await asyncio.sleep(_TICK)
+
+    async def stop(self) -> None:
+        """Give the lease back: nothing of ours runs any more."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+        if self._keeper is not None:
+            await asyncio.to_thread(self._keeper.stop)
+            with contextlib.suppress(HoldfastError):
+                await self._runtime.store.release()
+
+    # What the dead leave behind
+
+    async def sweep(self) -> None:
+        """End the exchanges of dead replicas with one honest error each; tell again what nobody reported told."""
+        store = self._runtime.store
+        if not store.is_shared:
+            return
+        for orphan in await store.orphans():
+            await self._reap(orphan)
+        for closed in await store.untold():
+            self._sessions.announce(closed)
+
+    async def _reap(self, orphan: Orphan) -> None:
+        terminal = refusal(orphan.id, OutcomeUnknown())
+        if await self._runtime.store.reap(orphan, terminal, tag=self._runtime.random.tag()):
+            self._runtime.observer.note("exchange.reaped", session=orphan.session[:8], owner=orphan.owner)
+
+    # What all are told
+
+    async def changed(self, change: Change, principal: str | None) -> None:
+        """Tell the listeners of every replica."""
+        runtime = self._runtime
+        if runtime.store.is_shared:
+            await runtime.store.announce(runtime.random.token(12), encode_change(change, principal))
+        else:
+            self._listening.tell(change, principal)
+
+    def rung(self, what: Ring) -> None:
+        """Look into the inbox or at the news."""
+        if what is Ring.FORWARD:
+            self._runtime.spawn(self._forwarding.look())
+        elif not self._hearing:
+            self._hearing = True
+            self._runtime.spawn(self._hear())
+
+    async def _hear(self) -> None:
+        try:
+            with contextlib.suppress(HoldfastError):
+                news = await self._runtime.store.announced(self._heard)
+                self._heard = news.cursor
+                for event in news.events:
+                    self._listening.tell(*decode_change(event))
+        finally:
+            self._hearing = False
