@@ -61,6 +61,8 @@ def check_modern(settings: Settings, meta: RequestMeta) -> None:
     Raises:
         UnsupportedVersion: its version is unknown, or not for its client; names what it may use.
     """
+    if meta.version == VERSION and settings.eras != "sessions" and not settings.eras_by_client:
+        return
     supported = supported_versions(settings, meta.client)
     if meta.version != VERSION or VERSION not in supported:
         raise UnsupportedVersion(meta.version, supported)

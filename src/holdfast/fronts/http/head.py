@@ -20,6 +20,8 @@ _KNOWN: Final = frozenset(
     {
         b"mcp-session-id",
         b"mcp-protocol-version",
+        b"mcp-method",
+        b"mcp-name",
         b"last-event-id",
         b"content-type",
         b"content-length",
@@ -30,8 +32,8 @@ _KNOWN: Final = frozenset(
         b"authorization",
     }
 )
-_LISTS: Final = frozenset({b"accept"})
-"""Headers that may be sent in several lines."""
+_LISTS: Final = frozenset({b"accept", b"mcp-method", b"mcp-name"})
+"""Headers that are read as one value when sent in several lines; one that mirrors a part of the body then differs."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _REMEMBERED: Final = 1_024
 
@@ -62,6 +64,9 @@ class Head:
     def get(self, name: str) -> str | None:
         """Return the value of any header by lower-case name; None where it is not given."""
         wanted = name.encode("latin-1")
+        if wanted in _KNOWN:
+            known = self._values.get(wanted)
+            return known.strip().decode("latin-1") if known is not None else None
         found = [value for key, value in self._raw if key == wanted]
         return b", ".join(found).strip().decode("latin-1") if found else None
 
