@@ -1,6 +1,8 @@
 """What breaks other clients: lost sessions, restarts, refusals, redirects, eras. Each alone, on real sockets."""
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +13,7 @@ import pytest
 from holdfast import Client, ClientTimes, OutcomeUnknown
 from holdfast.client.connection import EraMemory
 from holdfast.errors import HttpRefused, McpError, NotSent, Unauthorized, VersionRefused
-from tests.client.servers import free_port, listening, peer_command
+from tests.client.servers import SERVE, free_port, listening, peer_command
 from tests.client.torture import (
     Exchange,
     Mischief,
@@ -186,6 +188,14 @@ def test_a_redirect_is_followed_only_to_the_same_origin_and_without_credentials(
     run()
 
 
+@async_test
+async def test_a_list_is_asked_for_again_only_when_its_hint_has_run_out_or_it_changed() -> None:
+    async with against(is_modern=True) as (server, client):
+        for fresh in (False, False, True):
+            assert [tool.name for tool in await client.list_tools(fresh=fresh)] == ["echo", "look"]
+        assert [method for _, method in server.heard] == ["tools/list", "tools/list"]
+
+
 # Eras
 
 
@@ -272,3 +282,53 @@ async def test_a_pinned_era_is_the_only_one_tried() -> None:
     with pytest.raises(VersionRefused):
         await Client(url, version="2025-03-26").__aenter__()
     await server.aclose()
+
+
+# Against Holdfast itself
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_listening_goes_on_after_the_server_was_killed_and_started_again(era: str) -> None:
+    @async_test
+    async def run() -> None:
+        port = free_port()
+        command = [*SERVE, "--http", f"127.0.0.1:{port}"]
+        times = ClientTimes(patience=20.0, backoff=(0.02, 0.2))
+        with listening(command, port) as url:
+            client = Client(url, version=era, times=times)
+            await client.__aenter__()
+            changes = client.listen(tools=True, resources=["small://thing"])
+            await changes.start()
+        with listening(command, port):
+            # Twice: a call may meet a connection that died with the server.
+            await client.call_tool("echo", {"text": "again"}, idempotent=True)
+            missed = {await anext(changes), await anext(changes)}
+            assert {(change.kind, change.missed) for change in missed} == {
+                ("tools", True),
+                ("resource", True),
+            }
+            seen: set[str] = set()
+            while seen != {"tools", "resource"}:
+                await client.call_tool("change")
+                async with asyncio.timeout(5):
+                    change = await anext(changes)
+                if not change.missed:
+                    seen.add(change.kind)
+            await changes.aclose()
+            await client.aclose()
+
+    run()
+
+
+@async_test
+async def test_a_child_that_died_is_started_again_and_its_calls_end_with_its_last_words() -> None:
+    async with Client([*SERVE, "--stdio"], times=TIMES, version="legacy") as client:
+        assert (await client.call_tool("echo", {"text": "one"})).text == "one"
+        waiting = asyncio.create_task(client.call_tool("wait", {"name": "x", "seconds": 60}))
+        await asyncio.sleep(0.2)
+        child = client._dialer.child  # type: ignore[union-attr]
+        assert child is not None
+        os.kill(child.pid, signal.SIGKILL)
+        with pytest.raises(OutcomeUnknown, match="hung up while tools/call was under way"):
+            await waiting
+        assert (await client.call_tool("echo", {"text": "two"})).text == "two"

@@ -269,7 +269,7 @@ class Torture:
             await self._call(exchange)
         else:
             self.heard.append((exchange.headers.get("mcp-session-id", ""), str(method)))
-            result = {"tools": TOOLS} if method == "tools/list" else {}
+            result = {"tools": TOOLS, "ttlMs": 60_000} if method == "tools/list" else {}
             await exchange.send(200, _bytes({"jsonrpc": "2.0", "id": message["id"], "result": result}))
 
     async def _call(self, exchange: Exchange) -> None:

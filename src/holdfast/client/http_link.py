@@ -154,16 +154,17 @@ class HttpLink:
     async def _follow(self, answer: "HttpAnswer", call: Call) -> Any:
         """Read a stream until the call's answer is there, coming back for the rest where that is possible."""
         stream = _Stream(self._around)
-        while True:
+        resumed: HttpAnswer | None = answer
+        while resumed is not None:
             # The answer may come by another stream; then nobody needs to read this one.
-            close = answer.close
-            call.answer.add_done_callback(lambda _done, close=close: close())  # type: ignore[misc]
-            await self._drink(answer, stream, call)
+            _close_with(call, resumed)
+            await self._drink(resumed, stream, call)
             if call.answer.done():
-                return call.answer.result()
+                break
             if self.is_modern or not stream.last_id:
                 raise Broken(f"the stream ended before the answer to {call.method}")
-            answer = await self._resume(stream, call)
+            resumed = await self._resume(stream, call)
+        return call.answer.result()
 
     async def _drink(self, answer: "HttpAnswer", stream: "_Stream", call: Call | None) -> None:
         """Read a stream to its end, or to the call's answer; how it ends does not matter."""
@@ -183,8 +184,8 @@ class HttpLink:
         finally:
             answer.close()
 
-    async def _resume(self, stream: "_Stream", call: Call) -> "HttpAnswer":
-        """Come back for the rest of a call's stream.
+    async def _resume(self, stream: "_Stream", call: Call) -> "HttpAnswer | None":
+        """Come back for the rest of a call's stream; None if its answer came by another meanwhile.
 
         Raises:
             Broken: the rest cannot be had; nobody knows what became of the call.
@@ -196,7 +197,7 @@ class HttpLink:
                 raise Broken(f"the stream of {call.method} broke and could not be resumed in time")
             await self._pause(pause, call)
             if call.answer.done():
-                return _Nothing()  # type: ignore[return-value]
+                return None
             try:
                 answer = await self._open("GET", GET_HEADERS | {"last-event-id": stream.last_id})
             except SessionLost:
@@ -435,14 +436,9 @@ class _Stream:
             return await answer.chunk()
 
 
-class _Nothing:
-    """Stands for a stream that is no longer needed."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    async def chunk(self) -> bytes:
-        return b""
+def _close_with(call: Call, answer: "HttpAnswer") -> None:
+    """Close a stream when its call's answer is there."""
+    call.answer.add_done_callback(lambda _done: answer.close())
 
 
 def _streaming(answer: "HttpAnswer") -> "HttpAnswer":

@@ -63,6 +63,7 @@ class HttpAnswer:
         try:
             return await self._response.content.readany()
         except Exception as error:
+            self.close()
             raise _broken(error) from error
 
     async def body(self, limit: int) -> bytes:
