@@ -70,7 +70,15 @@ def in_process(python: Path | str, who: str, url: str, version: str) -> float:
 
 def main() -> None:
     """Measure in turns and print both."""
-    command = [sys.executable, "-m", "holdfast", "serve", "bench/servers/echo.py:server", "--http", "127.0.0.1:0"]
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "serve",
+        "bench/servers/echo.py:server",
+        "--http",
+        "127.0.0.1:0",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as server:
         assert server.stderr is not None
         said = ""

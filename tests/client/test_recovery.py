@@ -115,19 +115,22 @@ async def test_one_calls_failure_ends_that_call_only() -> None:
 async def test_a_server_that_is_down_for_a_moment_is_waited_for_and_one_that_stays_down_is_not() -> None:
     port = free_port()
     command = [*peer_command("mcp2"), str(port)]
-    times = ClientTimes(patience=8.0, backoff=(0.05, 0.2))
     with listening(command, port) as url:
-        client = Client(url, times=times, version="legacy")
-        await client.__aenter__()
-        assert (await client.call_tool("echo", {"text": "before"})).text == "before"
-    with pytest.raises((NotSent, OutcomeUnknown)):
-        # The pool's connection was cut with the process; a call on a new one is certain.
-        await client.call_tool("echo", {"text": "down"}, timeout=0.5)
-    waiting = asyncio.create_task(client.call_tool("echo", {"text": "again"}))
-    await asyncio.sleep(0.3)
-    with listening(command, port):
-        assert (await waiting).text == "again"
-        await client.aclose()
+        patient = Client(url, times=ClientTimes(patience=20.0, backoff=(0.05, 0.2)), version="legacy")
+        hasty = Client(url, times=ClientTimes(patience=0.3, backoff=(0.05, 0.2)), version="legacy")
+        await patient.__aenter__()
+        await hasty.__aenter__()
+        assert (await patient.call_tool("echo", {"text": "before"})).text == "before"
+    try:
+        with pytest.raises(NotSent, match="cannot connect"):
+            await hasty.call_tool("echo", {"text": "down"}, idempotent=True)
+        waiting = asyncio.create_task(patient.call_tool("echo", {"text": "again"}, idempotent=True))
+        await asyncio.sleep(0.3)
+        with listening(command, port):
+            assert (await waiting).text == "again"
+    finally:
+        await patient.aclose()
+        await hasty.aclose()
 
 
 @async_test
