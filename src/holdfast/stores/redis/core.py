@@ -141,7 +141,7 @@ class Core:
                 await asyncio.sleep(pause)
         raise AssertionError
 
-    async def shared(self, script: str, *arguments: Argument) -> list[Any]:
+    async def index(self, script: str, *arguments: Argument) -> list[Any]:
         """Run a script on the shared indexes."""
         return await self.run(script, SHARED, *arguments)
 
@@ -156,7 +156,7 @@ class Core:
         steps = iter(todo)
         for what in steps:
             if what == b"hint":
-                await self.shared("hint", key, next(steps))
+                await self.index("hint", key, next(steps))
             else:
                 await self._resized(key, next(steps), next(steps))
 
@@ -172,7 +172,7 @@ class Core:
                     break
                 shed = await self.run("shed", whose, over, how, self._limits.stream_events)
                 if shed[0] != b"ok":
-                    await self.shared("forget", whose, "", 0, 0)
+                    await self.index("forget", whose, "", 0, 0)
                     over, victim = await self._report(key, size, oldest)
                     continue
                 before = over
@@ -181,7 +181,7 @@ class Core:
                     break
 
     async def _report(self, key: str, size: int, oldest: int) -> tuple[int, str]:
-        _, _, total, victim = await self.shared("size", key, size, oldest)
+        _, _, total, victim = await self.index("size", key, size, oldest)
         return int(total) - self._limits.store_bytes, victim.decode()
 
     # What is here
@@ -203,5 +203,5 @@ class Core:
         """Let reapers know that this replica has work in a session, before it has any."""
         if len(self._seated) >= self._limits.sessions:
             self._seated.clear()
-        await self.shared("seat", self._owner, key)
+        await self.index("seat", self._owner, key)
         self._seated.add(key)

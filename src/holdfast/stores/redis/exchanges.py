@@ -59,7 +59,7 @@ class ExchangeMethods(Core):
                 return Refusal.BUSY
             case _:
                 self._seated.discard(key)
-                await self.shared("unseated", self._owner, key)
+                await self.index("unseated", self._owner, key)
                 return Refusal.NO_SESSION
 
     async def settle(

@@ -9,6 +9,7 @@ import math
 from collections import deque
 from typing import Any, Final
 
+import hiredis
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
@@ -49,7 +50,7 @@ class Pipe:
         connection = self._connection or await self._connect()
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()
-        self._outgoing.extend(connection.pack_command(*command))
+        self._outgoing.append(hiredis.pack_command(command))  # type: ignore[arg-type]
         self._waiting.append(reply)
         self.sent += 1
         if self._flusher is None:
@@ -74,7 +75,7 @@ class Pipe:
             while self._outgoing and connection is self._connection:
                 data, self._outgoing = self._outgoing, []
                 self.writes += 1
-                await connection.send_packed_command(data, check_health=False)
+                await connection.send_packed_command(b"".join(data), check_health=False)
         except (RedisError, OSError) as error:
             await self._lose(error, connection)
         finally:

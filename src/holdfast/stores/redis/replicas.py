@@ -15,7 +15,7 @@ class ReplicaMethods(Core):
 
     async def renew(self, seconds: float) -> Lease:
         """Take the lease or make it longer; one that has run out comes back as a new incarnation."""
-        reply = await self.shared("lease", self.replica, self.incarnation, round(seconds * 1000))
+        reply = await self.index("lease", self.replica, self.incarnation, round(seconds * 1000))
         incarnation = int(reply[2])
         if incarnation != self.incarnation:
             self.incarnation = incarnation
@@ -25,15 +25,15 @@ class ReplicaMethods(Core):
 
     async def release(self) -> None:
         """Give the lease back."""
-        await self.shared("release", self.replica, self._owner)
+        await self.index("release", self.replica, self._owner)
 
     async def replicas(self) -> list[str]:
         """Return the names of the replicas whose lease runs."""
-        return [owner.decode().rpartition(".")[0] for owner in (await self.shared("replicas"))[2]]
+        return [owner.decode().rpartition(".")[0] for owner in (await self.index("replicas"))[2]]
 
     async def orphans(self) -> list[Orphan]:
         """Return what the dead left running; their readers are gone with them."""
-        _, _, dead, own = await self.shared("dead")
+        _, _, dead, own = await self.index("dead")
         found: list[Orphan] = []
         for owner, keys in dead:
             for key in keys:
@@ -47,7 +47,7 @@ class ReplicaMethods(Core):
         known = list(seat.running) if seat is not None else []
         reply = await self.session("unseat", key, owner, min_age, *known)
         if reply[0] != b"ok" or (owner != self._owner and not reply[2]):
-            await self.shared("unseated", owner, key)
+            await self.index("unseated", owner, key)
             return []
         return [Orphan(key, stream.decode(), untyped(name), owner) for stream, name in reply[2]]
 
@@ -61,28 +61,28 @@ class ReplicaMethods(Core):
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
         """Put a request into a living replica's inbox and ring."""
-        reply = await self.shared("forward", replica, name, payload, round(seconds * 1000), _INBOX)
+        reply = await self.index("forward", replica, name, payload, round(seconds * 1000), _INBOX)
         return bool(reply[0] == b"ok")
 
     async def inbox(self) -> list[Forwarded]:
         """Return what was put to this replica and not yet taken."""
-        flat = (await self.shared("inbox", self.replica))[2]
+        flat = (await self.index("inbox", self.replica))[2]
         return [Forwarded(flat[index].decode(), flat[index + 1]) for index in range(0, len(flat), 2)]
 
     async def took(self, name: str) -> None:
         """Take a request out of the inbox."""
-        await self.shared("took", self.replica, name)
+        await self.index("took", self.replica, name)
 
     async def announce(self, name: str, event: bytes) -> None:
         """Tell all replicas."""
-        await self.shared("announce", name, event)
+        await self.index("announce", name, event)
 
     async def announced(self, after: str) -> Announced:
         """Return what was announced after a cursor."""
-        _, _, cursor, events = await self.shared("news", after)
+        _, _, cursor, events = await self.index("news", after)
         return Announced(cursor.decode(), events)
 
     async def secret(self, name: str, candidate: bytes) -> bytes:
         """Return the secret of this name: the first candidate ever offered."""
-        value: bytes = (await self.shared("secret", name, candidate))[2]
+        value: bytes = (await self.index("secret", name, candidate))[2]
         return value

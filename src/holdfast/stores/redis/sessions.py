@@ -48,7 +48,7 @@ class SessionMethods(Core):
         first_look = _ms(min(record.idle, record.lifetime))
         life = _ms(max(record.lifetime, record.idle + record.grace))
         place = (record.key, hashed(record.principal), first_look)
-        reply = await self.shared(
+        reply = await self.index(
             "reserve", *place, limits.sessions, limits.sessions_per_principal, int(evict), life
         )
         return reply[0]
@@ -63,7 +63,7 @@ class SessionMethods(Core):
         best: tuple[int, str] | None = None
         start = 0
         while True:
-            _, _, found = await self.shared("own", own, start, start + _BATCH - 1)
+            _, _, found = await self.index("own", own, start, start + _BATCH - 1)
             keys = [key.decode() for key in found[::2]]
             floors = [float(score) for score in found[1::2]]
             seen = await asyncio.gather(*(self.run("peek", key) for key in keys))
@@ -78,7 +78,7 @@ class SessionMethods(Core):
                 if not works and (best is None or touched < best[0]):
                     best = touched, key
             if moved:
-                await self.shared("seen", own, *moved)
+                await self.index("seen", own, *moved)
             if len(keys) < _BATCH or (best is not None and best[0] <= floors[-1]):
                 break
             start += _BATCH
@@ -109,11 +109,11 @@ class SessionMethods(Core):
 
     async def sweep(self) -> list[Closed]:
         """Look at what is hinted to be due; a hint that came too early is put back."""
-        await self.shared("sweep_tasks")
+        await self.index("sweep_tasks")
         closed: list[Closed] = []
         while True:
             mark = f"0.{int(self._random.uniform(1, 999)):03d}"
-            _, _, marked, keys = await self.shared("due", _BATCH, mark)
+            _, _, marked, keys = await self.index("due", _BATCH, mark)
             looks = await asyncio.gather(*(self._look(key.decode(), marked) for key in keys))
             closed += [look for look in looks if look is not None]
             if len(keys) < _BATCH:
@@ -122,7 +122,7 @@ class SessionMethods(Core):
     async def _look(self, key: str, marked: bytes) -> Closed | None:
         reply = await self.run("look", key)
         if reply[0] == b"later":
-            await self.shared("rehint", key, marked, reply[2])
+            await self.index("rehint", key, marked, reply[2])
             return None
         if reply[0] == b"none":
             await self._gone(key, "")
@@ -139,7 +139,7 @@ class SessionMethods(Core):
         owners, subscriptions = reply[7], reply[8]
         principal = hashed(closed.record.principal)
         untold = _ms(UNTOLD_SECONDS)
-        await self.shared("forget", key, principal, untold, len(owners), *owners, *subscriptions)
+        await self.index("forget", key, principal, untold, len(owners), *owners, *subscriptions)
         self._seats.pop(key, None)
         self._seated.discard(key)
         self._bell(Ring.CLOSED, key, "")
@@ -147,46 +147,46 @@ class SessionMethods(Core):
 
     async def _gone(self, key: str, principal: str) -> None:
         """Take a session that is no more out of the index."""
-        await self.shared("forget", key, hashed(principal), 0, 1, self._owner)
+        await self.index("forget", key, hashed(principal), 0, 1, self._owner)
 
     async def sessions(self) -> list[str]:
         """Return the keys of all living sessions."""
-        return [key.decode() for key in (await self.shared("sessions"))[2]]
+        return [key.decode() for key in (await self.index("sessions"))[2]]
 
     async def subscribe(self, key: str, uri: str) -> bool:
         """Remember a subscription, in the session and under the resource."""
         reply = await self.run("subscribe", key, hashed(uri), self._limits.subscriptions)
         if reply[0] != b"ok":
             return False
-        await self.shared("subscribed", hashed(uri), key, _ms(86_400))
+        await self.index("subscribed", hashed(uri), key, _ms(86_400))
         return True
 
     async def unsubscribe(self, key: str, uri: str) -> None:
         """Forget a subscription."""
         await self.run("unsubscribe", key, hashed(uri))
-        await self.shared("unsubscribed", hashed(uri), key)
+        await self.index("unsubscribed", hashed(uri), key)
 
     async def subscribers(self, uri: str) -> list[str]:
         """Return who subscribed and lives."""
-        return [key.decode() for key in (await self.shared("subscribers", hashed(uri)))[2]]
+        return [key.decode() for key in (await self.index("subscribers", hashed(uri)))[2]]
 
     # Listeners
 
     async def told(self, closed: Closed) -> None:
         """Forget a closing: its listeners know."""
         await self.run("told", closed.record.key)
-        await self.shared("acknowledge", closed.record.key)
+        await self.index("acknowledge", closed.record.key)
 
     async def untold(self) -> list[Closed]:
         """Return closings that nobody has reported told for a while."""
-        _, _, keys = await self.shared("outbox", _BATCH, _ms(UNTOLD_SECONDS))
+        _, _, keys = await self.index("outbox", _BATCH, _ms(UNTOLD_SECONDS))
         replies = await asyncio.gather(*(self.run("untold", key.decode()) for key in keys))
         found: list[Closed] = []
         for key, reply in zip(keys, replies, strict=True):
             if reply[0] == b"closed":
                 found.append(closed_of(reply))
             else:
-                await self.shared("acknowledge", key)
+                await self.index("acknowledge", key)
         return found
 
 

@@ -18,7 +18,7 @@ class StateMethods(Core):
         """Take a place in the index, then begin the scope."""
         own, limits = hashed(principal), self._limits
         place = (scope, own, _ms(ttl), limits.handles, limits.handles_per_principal, flag(principal))
-        if (await self.shared("reserve_scope", *place))[0] != b"ok":
+        if (await self.index("reserve_scope", *place))[0] != b"ok":
             return False
         return bool((await self.run("open_scope", scope, principal, _ms(ttl)))[0] == b"ok")
 
@@ -27,7 +27,7 @@ class StateMethods(Core):
         reply = await self.run("find_scope", scope, principal)
         if reply[0] != b"ok":
             return False
-        await self.shared("seen_scope", scope, hashed(principal), reply[2])
+        await self.index("seen_scope", scope, hashed(principal), reply[2])
         return True
 
     async def get_state(self, scope: str, field: str) -> Cell | None:
@@ -70,18 +70,18 @@ class StateMethods(Core):
         """Keep a new task."""
         limits = self._limits
         most = (limits.tasks, limits.tasks_per_principal, limits.tasks_bytes)
-        reply = await self.shared("open_task", key, f"p{principal}", value, _ms(ttl), *most)
+        reply = await self.index("open_task", key, f"p{principal}", value, _ms(ttl), *most)
         return None if reply[0] == b"ok" else Refusal.FULL
 
     async def get_task(self, key: str, principal: str) -> Cell | None:
         """Return a task."""
-        reply = await self.shared("get_task", key, f"p{principal}")
+        reply = await self.index("get_task", key, f"p{principal}")
         return Cell(reply[2], reply[3]) if reply[0] == b"ok" else None
 
     async def set_task(self, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
         """Change a task and ring, here and on every replica."""
         most = (self._limits.task_bytes, self._limits.tasks_bytes)
-        reply = await self.shared("set_task", key, f"p{principal}", value, version, _ms(ttl), *most)
+        reply = await self.index("set_task", key, f"p{principal}", value, version, _ms(ttl), *most)
         if reply[0] == b"full":
             raise StateError(f"no room for a task of {len(value)} bytes")
         if reply[0] != b"ok":

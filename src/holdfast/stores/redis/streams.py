@@ -69,7 +69,7 @@ class StreamMethods(ExchangeMethods):
         reply = await self.session("attach", key, principal, stream or "", *at)
         if reply[0] == b"none":
             self._seated.discard(key)
-            await self.shared("unseated", self._owner, key)
+            await self.index("unseated", self._owner, key)
             return Refusal.NO_SESSION
         if reply[0] != b"ok":
             return Refusal.UNRESUMABLE

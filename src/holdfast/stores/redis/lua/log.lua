@@ -9,7 +9,7 @@ local function begin(c, seq, tag)
 end
 
 local function forget(stream, c)
-  redis.call('LREM', base .. ':f', 1, stream)
+  if c.fin then redis.call('LREM', base .. ':f', 1, stream) end
   redis.call('HDEL', base, 'c:' .. stream)
   release(stream, c)
   if c.rd then S.rd = S.rd - 1 end
@@ -93,7 +93,7 @@ end
 local function is_written(stream, c, tag)
   if c.n > 0 and c.tag == tag then return c.top end
   if again then
-    for _, event in ipairs(redis.call('XREVRANGE', base .. ':e:' .. stream, '+', '-', 'COUNT', 100)) do
+    for _, event in ipairs(redis.call('XREVRANGE', base .. ':e:' .. stream, '+', '-', 'COUNT', 1000)) do
       if event[2][2] == tag then return tonumber(string.match(event[1], '^%d+')) end
     end
   end

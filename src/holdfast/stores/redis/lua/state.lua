@@ -52,10 +52,3 @@ is_scope = true
 S.due = now + S.life
 save_owner()
 return {'ok', {}, S.due}
-
---## drop_scope: session !allow-oom
-local packed = redis.call('GET', base .. ':s')
-local scope = packed and cmsgpack.unpack(packed)
-if scope and scope.due > now then return {'later', {}, scope.due} end
-redis.call('DEL', base .. ':s', base .. ':k', base .. ':o', base .. ':q')
-return {'none'}

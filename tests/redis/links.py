@@ -1,0 +1,70 @@
+"""Ways to Redis that fail as networks do: replies lost after the work was done, and servers exchanged underneath."""
+
+import random
+from typing import Any
+
+from redis.asyncio import Redis
+
+from holdfast.stores.redis.link import Argument, Link, Lost, connect
+
+
+class Lossy:
+    """Loses a part of the replies, and a part of the commands. The seed is in its name."""
+
+    def __init__(self, url: str, seed: int, *, replies: float = 0.2, commands: float = 0.05) -> None:
+        self._link = connect(url)
+        self._random = random.Random(seed)
+        self._seed = seed
+        self._replies = replies
+        self._commands = commands
+        self.lost = 0
+        self.ordered = self._link.ordered
+
+    def __repr__(self) -> str:
+        return f"<Lossy seed={self._seed}, {self.lost} lost>"
+
+    async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
+        self._lose(self._commands, arguments)
+        reply = await self._link.run(script, key, arguments)
+        self._lose(self._replies, arguments)
+        return reply
+
+    def _lose(self, part: float, arguments: tuple[Argument, ...]) -> None:
+        # Not what is sent again: the store gives up after the third time, and that is another test's subject.
+        if arguments[3] == "0" and self._random.random() < part:
+            self.lost += 1
+            raise Lost(f"lost on purpose (seed {self._seed})")
+
+    async def ear(self) -> Redis:
+        return await self._link.ear()
+
+    async def policy(self) -> str:
+        return await self._link.policy()
+
+    async def aclose(self) -> None:
+        await self._link.aclose()
+
+
+class Switched:
+    """Goes to one server, then, without anybody being asked, to another."""
+
+    ordered = True
+
+    def __init__(self, *urls: str) -> None:
+        self._links: list[Link] = [connect(url) for url in urls]
+
+    async def fail_over(self) -> None:
+        await self._links.pop(0).aclose()
+
+    async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
+        return await self._links[0].run(script, key, arguments)
+
+    async def ear(self) -> Redis:
+        return await self._links[0].ear()
+
+    async def policy(self) -> str:
+        return await self._links[0].policy()
+
+    async def aclose(self) -> None:
+        for link in self._links:
+            await link.aclose()

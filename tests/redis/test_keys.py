@@ -1,0 +1,118 @@
+"""What is in Redis: under a namespace, with an end, without a client's words, and gone with the sessions."""
+
+from holdfast.core.lifecycle import Input
+from holdfast.errors import ConfigError
+from holdfast.stores.base import Attached, Claim, Claimed, Refusal
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from tests.redis_server import RedisServer
+from tests.support import async_test
+
+
+async def use_everything(store: RedisStore, key: str = KEY) -> None:
+    await store.renew(10)
+    await store.open(record(key), evict=True)
+    claimed = await store.claim(key, PRINCIPAL, Claim("tell me a secret", "a", b"d"))
+    assert isinstance(claimed, Claimed)
+    await store.open_stream(key, "a", claimed.fence, 1)
+    await store.append(key, "a", claimed.fence, 2, b"x" * 5_000)
+    await store.ask(key, "a.1", "a")
+    await store.answer(key, PRINCIPAL, "a.1", b"d", b"{}")
+    await store.set_state(key, "f", b"1", op="o1")
+    await store.add_state(key, "f", 1, op="o2")
+    await store.subscribe(key, "file:///home/alice")
+    reader = await store.attach(key, PRINCIPAL, None, None)
+    assert isinstance(reader, Attached)
+    await store.append(key, "", -1, 3, b"{}")
+    await store.settle(key, "a", claimed.fence, b"last", tag=4)
+    await store.keep(key, "b", Claim(2, "b", b""), b"kept", tag=5)
+    await store.detach(key, f"{key}-standalone", reader.generation, None, broke=True)
+
+
+async def shared_things(store: RedisStore) -> None:
+    await store.open_scope("scope", PRINCIPAL, 60)
+    await store.set_state("scope", "f", b"1", op="o1")
+    await store.open_task("task", PRINCIPAL, b"{}", ttl=60)
+    await store.forward(store.replica, "f", b"{}", seconds=60)
+    await store.announce("a", b"{}")
+    await store.secret("seal", b"key")
+
+
+def keys(server: RedisServer) -> list[str]:
+    return server.tell("--scan").splitlines()
+
+
+@async_test
+async def test_every_key_has_an_end(server: RedisServer) -> None:
+    store = RedisStore(server.url, namespace="ttl")
+    await use_everything(store)
+    await shared_things(store)
+    await store.open(record("second"), evict=False)
+    await store.close("second", Input.DELETED)
+    await store.sweep()
+    found = keys(server)
+    assert len(found) > 20
+    assert [key for key in found if int(server.tell("PTTL", key)) <= 0] == []
+    await store.aclose()
+
+
+@async_test
+async def test_every_key_has_namespace_and_format_and_no_clients_words(server: RedisServer) -> None:
+    store = RedisStore(server.url, namespace="mine")
+    await use_everything(store)
+    await shared_things(store)
+    found = keys(server)
+    assert all(key.startswith("hf:1:mine:{") for key in found)
+    assert not any("secret me" in key or "alice" in key or "tell" in key for key in found)
+    await store.aclose()
+
+
+@async_test
+async def test_nothing_remains_after_all_sessions_ended(server: RedisServer) -> None:
+    store = RedisStore(server.url)
+    for number in range(10):
+        await use_everything(store, f"k{number}")
+    for number in range(10):
+        closed = await store.close(f"k{number}", Input.DELETED)
+        assert closed is not None
+        await store.told(closed)
+    await store.release()
+    assert keys(server) == ["hf:1:default:{*}:incarnations"]
+    await store.aclose()
+
+
+@async_test
+async def test_a_session_of_one_namespace_does_not_exist_in_another(server: RedisServer) -> None:
+    mine, other = RedisStore(server.url, namespace="mine"), RedisStore(server.url, namespace="other")
+    await use_everything(mine)
+    assert await other.find(KEY, PRINCIPAL) is None
+    assert await other.claim(KEY, PRINCIPAL, Claim(1, "z", b"")) is Refusal.NO_SESSION
+    assert await other.attach(KEY, PRINCIPAL, "a", None) is Refusal.NO_SESSION
+    assert await other.sessions() == []
+    assert await other.close(KEY, Input.DELETED) is None
+    assert await mine.sessions() == [KEY]
+    for store in (mine, other):
+        await store.aclose()
+
+
+@async_test
+async def test_a_namespace_that_could_be_mistaken_for_another_is_refused(server: RedisServer) -> None:
+    for name in ("", "a:b", "{x}", "a b", "x" * 65):
+        try:
+            RedisStore(server.url, namespace=name)
+        except ConfigError:
+            continue
+        raise AssertionError(name)
+
+
+@async_test
+async def test_a_session_whose_keys_are_gone_leaves_no_hint(server: RedisServer) -> None:
+    store = RedisStore(server.url)
+    await store.open(record(idle=0.05, lifetime=1.0), evict=False)
+    server.tell("DEL", f"hf:1:default:{{{KEY}}}")
+    for _ in range(100):
+        await store.sweep()
+        if not await store.sessions():
+            break
+    assert await store.sessions() == []
+    await store.aclose()
