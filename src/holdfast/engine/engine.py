@@ -15,6 +15,7 @@ from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.listening import Listening
 from holdfast.engine.modern import Modern
+from holdfast.engine.reader import End
 from holdfast.engine.readers import Readers
 from holdfast.engine.replica import Replica
 from holdfast.engine.runtime import Runtime
@@ -133,6 +134,8 @@ class Engine:
         """
         self.draining = True
         await self.listening.stop()
+        if self.runtime.store.is_shared:
+            self._hand_over()
         now = asyncio.get_running_loop().time
         deadline = now() + self.settings.times.drain
         while (tasks := self._running()) and now() < deadline:
@@ -142,6 +145,14 @@ class Engine:
             *(self.sessions.end_work(session, "the server is stopping") for session in working),
             self.modern.end_work("the server is stopping"),
         )
+
+    def _hand_over(self) -> None:
+        """End streams that their clients may resume at another replica; what they wait for goes on here."""
+        for session in self.runtime.sessions.values():
+            for stream, readers in session.readers.items():
+                if session.revision.early_close or stream == session.record.standalone:
+                    for reader in readers:
+                        reader.stop(End.AGED)
 
     def _running(self) -> set[asyncio.Task[None]]:
         exchanges = [exchange for s in self.runtime.sessions.values() for exchange in s.exchanges.values()]

@@ -66,8 +66,8 @@ class Exchanges:
         claim = Claim(request.id, runtime.random.token(12), digest, control)
         claimed = await runtime.store.claim(key, caller.key, claim)
         if not isinstance(claimed, Claimed):
-            return await self._refused(key, claimed)
-        session = runtime.sessions.get(key) or runtime.adopt(claimed.record)
+            return await self._refused(key, caller, claimed)
+        session = runtime.adopt(claimed.record)
         if claimed.returned:
             runtime.returned(session)
         outlet: SessionOutlet
@@ -86,13 +86,14 @@ class Exchanges:
             await self._queue(exchange, verdict)
         return exchange
 
-    async def _refused(self, key: str, refused: Duplicate | Refusal) -> Repeat:
+    async def _refused(self, key: str, caller: Caller, refused: Duplicate | Refusal) -> Repeat:
         if refused is Refusal.NO_SESSION:
             raise SessionGone
         if not isinstance(refused, Duplicate):
             raise Busy("Busy: the session has too many calls in flight; try again shortly")
-        session = self._runtime.sessions.get(key)
-        if session is not None and refused.same and (refused.finished or await self._lost(session, refused)):
+        found = await self._runtime.store.find(key, caller.key) if refused.same else None
+        session = self._runtime.adopt(found.record) if found is not None else None
+        if session is not None and (refused.finished or await self._lost(session, refused)):
             self._runtime.observer.note("exchange.repeated", session=session.name)
             return Repeat(session, refused.stream)
         self._runtime.observer.note("exchange.duplicate", session=key[:8])
@@ -154,6 +155,7 @@ class Exchanges:
         except (StoreError, SessionGone, OSError) as error:
             # The session or its connection is gone, or somebody else ended this exchange: nothing is left to write to.
             self._runtime.observer.note("exchange.fenced", session=session.name, error=error)
+        self._runtime.release(session)
 
     def _free_slot(self, exchange: SessionExchange, task: asyncio.Task[None]) -> None:
         """Give the slot to the next call once the handler has really ended, cancelled ones included."""

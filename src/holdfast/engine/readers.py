@@ -1,5 +1,7 @@
 """Readers: who reads a stream now, who waits behind them, and what their end means for the session."""
 
+import asyncio
+
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.outlet import StreamOutlet
@@ -10,6 +12,8 @@ from holdfast.engine.sessions import Sessions
 from holdfast.errors import HoldfastError, SessionGone
 from holdfast.stores.base import Refusal
 
+_LOOK_SECONDS = 0.1
+"""How often one looks whether another replica has begun a stream."""
 _BREAKS = frozenset({End.BROKE, End.STALLED})
 """Ends that are not our design: without another reader they detach the session."""
 
@@ -69,7 +73,14 @@ class Readers:
         exchange = session.exchanges.get(stream)
         if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
             await exchange.outlet.open()
-        return await self.attach(session.record.key, session.record.principal, stream)
+        while True:
+            try:
+                return await self.attach(session.record.key, session.record.principal, stream)
+            except Unresumable:
+                # It runs at another replica and has said nothing yet: its stream begins with its first word.
+                if not self._runtime.store.is_shared:
+                    raise
+                await asyncio.sleep(_LOOK_SECONDS)
 
     def _reader(
         self, session: Session, stream: str, generation: int, cursor: Position, *, standalone: bool = False
@@ -132,6 +143,7 @@ class Readers:
             session.record.key, reader.stream, reader.generation, reader.cursor, broke=broke
         ):
             self._sessions.detached(session)
+        self._runtime.release(session)
 
     async def broke_before_stream(self, exchange: SessionExchange) -> None:
         """Record that the connection waiting for a plain answer is gone."""

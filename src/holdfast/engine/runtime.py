@@ -43,7 +43,15 @@ class Runtime:
         session = self.sessions.get(record.key)
         if session is None:
             session = self.sessions[record.key] = Session(record, self.settings, channel)
+        elif self.store.is_shared:
+            # Another replica may have changed it.
+            session.record = record
         return session
+
+    def release(self, session: Session) -> None:
+        """Forget a session of which nothing lives here, where the store is shared: any replica may have the next request."""
+        if self.store.is_shared and session.is_quiet and self.sessions.get(session.record.key) is session:
+            del self.sessions[session.record.key]
 
     def returned(self, session: Session) -> None:
         """Tell that a detached session came back."""

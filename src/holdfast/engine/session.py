@@ -75,6 +75,12 @@ class Session:
         return self.record.key[:8]
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether nothing lives here on its behalf."""
+        busy = self.channel or self.exchanges or self.readers or self.pending or self._telling
+        return not busy
+
+    @property
     def capabilities(self) -> dict[str, Any]:
         """What the client declared."""
         return self.record.capabilities

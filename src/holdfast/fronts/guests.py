@@ -13,9 +13,9 @@ from holdfast.engine.exchange import Caller
 from holdfast.engine.exchanges import DuplicateId
 from holdfast.engine.guest import Guest
 from holdfast.engine.listening import Ended, Listener
-from holdfast.engine.modern import Attended
+from holdfast.engine.modern import Attended, Elsewhere
 from holdfast.errors import Busy, Cancelled, McpError
-from holdfast.protocol.modern import RequestMeta, read_meta
+from holdfast.protocol.modern import ParkedGone, RequestMeta, read_meta
 from holdfast.protocol.subscriptions import dropped_message
 from holdfast.wire.jsonrpc import Request, RequestId, refusal
 
@@ -101,7 +101,11 @@ class Guests:
     async def _call(self, request: Request, meta: RequestMeta) -> None:
         modern = self._engine.modern
         begin = modern.go_on if "requestState" in request.params else modern.start
-        attended = begin(meta, self._caller, request)
+        try:
+            attended = begin(meta, self._caller, request)
+        except Elsewhere:
+            # A connection is served by one process: what is parked elsewhere was not parked for it.
+            raise ParkedGone from None
         attendant = attended.attendant
         self._calls.add(attended)
         try:

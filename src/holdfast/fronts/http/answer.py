@@ -7,7 +7,16 @@ from msgspec import Struct
 from holdfast.engine.exchanges import DuplicateId
 from holdfast.engine.readers import Unresumable
 from holdfast.engine.sessions import TooManySessions
-from holdfast.errors import BUSY, INVALID_REQUEST, Busy, HoldfastError, InvalidParams, SessionGone, WireError
+from holdfast.errors import (
+    BUSY,
+    INVALID_REQUEST,
+    Busy,
+    HoldfastError,
+    InvalidParams,
+    SessionGone,
+    StoreUnavailable,
+    WireError,
+)
 from holdfast.protocol.modern import UnsupportedVersion
 from holdfast.wire.jsonrpc import RequestId, error_message
 
@@ -15,6 +24,13 @@ JSON: Final = (b"content-type", b"application/json")
 SESSION_NOT_FOUND: Final = -32001
 """The code the official SDKs send with this 404."""
 RETRY_SECONDS: Final = 1
+
+
+class Draining(HoldfastError):
+    """This replica is stopping; others go on."""
+
+    def __init__(self) -> None:
+        super().__init__("this replica is stopping; send it again")
 
 
 class Answer(Struct, frozen=True):
@@ -86,5 +102,8 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             return refuse(
                 503, "Service unavailable: too many sessions", code=BUSY, request_id=request_id, extra=later
             )
+        case Draining() | StoreUnavailable():
+            text = f"Service unavailable: {error}"
+            return refuse(503, text, code=BUSY, request_id=request_id, extra=(retry_after(),))
         case _:
             raise error

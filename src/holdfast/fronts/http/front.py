@@ -24,6 +24,7 @@ from holdfast.fronts.http.answer import (
     ACCEPTED,
     NO_CONTENT,
     Answer,
+    Draining,
     not_allowed,
     refusal_for,
     refuse,
@@ -32,9 +33,11 @@ from holdfast.fronts.http.answer import (
 from holdfast.fronts.http.connection import BadBody, Connection, Gone, Receive, Scope, Send
 from holdfast.fronts.http.cors import cors_headers, preflight
 from holdfast.fronts.http.head import Head, Headers, HeadRules, check_version
+from holdfast.fronts.http.health import LIVE, READY, health
 from holdfast.fronts.http.modern import ModernPosts
 from holdfast.fronts.http.posts import Posts
 from holdfast.fronts.http.streams import Streamer
+from holdfast.protocol.methods import CONTROL
 from holdfast.protocol.modern import VERSION, declared_version
 from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, decode
 
@@ -66,9 +69,7 @@ class HttpFront:
         self._verifier = verifier
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
         self._sessions = has_sessions(engine.settings)
-        self._methods = _methods(
-            settings.response, stateless=engine.settings.stateless or not self._sessions
-        )
+        self._methods = _methods(settings.response, stateless=engine.settings.stateless or not self._sessions)
         self._streamer = Streamer(engine)
         self._posts = Posts(engine, settings, self._streamer)
         self._modern = ModernPosts(engine)
@@ -123,8 +124,11 @@ class HttpFront:
             connection.close()
 
     async def _elsewhere(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer beside the endpoint: the same rules for Host and Origin, then the author's route."""
+        """Answer beside the endpoint: the same rules for Host and Origin, then the author's route, or a probe."""
         route = self._routes.get(path)
+        if route is None and path in {LIVE, READY}:
+            await Connection(scope, receive, send).answer(await health(self._engine, path))
+            return
         refused = self._rules.check("", Head(scope["headers"]))
         if refused is None and route is not None:
             await route(scope, receive, send)
@@ -184,6 +188,8 @@ class HttpFront:
         body = await connection.body(limits.body, limits.body_seconds)
         message = decode(body, max_depth=limits.depth)
         caller = Caller(_owner(principal), principal, Headers(connection.scope["headers"]))
+        if self._engine.draining and self._is_new_work(message):
+            return refusal_for(Draining(), message.id if isinstance(message, Request) else None)
         if type(message) is Request:
             # Sent with metadata of its own, it is a method that this revision no longer has.
             if message.method == "initialize" and declared_version(message.params) is None:
@@ -219,6 +225,16 @@ class HttpFront:
         if isinstance(message, list):
             return await self._posts.batch(key, caller, message, connection)
         return await self._posts.control(key, caller.key, message)
+
+    def _is_new_work(self, message: Message | list[Message]) -> bool:
+        """Tell what another replica can as well begin: everything but what belongs to work that runs here."""
+        if not self._engine.runtime.store.is_shared:
+            return False
+        return isinstance(message, list) or (
+            isinstance(message, Request)
+            and message.method not in CONTROL - {"initialize"}
+            and "requestState" not in message.params
+        )
 
     def _is_modern(self, request: Request, head: Head) -> bool:
         """Tell the eras apart by how a request presents itself: with metadata of its own, or inside a session."""

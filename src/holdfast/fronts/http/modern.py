@@ -6,10 +6,11 @@ from typing import Final
 from holdfast.core.eras import check_modern
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
-from holdfast.engine.modern import Attended
+from holdfast.engine.modern import Attended, Elsewhere
 from holdfast.engine.outcome import Outcome
+from holdfast.engine.reader import End
 from holdfast.engine.wake import turn
-from holdfast.errors import METHOD_NOT_FOUND, Busy, McpError
+from holdfast.errors import METHOD_NOT_FOUND, Busy, McpError, OutcomeUnknown
 from holdfast.fronts.http.answer import Answer, json_answer, refusal_for, refuse
 from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.fronts.http.head import Head
@@ -59,6 +60,8 @@ class ModernPosts:
             attended = begin(meta, caller, request)
         except McpError as error:
             return _refused(request, error, 400)
+        except Elsewhere as parked:
+            return await self._carry(parked.replica, request, caller, connection)
         try:
             # A handler that never suspends has answered after one turn of the loop.
             await turn()
@@ -68,6 +71,33 @@ class ModernPosts:
             return await self._wait(request, attended, connection)
         finally:
             await self._engine.modern.leave(attended)
+
+    async def _carry(
+        self, replica: str, request: Request, caller: Caller, connection: Connection
+    ) -> Answer | None:
+        """Answer a retry whose call is parked at another replica, from there."""
+        forwarding = self._engine.forwarding
+        try:
+            reader = await forwarding.carry(replica, caller, request)
+        except McpError as error:
+            return _refused(request, error, 400)
+        connection.watch(lambda: reader.stop(End.BROKE))
+        streaming = False
+        try:
+            async for page in reader.pages():
+                events = page.events if page is not None else []
+                if page is not None and page.finished and len(events) == 1 and not streaming:
+                    return json_answer(events[0].data)
+                chunk = b"".join(sse.event(event.data) for event in events) or sse.KEEP_ALIVE
+                streaming = await self._write(connection, chunk, streaming=streaming)
+            if streaming:
+                await connection.end_stream(self._times.write_stall)
+                return None
+            return _refused(request, OutcomeUnknown())
+        except Gone:
+            return None
+        finally:
+            await forwarding.drop(reader)
 
     def _checked(self, request: Request, head: Head) -> RequestMeta:
         params = request.params

@@ -1,0 +1,33 @@
+"""Health for balancers and orchestrators: alive, and ready for new work. Neither opens a session.
+
+Probes come by address, not by name, so the Host rule does not hold here; they tell nothing but a word.
+"""
+
+from holdfast.engine.engine import Engine
+from holdfast.errors import StoreError
+from holdfast.fronts.http.answer import Answer, retry_after
+
+LIVE, READY = "/healthz", "/readyz"
+
+
+def _word(status: int, text: bytes) -> Answer:
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(text)),
+        (b"cache-control", b"no-store"),
+    ]
+    return Answer(status, headers if status == 200 else [*headers, retry_after()], text)  # noqa: PLR2004
+
+
+async def health(engine: Engine, path: str) -> Answer:
+    """Answer a probe: live while the loop runs; ready unless stopping or without a store."""
+    if path == LIVE:
+        return _word(200, b"alive\n")
+    if engine.draining:
+        return _word(503, b"draining\n")
+    try:
+        await engine.ensure_started()
+        await engine.runtime.store.replicas()
+    except StoreError:
+        return _word(503, b"the store cannot be reached\n")
+    return _word(200, b"ready\n")
