@@ -1,0 +1,122 @@
+"""Probes, a store that cannot work, and what a draining replica still takes."""
+
+import asyncio
+from typing import Self
+
+import pytest
+
+from holdfast.config import Settings, Times
+from holdfast.errors import BUSY, StoreUnavailable
+from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal
+from holdfast.stores.memory import MemoryStore
+from tests.unit.fronts.http.peer import LATEST, Bench, LoopClock, bench, front_test, notification, request
+
+
+class SharedStore(MemoryStore):
+    """A memory store that says others use it too, and that can be out of order."""
+
+    is_shared = True
+
+    def __init__(self) -> None:
+        super().__init__(clock=LoopClock())
+        self.out_of_order = False
+
+    def twin(self) -> Self:
+        """The lease's thread must not close the store under test."""
+        return type(self)()
+
+    async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        if self.out_of_order:
+            raise StoreUnavailable("the store cannot be reached")
+        return await super().claim(key, principal, claim)
+
+    async def replicas(self) -> list[str]:
+        if self.out_of_order:
+            raise StoreUnavailable("the store cannot be reached")
+        return await super().replicas()
+
+
+@front_test
+async def test_probes_are_answered_without_a_session_and_for_any_host() -> None:
+    async with bench() as b:
+        for path in ("/healthz", "/readyz"):
+            probe = (
+                await b.peer()
+                .send("GET", path=path, headers={"host": "10.0.0.7:8000", "accept": None})
+                .done()
+            )
+            assert (probe.status, probe.headers["cache-control"]) == (200, "no-store")
+        assert b.engine.runtime.sessions == {}
+
+
+@front_test
+async def test_a_replica_without_its_store_is_alive_and_not_ready_and_comes_back_by_itself() -> None:
+    store = SharedStore()
+    async with bench(store=store) as b:
+        peer = b.peer()
+        await peer.initialize()
+        store.out_of_order = True
+        assert (await peer.send("GET", path="/healthz").done()).status == 200
+        probe = await peer.send("GET", path="/readyz").done()
+        assert (probe.status, "retry-after" in probe.headers) == (503, True)
+        refused = await peer.call(1).done()
+        assert (refused.status, refused.json["error"]["code"], refused.json["id"]) == (503, BUSY, 1)
+        assert "retry-after" in refused.headers
+        store.out_of_order = False
+        assert (await peer.call(1).done()).status == 200
+        assert (await peer.send("GET", path="/readyz").done()).status == 200
+
+
+async def _draining(b: Bench) -> asyncio.Task[None]:
+    drain = asyncio.ensure_future(b.engine.drain())
+    await asyncio.sleep(0)
+    return drain
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_draining_replica_sends_new_work_elsewhere_if_there_is_an_elsewhere(shared: bool) -> None:
+    @front_test
+    async def conversation() -> None:
+        store = SharedStore() if shared else MemoryStore(clock=LoopClock())
+        async with bench(settings=Settings(times=Times(drain=60)), store=store) as b:
+            peer = b.peer()
+            await peer.initialize()
+            running = peer.call(1, "held")
+            await asyncio.sleep(1)
+            drain = await _draining(b)
+            assert (await peer.send("GET", path="/readyz").done()).status == 503
+            for refused in (await peer.call(2).done(), await b.peer().initialize()):
+                assert refused.status == (503 if shared else 200)
+                assert ("retry-after" in refused.headers) == shared
+            assert (await peer.post(request(3, "ping")).done()).status == 200
+            assert (await peer.post(notification("notifications/initialized")).done()).status == 202
+            b.release.set()
+            await drain
+            await running.done()
+            assert running.complete
+
+    conversation()
+
+
+@front_test
+async def test_a_draining_replica_hands_its_resumable_streams_over_and_their_calls_go_on() -> None:
+    async with bench(settings=Settings(times=Times(drain=60)), store=SharedStore()) as b:
+        new, old = b.peer(), b.peer()
+        await new.initialize(LATEST)
+        await old.initialize("2025-06-18")
+        calls = [peer.call(1, "held") for peer in (new, old)]
+        listening = new.get()
+        for call in calls:
+            await call.begun()
+        await listening.begun()
+        drain = await _draining(b)
+        await calls[0].done()
+        await listening.done()
+        assert calls[0].messages == [], "its client comes back for the answer"
+        assert not calls[1].complete, "older revisions forbid ending a stream early"
+        resumed = new.get(calls[0].ids[-1])
+        b.release.set()
+        await drain
+        assert [message["id"] for message in (await resumed.done()).messages] == [1]
+        assert [message["id"] for message in (await calls[1].done()).messages] == [1]
+        assert len(b.runs) == 2
