@@ -73,6 +73,7 @@ class RedisServer:
             ["redis-cli", "-p", str(self.port), *words],
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             timeout=PATIENCE,
         )

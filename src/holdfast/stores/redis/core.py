@@ -25,6 +25,8 @@ FORMAT: Final = 1
 """In every key and channel. A release reads the format before its own."""
 BACKOFFS: Final = (0.02, 0.1, 0.4)
 """Seconds before a command whose reply was lost is sent again; after the last one the store is unavailable."""
+PATIENCE: Final = 3.0
+"""Seconds after which it is not sent again: a client waits behind it."""
 SHARED: Final = "*"
 
 _record: Final = msgspec.json.Decoder(SessionRecord)
@@ -130,12 +132,14 @@ class Core:
         name = f"{self._nonce}{next(self._numbers)}"
         now = "" if self._clock is None else str(ceil(self._clock.now() * 1000))
         where = self.key(key)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         for attempt, pause in enumerate((*BACKOFFS, None)):
             head = (now, self._owner, name, "1" if attempt else "0")
             try:
                 return await self._link.run(script, where, head + arguments)
             except Lost as lost:
-                if pause is None:
+                if pause is None or loop.time() - begun > PATIENCE:
                     self._observer.note("store.unreachable", error=lost)
                     raise StoreUnavailable("the store cannot be reached") from lost
                 await asyncio.sleep(pause)

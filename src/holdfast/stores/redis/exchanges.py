@@ -68,7 +68,7 @@ class ExchangeMethods(Core):
         """End an exchange, with or without a stream."""
         tail = self._tails.get(key, stream) if terminal is not None else None
         reply = await self._settle(key, stream, fence, terminal, tag, tail, keep=keep)
-        if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence, tail):
+        if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
             reply = await self._settle(key, stream, fence, terminal, tag, tail, keep=keep)
         self._tails.forget(key, stream)
         seat = self._seats.get(key)
@@ -99,12 +99,13 @@ class ExchangeMethods(Core):
         end = ("1", terminal, str(tag), str(before(tag)), flag(keep))
         return await self.session("settle", key, stream, fence, *end, *self._budget, *expected)
 
-    async def _restore(self, key: str, stream: str, fence: int, tail: Tail | None) -> bool:
+    async def _restore(self, key: str, stream: str, fence: int) -> bool:
         """Put back what a failover lost of an exchange that lives here. False: there is nothing to put back."""
         seat = self._seats.get(key)
         claim = seat.running.get(stream) if seat is not None else None
         if claim is None:
             return False
+        tail = self._tails.get(key, stream)
         facts = (stream, fence, typed(claim.id), claim.digest, flag(claim.control))
         first: tuple[int, str] = (-1, "") if tail is None else (tail.start.seq, str(tail.start.tag))
         events: list[str | bytes] = []

@@ -14,7 +14,7 @@ from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
-SILENCE: Final = 3.0
+SILENCE: Final = 2.0
 """A command that has no reply after this long is lost with its connection."""
 
 
@@ -66,9 +66,17 @@ class Pipe:
     async def _connect(self) -> AbstractConnection:
         async with self._connecting:
             if self._connection is None:
-                self._connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+                self._connection = await self._reached()
                 self._reader = asyncio.get_running_loop().create_task(self._read(self._connection))
             return self._connection
+
+    async def _reached(self) -> AbstractConnection:
+        try:
+            async with asyncio.timeout(SILENCE):
+                found: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+        except TimeoutError as error:
+            raise RedisConnectionError("Redis does not answer") from error
+        return found
 
     async def _flush(self, connection: AbstractConnection) -> None:
         try:

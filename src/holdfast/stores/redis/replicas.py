@@ -38,7 +38,8 @@ class ReplicaMethods(Core):
         for owner, keys in dead:
             for key in keys:
                 found += await self._left(owner.decode(), key.decode(), 0)
-        for key in own:
+        is_dead = any(owner.decode() == self._owner for owner, _ in dead)
+        for key in () if is_dead else own:
             found += await self._left(self._owner, key.decode(), round(_STRAY_SECONDS * 1000))
         return found
 

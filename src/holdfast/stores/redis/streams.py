@@ -1,9 +1,11 @@
 """Streams: written first, then read, from any replica."""
 
 from holdfast.core.stream import Event, Page, Position, Verdict
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Attached, Refusal, Ring
 from holdfast.stores.redis.core import flag, record_of
 from holdfast.stores.redis.exchanges import ExchangeMethods, check
+from holdfast.stores.redis.link import Lost
 
 _STANDALONE = -1
 _FORK = Page(Verdict.FORK, [], None, finished=False)
@@ -15,7 +17,7 @@ class StreamMethods(ExchangeMethods):
     async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
         """Start an exchange's stream; started twice it is the same one."""
         reply = await self.run("open_stream", key, stream, fence, str(tag))
-        if reply[0] == b"lost" and await self._restore(key, stream, fence, None):
+        if reply[0] == b"lost" and await self._restore(key, stream, fence):
             reply = await self.run("open_stream", key, stream, fence, str(tag))
         check(reply)
         start = Position(reply[2], int(reply[3]))
@@ -31,9 +33,15 @@ class StreamMethods(ExchangeMethods):
             expected = (tail.top.seq, str(tail.top.tag))
             self._tails.push(key, stream, tail, tag, data)
         facts = (stream, fence, str(tag), data, *limits, self._grain)
-        reply = await self.session("append", key, *facts, *expected)
-        if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence, tail):
-            # The tail that was put back has this event as its last.
+        try:
+            reply = await self.session("append", key, *facts, *expected)
+        except StoreUnavailable as error:
+            # Refused, and not only unknown: what is remembered would differ from what is there.
+            if not isinstance(error.__cause__, Lost):
+                self._tails.forget(key, stream)
+            raise
+        if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
+            # A tail that was put back has this event already.
             reply = await self.session("append", key, *facts, "", "")
         check(reply)
         self._bell(Ring.STREAM, key, reply[3].decode())

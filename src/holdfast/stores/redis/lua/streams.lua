@@ -31,7 +31,7 @@ account(tonumber(ARGV[12]))
 save()
 return {'ok', todo, c.top, stream}
 
---## rebase: session log
+--## rebase: session log !allow-oom
 -- A living writer puts back what the store has lost: its claim if need be, and the tail of its stream with the same
 -- positions, so that readers stay in step. A tail that begins after what is here leaves a gap, which is said.
 local stream, fence, id, digest, control = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'

@@ -1,0 +1,92 @@
+"""Bells that were lost: everything is noticed all the same."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast.core.lifecycle import Input
+from holdfast.stores.base import Attached, Claim, Claimed, Ring
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from tests.redis_server import RedisServer
+from tests.support import async_test
+
+
+@asynccontextmanager
+async def deaf_and_talking(
+    server: RedisServer,
+) -> AsyncIterator[tuple[RedisStore, RedisStore, asyncio.Queue[object]]]:
+    """Two replicas, of which the first never hears a bell."""
+    deaf, talking = (RedisStore(server.url, namespace="bells", replica=name) for name in ("deaf", "talking"))
+    rings: asyncio.Queue[object] = asyncio.Queue()
+    deaf.bind(lambda what, key, name: rings.put_nowait((what, key, name)))
+    deaf._take = lambda data: None  # type: ignore[method-assign]  # noqa: ARG005
+    await deaf.heard()
+    await deaf.open(record(), evict=False)
+    yield deaf, talking, rings
+    for store in (deaf, talking):
+        await store.aclose()
+
+
+async def rung(rings: asyncio.Queue[object], wanted: object) -> None:
+    async with asyncio.timeout(2.5):
+        while await rings.get() != wanted:
+            pass
+
+
+@async_test
+async def test_an_event_whose_bell_was_lost_is_noticed_within_a_second(server: RedisServer) -> None:
+    async with deaf_and_talking(server) as (deaf, talking, rings):
+        reader = await deaf.attach(KEY, PRINCIPAL, None, None)
+        assert isinstance(reader, Attached)
+        await talking.append(KEY, "", -1, 1, b"{}")
+        await rung(rings, (Ring.STREAM, KEY, record().standalone))
+
+
+@async_test
+async def test_an_answer_and_a_cancellation_whose_bells_were_lost_are_noticed(server: RedisServer) -> None:
+    async with deaf_and_talking(server) as (deaf, talking, rings):
+        claimed = await deaf.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
+        assert isinstance(claimed, Claimed)
+        await deaf.ask(KEY, "a.1", "a")
+        await talking.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}")
+        await rung(rings, (Ring.ANSWER, KEY, "a.1"))
+        await talking.cancel(KEY, PRINCIPAL, 1)
+        await rung(rings, (Ring.CANCEL, KEY, "a"))
+
+
+@async_test
+async def test_an_end_whose_bell_was_lost_is_noticed(server: RedisServer) -> None:
+    async with deaf_and_talking(server) as (deaf, talking, rings):
+        await deaf.attach(KEY, PRINCIPAL, None, None)
+        await talking.close(KEY, Input.DELETED)
+        await rung(rings, (Ring.CLOSED, KEY, ""))
+
+
+@async_test
+async def test_what_has_not_changed_does_not_ring(server: RedisServer) -> None:
+    async with deaf_and_talking(server) as (deaf, _, rings):
+        await deaf.attach(KEY, PRINCIPAL, None, None)
+        claimed = await deaf.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
+        assert isinstance(claimed, Claimed)
+        await deaf.ask(KEY, "a.1", "a")
+        await deaf.look_again()
+        heard = [rings.get_nowait() for _ in range(rings.qsize())]
+        assert set(heard) <= {(Ring.NEWS, "", ""), (Ring.FORWARD, "", "")}
+
+
+@async_test
+async def test_an_ear_that_was_cut_off_listens_again(server: RedisServer) -> None:
+    store, other = RedisStore(server.url, replica="one"), RedisStore(server.url, replica="two")
+    rings: asyncio.Queue[object] = asyncio.Queue()
+    store.bind(lambda what, key, name: rings.put_nowait((what, key, name)))
+    await store.heard()
+    assert server.tell("CLIENT", "KILL", "TYPE", "pubsub") == "1"
+    while store._listening.is_set():
+        await asyncio.sleep(0.01)
+    await store.heard()
+    await other.open_task("t", PRINCIPAL, b"1", ttl=60)
+    await other.set_task("t", PRINCIPAL, b"2", version=1, ttl=60)
+    await rung(rings, (Ring.TASK, "t", ""))
+    for one in (store, other):
+        await one.aclose()

@@ -1,0 +1,188 @@
+"""A failover that lost acknowledged writes: noticed, mended by a living writer, and otherwise said."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast.core.stream import Position, Verdict
+from holdfast.errors import Fenced
+from holdfast.stores.base import Claim, Claimed, Refusal
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from tests.redis.links import Switched
+from tests.redis_server import RedisServer, redis_pair
+from tests.support import async_test
+
+
+class Failover:
+    """A store whose primary will be lost with everything written after `cut`."""
+
+    def __init__(self, primary: RedisServer, replica: RedisServer) -> None:
+        self._primary, self._replica = primary, replica
+        self.link = Switched(primary.url, replica.url)
+        self.store = RedisStore(self.link, namespace="failover")
+
+    def cut(self) -> None:
+        """Replicate what is there, and nothing more."""
+        done = self._primary.tell("WAIT", "1", "5000")
+        assert done == "1"
+        offset = [
+            line
+            for line in self._primary.tell("INFO", "replication").splitlines()
+            if "master_repl_offset" in line
+        ]
+        for _ in range(200):
+            if offset[0].split(":")[1] in self._replica.tell("INFO", "replication"):
+                break
+        self._replica.tell("REPLICAOF", "NO", "ONE")
+
+    async def happen(self) -> None:
+        """Lose the primary."""
+        self._primary.stop()
+        await self.link.fail_over()
+
+
+@asynccontextmanager
+async def failover() -> AsyncIterator[Failover]:
+    with redis_pair() as (primary, replica):
+        made = Failover(primary, replica)
+        await made.store.open(record(), evict=False)
+        yield made
+        await made.store.aclose()
+
+
+async def begin(store: RedisStore, name: int, stream: str) -> int:
+    claimed = await store.claim(KEY, PRINCIPAL, Claim(name, stream, b"digest"))
+    assert isinstance(claimed, Claimed)
+    return claimed.fence
+
+
+@async_test
+async def test_a_living_writer_puts_back_what_the_store_lost() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        fence = await begin(store, 1, "a")
+        start = await store.open_stream(KEY, "a", fence, 1)
+        positions = [await store.append(KEY, "a", fence, 10 + n, b"%d" % n) for n in range(3)]
+        disaster.cut()
+        positions += [await store.append(KEY, "a", fence, 10 + n, b"%d" % n) for n in range(3, 6)]
+        await disaster.happen()
+        positions.append(await store.append(KEY, "a", fence, 16, b"6"))
+        await store.settle(KEY, "a", fence, b"last", tag=17)
+        for number, position in enumerate([start, *positions]):
+            page = await store.read(KEY, "a", position, 100, 10_000)
+            assert page is not None
+            assert page.verdict is Verdict.OK, "a reader is where it was"
+            assert [event.data for event in page.events] == [*(b"%d" % n for n in range(number, 7)), b"last"]
+            assert page.finished
+
+
+@async_test
+async def test_a_claim_the_store_lost_is_put_back_by_its_owner() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        disaster.cut()
+        fence = await begin(store, 1, "a")
+        await store.open_stream(KEY, "a", fence, 1)
+        position = await store.append(KEY, "a", fence, 2, b"one")
+        plain = await begin(store, 2, "b")
+        await disaster.happen()
+        after = await store.append(KEY, "a", fence, 3, b"two")
+        assert after.seq == position.seq + 1
+        await store.settle(KEY, "b", plain, None)
+        await store.settle(KEY, "a", fence, b"last", tag=4)
+        page = await store.read(KEY, "a", position, 100, 10_000)
+        assert page is not None
+        assert [event.data for event in page.events] == [b"two", b"last"]
+        assert await begin(store, 1, "c") > 0, "and the id is free again"
+
+
+@async_test
+async def test_the_end_alone_brings_a_lost_tail_back() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        fence = await begin(store, 1, "a")
+        start = await store.open_stream(KEY, "a", fence, 1)
+        disaster.cut()
+        await store.append(KEY, "a", fence, 2, b"one")
+        await disaster.happen()
+        await store.settle(KEY, "a", fence, b"last", tag=3)
+        page = await store.read(KEY, "a", start, 100, 10_000)
+        assert page is not None
+        assert [event.data for event in page.events] == [b"one", b"last"]
+
+
+@async_test
+async def test_without_its_writer_a_reader_of_what_was_lost_is_told() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        fence = await begin(store, 1, "a")
+        await store.open_stream(KEY, "a", fence, 1)
+        await store.append(KEY, "a", fence, 2, b"one")
+        disaster.cut()
+        lost = await store.append(KEY, "a", fence, 3, b"two")
+        await disaster.happen()
+        page = await store.read(KEY, "a", lost, 100, 10_000)
+        assert page is not None
+        assert (page.verdict, page.events) == (Verdict.FORK, [])
+        assert await store.attach(KEY, PRINCIPAL, "a", lost) is Refusal.UNRESUMABLE
+
+
+@async_test
+async def test_a_tag_tells_the_lost_event_from_the_one_in_its_place() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        disaster.cut()
+        lost = await store.append(KEY, "", -1, 3, b"lost")
+        await disaster.happen()
+        assert await store.append(KEY, "", -1, 4, b"other") == Position(lost.seq, 4)
+        page = await store.read(KEY, record().standalone, lost, 100, 10_000)
+        assert page is not None
+        assert page.verdict is Verdict.FORK
+
+
+@async_test
+async def test_a_tail_too_short_to_join_leaves_a_gap_that_is_said() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        fence = await begin(store, 1, "a")
+        start = await store.open_stream(KEY, "a", fence, 1)
+        disaster.cut()
+        for number in range(2, 12):
+            await store.append(KEY, "a", fence, number, b"x" * 60_000)
+        await disaster.happen()
+        await store.settle(KEY, "a", fence, b"last", tag=99)
+        page = await store.read(KEY, "a", start, 100, 10_000_000)
+        assert page is not None
+        assert page.verdict is Verdict.GAP
+        assert page.events[-1].data == b"last"
+        assert page.finished
+
+
+@async_test
+async def test_an_exchange_that_a_failover_brought_back_is_an_orphan_of_a_living_owner() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        await store.renew(600)
+        fence = await begin(store, 1, "a")
+        disaster.cut()
+        await store.settle(KEY, "a", fence, None)
+        await disaster.happen()
+        assert await store.orphans() == [], "not at once: its own claims may be on the way"
+        store._clock = Ahead()
+        [orphan] = await store.orphans()
+        assert await store.reap(orphan, b"lost", tag=5)
+        try:
+            await store.append(KEY, "a", fence, 6, b"late")
+        except Fenced:
+            return
+        raise AssertionError("the zombie wrote")
+
+
+class Ahead:
+    """A clock that is a minute further than Redis's."""
+
+    def now(self) -> float:
+        return time.time() + 60
+
+    wall = now
