@@ -1,0 +1,48 @@
+"""The client before it is connected: what it accepts, and what it says when it cannot work."""
+
+import sys
+
+import pytest
+
+from holdfast import Client, ClientError, ConfigError, Server
+from tests.support import async_test
+
+
+def test_a_url_without_aiohttp_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "holdfast.transports.http", raising=False)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(ConfigError, match=r"holdfast\[client\]"):
+        Client("http://127.0.0.1:1/mcp")
+    assert repr(Client(Server("no network"))).startswith("<Client")
+
+
+def test_a_version_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(ConfigError, match="2026-07-28"):
+        Client(Server("x"), version="2024-01-01")
+
+
+def test_a_client_that_is_not_connected_says_so() -> None:
+    with pytest.raises(ClientError, match="async with"):
+        _ = Client(Server("x")).agreed
+
+
+@async_test
+async def test_a_server_in_this_process_is_started_with_its_first_client_and_stopped_with_its_last() -> None:
+    server = Server("guest house")
+    runs: list[bool] = []
+    async with Client(server), Client(server, version="legacy"):
+        runs.append(server.engine.started)
+    runs.append(server.engine.started)
+    assert runs == [True, False]
+    async with Client(server) as again:
+        await again.ping()
+
+
+@async_test
+async def test_a_server_that_somebody_else_started_is_left_running() -> None:
+    server = Server("host")
+    await server.engine.ensure_started()
+    async with Client(server) as client:
+        await client.ping()
+    assert server.engine.started
+    await server.engine.aclose()
