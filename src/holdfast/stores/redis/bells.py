@@ -58,7 +58,6 @@ class BellMethods(Core):
         ring = _RINGS.get(what)
         if ring is Ring.CLOSED:
             self._seats.pop(key.decode(), None)
-            self._seated.discard(key.decode())
         if ring is not None:
             self._bell(ring, key.decode(), name.decode())
 
@@ -80,7 +79,6 @@ class BellMethods(Core):
         reply = await self.run("check", key, len(streams), *streams, *seat.asks)
         if reply[0] != b"ok":
             if self._seats.pop(key, None) is not None:
-                self._seated.discard(key)
                 self._bell(Ring.CLOSED, key, "")
             return
         news: list[list[Any]] = reply[2]

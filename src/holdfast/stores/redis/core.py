@@ -113,7 +113,6 @@ class Core:
         self.incarnation = 0
         self._owner = f"{self.replica}.0"
         self._seats: dict[str, Seat] = {}
-        self._seated: set[str] = set()
         self._grain = max(1, limits.store_bytes // limits.sessions)
         self._budget: tuple[Argument, ...] = (
             limits.stream_events,
@@ -203,9 +202,10 @@ class Core:
         if found is not None and found.is_empty():
             del self._seats[key]
 
-    async def take_seat(self, key: str) -> None:
-        """Let reapers know that this replica has work in a session, before it has any."""
-        if len(self._seated) >= self._limits.sessions:
-            self._seated.clear()
-        await self.index("seat", self._owner, key)
-        self._seated.add(key)
+    async def seated(self, script: str, key: str, *arguments: Argument) -> list[Any]:
+        """Run a script that gives this replica work in a session; the first one here lets reapers know before."""
+        reply = await self.session(script, key, *arguments, "0")
+        if reply[0] == b"seat":
+            await self.index("seat", self._owner, key)
+            reply = await self.session(script, key, *arguments, "1")
+        return reply

@@ -1,6 +1,5 @@
 """Exchanges: claimed in one step, ended once, cancelled wherever they run."""
 
-import asyncio
 from typing import Any, Final
 
 from holdfast.errors import Fenced, SessionGone, StreamClosed
@@ -36,16 +35,9 @@ class ExchangeMethods(Core):
     _tails: Tails
 
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
-        """Register the exchange. The first one of a session here also takes a seat, in the same write."""
+        """Register the exchange."""
         facts = (principal, typed(claim.id), claim.stream, claim.digest, flag(claim.control))
-        asked = self.run("claim", key, *facts, self._limits.running + self._limits.queued)
-        if key in self._seated:
-            reply = await asked
-        elif self._link.ordered:
-            _, reply = await asyncio.gather(self.take_seat(key), asked)
-        else:
-            await self.take_seat(key)
-            reply = await asked
+        reply = await self.seated("claim", key, *facts, self._limits.running + self._limits.queued)
         match reply[0]:
             case b"ok":
                 self.seat(key).running[claim.stream] = claim
@@ -58,8 +50,6 @@ class ExchangeMethods(Core):
             case b"busy":
                 return Refusal.BUSY
             case _:
-                self._seated.discard(key)
-                await self.index("unseated", self._owner, key)
                 return Refusal.NO_SESSION
 
     async def settle(

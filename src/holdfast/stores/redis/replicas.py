@@ -20,7 +20,6 @@ class ReplicaMethods(Core):
         if incarnation != self.incarnation:
             self.incarnation = incarnation
             self._owner = f"{self.replica}.{incarnation}"
-            self._seated.clear()
         return Lease(self.replica, incarnation, seconds)
 
     async def release(self) -> None:

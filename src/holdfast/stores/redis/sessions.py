@@ -141,7 +141,6 @@ class SessionMethods(Core):
         untold = _ms(UNTOLD_SECONDS)
         await self.index("forget", key, principal, untold, len(owners), *owners, *subscriptions)
         self._seats.pop(key, None)
-        self._seated.discard(key)
         self._bell(Ring.CLOSED, key, "")
         return closed
 

@@ -71,13 +71,9 @@ class StreamMethods(ExchangeMethods):
         self, key: str, principal: str, stream: str | None, cursor: Position | None
     ) -> Attached | Refusal:
         """Make the caller the stream's reader, and whoever read it before, here or elsewhere, no longer."""
-        if key not in self._seated:
-            await self.take_seat(key)
         at = ("", "") if cursor is None else (str(cursor.seq), str(cursor.tag))
-        reply = await self.session("attach", key, principal, stream or "", *at)
+        reply = await self.seated("attach", key, principal, stream or "", *at)
         if reply[0] == b"none":
-            self._seated.discard(key)
-            await self.index("unseated", self._owner, key)
             return Refusal.NO_SESSION
         if reply[0] != b"ok":
             return Refusal.UNRESUMABLE

@@ -2,6 +2,7 @@
 local principal, id, stream, digest, control = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9] == '1'
 local got = load('rec', 'lv', 'in', 'c:' .. stream, 'i:' .. id)
 if not S or S.pr ~= principal then return {'none'} end
+if must_sit(ARGV[11]) then return {'seat'} end
 if got[5] then
   local c = cmsgpack.unpack(got[5])
   return {'ok', {}, c.fence, has_returned(), got[2], got[3] or '', got[4] or ''}
@@ -23,7 +24,6 @@ if not control then
 end
 returned()
 S.fence, S.run, S.rd = S.fence + 1, S.run + 1, S.rd + 1
-S.ow[me] = 1
 C[stream] = {id = id, dg = digest, ctl = control and 1 or nil, fence = S.fence, own = me, rd = me, run = 1, gen = 0, t = now}
 save('i:' .. id, stream)
 return {'ok', {}, S.fence, has_returned(), got[2], got[3] or '', got[4] or ''}

@@ -7,6 +7,8 @@ local full = redis.call('ZCARD', g .. ':due') >= most
 if full or (evict and redis.call('ZCARD', own) >= own_most) then return {evict and 'evict' or 'full'} end
 redis.call('ZADD', g .. ':due', now + hint, key)
 redis.call('ZADD', own, now, key)
+redis.call('SADD', g .. ':own:' .. me, key)
+live(g .. ':own:' .. me, 86400000)
 live(g .. ':due', life + SLACK)
 live(own, life + SLACK)
 return {'ok'}

@@ -116,3 +116,12 @@ local function forget_asks(stream)
     redis.call('HDEL', base, 'q:' .. stream)
   end
 end
+
+-- A replica has its first work in this session only after reapers know to look here for it.
+local function must_sit(has_seat)
+  if S.ow[me] then return false end
+  if has_seat ~= '1' then return true end
+  S.ow[me] = 1
+  save()
+  return false
+end

@@ -4,7 +4,7 @@ if redis.call('EXISTS', base) == 1 then return {'ok', {}} end
 S = cjson.decode(packed)
 S.st, S.t0, S.tt, S.ts, S.tb = 'a', now, now, 0, 0
 S.fence, S.run, S.calls, S.rd, S.by, S.told, S.out, S.nsub, S.kb, S.kv = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-S.ow = {}
+S.ow = {[me] = 1}
 S.hint = math.huge
 S.hint = due()
 redis.call('DEL', base .. ':x')

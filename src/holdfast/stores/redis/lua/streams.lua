@@ -107,6 +107,7 @@ return {verdict, {}, start, missed, (c.closed and last == c.top) and 1 or 0, rep
 local principal, stream, seq, tag = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local got = load('rec', 'lv', 'in')
 if not S or S.pr ~= principal then return {'none'} end
+if must_sit(ARGV[9]) then return {'seat'} end
 local alone = stream == '' or stream == S.sa
 if alone then stream = S.sa end
 local c = alone and standalone() or channel(stream)
@@ -115,7 +116,6 @@ if c.aop ~= op then
   returned()
   if c.rd then publish(c.rd, 'taken', stream) else S.rd = S.rd + 1 end
   c.rd, c.gen, c.aop = me, c.gen + 1, op
-  S.ow[me] = 1
   if c.top then redis.call('PEXPIRE', base .. ':e:' .. stream, ttl()) end
 end
 local at, at_tag = seq, tag
