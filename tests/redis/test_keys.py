@@ -4,7 +4,8 @@ from holdfast.core.lifecycle import Input
 from holdfast.errors import ConfigError
 from holdfast.stores.base import Attached, Claim, Claimed, Refusal
 from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from holdfast.testing import VirtualClock
+from holdfast.testing.store.bench import IDLE, KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer
 from tests.support import async_test
 
@@ -107,12 +108,29 @@ async def test_a_namespace_that_could_be_mistaken_for_another_is_refused(server:
 
 @async_test
 async def test_a_session_whose_keys_are_gone_leaves_no_hint(server: RedisServer) -> None:
-    store = RedisStore(server.url)
-    await store.open(record(idle=0.05, lifetime=1.0), evict=False)
+    clock = VirtualClock()
+    store = RedisStore(server.url, clock=clock)
+    await store.open(record(), evict=False)
     server.tell("DEL", f"hf:1:default:{{{KEY}}}")
-    for _ in range(100):
-        await store.sweep()
-        if not await store.sessions():
-            break
+    assert await store.sessions() == [KEY]
+    clock.advance(IDLE)
+    assert await store.sweep() == []
     assert await store.sessions() == []
+    await store.aclose()
+
+
+@async_test
+async def test_a_session_that_lives_on_keeps_everything_it_has(server: RedisServer) -> None:
+    clock = VirtualClock()
+    store = RedisStore(server.url, clock=clock)
+    await use_everything(store)
+    found = [key for key in keys(server) if f"{{{KEY}}}" in key]
+    assert len(found) > 6
+    for key in found:
+        server.tell("PEXPIRE", key, "60000")
+    clock.advance(IDLE - 1)
+    await store.find(KEY, PRINCIPAL)
+    clock.advance(2)
+    assert await store.sweep() == []
+    assert [key for key in found if int(server.tell("PTTL", key)) < 3_600_000] == []
     await store.aclose()

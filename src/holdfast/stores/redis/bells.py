@@ -31,7 +31,13 @@ class BellMethods(Core):
             loop = asyncio.get_running_loop()
             self._tasks = [loop.create_task(self._listen()), loop.create_task(self._poll())]
 
+    async def check(self) -> None:
+        """Look at Redis as an operator should."""
+        raise NotImplementedError
+
     async def _listen(self) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            await self.check()
         while True:
             with contextlib.suppress(RedisError, OSError):
                 await self._heard()

@@ -30,6 +30,8 @@ from holdfast.stores.redis.scripts import scripts
 
 Argument = bytes | str | int
 
+_OPTIONS: Final[dict[str, Any]] = {"socket_connect_timeout": 2, "socket_keepalive": True}
+
 _LOST: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 _REFUSED: Final = (
     BusyLoadingError,
@@ -196,7 +198,7 @@ def connect(url: str) -> Link:
             plain = urlunsplit(
                 parts._replace(scheme=kind.replace("valkeys", "rediss").replace("valkey", "redis"))
             )
-            return Single(Redis.from_url(plain, retry=_once(), socket_timeout=None, socket_connect_timeout=3))
+            return Single(Redis.from_url(plain, retry=_once(), **_OPTIONS, socket_timeout=None))
         case _:
             raise ConfigError(f"{parts.scheme}:// is no Redis URL")
 
@@ -214,7 +216,7 @@ def _hosts(url: str, port: int) -> list[tuple[str, int]]:
 
 
 def _cluster(url: str) -> Cluster:
-    options: dict[str, Any] = {**_credentials(url), "socket_connect_timeout": 3}
+    options: dict[str, Any] = {**_credentials(url), **_OPTIONS}
     nodes = [ClusterNode(host, port) for host, port in _hosts(url, 6379)]
     ssl = parse_qs(urlsplit(url).query).get("ssl", ["0"])[0] not in {"0", "false"}
     client: RedisCluster = RedisCluster(
@@ -229,6 +231,6 @@ def _sentinel(url: str) -> Single:
     if not master:
         raise ConfigError(f"{url} names no master: redis+sentinel://host:26379/mymaster")
     sentinel = Sentinel(_hosts(url, 26379), socket_timeout=3)  # type: ignore[no-untyped-call]
-    options: dict[str, Any] = {**_credentials(url), "db": int(db or 0), "socket_connect_timeout": 3}
+    options: dict[str, Any] = {**_credentials(url), "db": int(db or 0), **_OPTIONS}
     client = sentinel.master_for(master, retry=_once(), socket_timeout=None, **options)
     return Single(client, sentinel)

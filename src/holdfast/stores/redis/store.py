@@ -13,7 +13,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemRandom
 from holdfast.stores.redis.asks import AskMethods
 from holdfast.stores.redis.bells import BellMethods
-from holdfast.stores.redis.core import Core
+from holdfast.stores.redis.core import PATIENCE, Core
 from holdfast.stores.redis.link import Link, connect
 from holdfast.stores.redis.replicas import ReplicaMethods
 from holdfast.stores.redis.sessions import SessionMethods
@@ -82,8 +82,9 @@ class RedisStore(SessionMethods, StreamMethods, AskMethods, StateMethods, Replic
             StoreUnavailable: it cannot be reached.
         """
         try:
-            policy = await self._link.policy()
-        except (RedisError, OSError) as error:
+            async with asyncio.timeout(PATIENCE):
+                policy = await self._link.policy()
+        except (RedisError, OSError, TimeoutError) as error:
             raise StoreUnavailable(f"the store cannot be reached: {error}") from error
         if policy not in {"", "noeviction"}:
             self._observer.note(

@@ -1,0 +1,104 @@
+"""Every kind of URL that names a Redis, and what is said to those that name none."""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import Limits
+from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.redis.link import Cluster, Single, connect
+from holdfast.stores.redis.store import RedisStore
+from holdfast.stores.urls import open_store
+from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from tests.redis_server import RedisServer, needs_redis, redis_pair
+from tests.support import async_test, async_test_within
+
+
+@async_test
+async def test_a_url_opens_its_store() -> None:
+    memory = open_store("memory:")
+    assert isinstance(memory, MemoryStore)
+    store = open_store("redis://127.0.0.1:1/3", limits=Limits(sessions=7), namespace="mine")
+    assert isinstance(store, RedisStore)
+    assert store._limits.sessions == 7
+    assert store.key("h") == "hf:1:mine:{h}"
+    await store.aclose()
+
+
+@async_test
+async def test_relatives_of_redis_are_understood() -> None:
+    for url, kind in (
+        ("redis://user:word@host:1/2", Single),
+        ("rediss://host", Single),
+        ("valkey://host:6380", Single),
+        ("valkeys://host", Single),
+        ("redis+cluster://a:1,b:2,c", Cluster),
+        ("redis+sentinel://a:1,b:2/mymaster/3", Single),
+    ):
+        link = connect(url)
+        assert isinstance(link, kind)
+        await link.aclose()
+
+
+@pytest.mark.parametrize("url", ["postgres://x", "redis", "", "redis+sentinel://a:1"])
+def test_a_url_that_names_no_store_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        open_store(url)
+
+
+def test_without_the_redis_package_the_message_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['redis'] = None\n"
+        "from holdfast.stores.urls import open_store\n"
+        "try: open_store('redis://x')\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "ConfigError" in done.stdout
+    assert "pip install 'holdfast[redis]'" in done.stdout
+
+
+@async_test
+async def test_a_valkey_url_reaches_the_server(server: RedisServer) -> None:
+    store = RedisStore(server.url.replace("redis://", "valkey://"))
+    await store.open(record(), evict=False)
+    assert await store.find(KEY, PRINCIPAL) is not None
+    await store.aclose()
+
+
+async def found_in_the_end(store: RedisStore) -> bool:
+    while True:
+        try:
+            return await store.find(KEY, PRINCIPAL) is not None
+        except StoreUnavailable:
+            await asyncio.sleep(0.2)
+
+
+@needs_redis
+@async_test_within(50)
+async def test_behind_sentinels_the_store_follows_the_master() -> None:
+    with redis_pair() as (primary, replica), tempfile.TemporaryDirectory() as home, ExitStack() as stack:
+        watch = (
+            f"sentinel monitor mymaster 127.0.0.1 {primary.port} 1\n"
+            "sentinel down-after-milliseconds mymaster 500\n"
+            "sentinel failover-timeout mymaster 2000\n"
+        )
+        sentinel = RedisServer(Path(home) / "sentinel", sentinel=watch)
+        stack.callback(sentinel.stop)
+        store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel.port}/mymaster")
+        await store.open(record(), evict=False)
+        assert primary.tell("WAIT", "1", "5000") == "1"
+        for _ in range(100):
+            if f"port={replica.port}" in sentinel.tell("SENTINEL", "REPLICAS", "mymaster").replace("\n", "="):
+                break
+            await asyncio.sleep(0.1)
+        primary.stop()
+        assert await found_in_the_end(store)
+        assert "role:master" in replica.tell("INFO", "replication")
+        await store.aclose()
