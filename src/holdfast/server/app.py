@@ -38,6 +38,7 @@ from holdfast.server.prefixes import prefixed_name, prefixed_uri
 from holdfast.server.registry import Catalog
 from holdfast.server.routes import Route, RouteHandler, applications
 from holdfast.server.session_view import SessionView
+from holdfast.server.storing import namespace_of, store_for
 from holdfast.stores.base import Store
 
 H = TypeVar("H", bound=Hook)
@@ -64,7 +65,8 @@ class Server(Features):
         eras_by_client: Mapping[str, Eras] | None = None,
         cache: CacheSettings | None = None,
         lifespan: Callable[..., Any] | None = None,
-        store: Store | None = None,
+        store: Store | str | None = None,
+        namespace: str | None = None,
         verifier: Verifier | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -72,10 +74,11 @@ class Server(Features):
 
         `lifespan` makes an asynchronous context manager (or is an async generator function); it
         is given the server if it takes a parameter, is entered once per process, and what it
-        yields is `ctx.lifespan`. Without a `store` sessions live in memory; without an
-        `observer` events are logged under `holdfast`. `eras` and `eras_by_client` are those of
-        `Settings`. `cache` is what clients of 2026-07-28 are told of keeping what they get, in
-        all or by method.
+        yields is `ctx.lifespan`. `store` is a store or a store's URL (`sqlite:///path`, `redis://…`);
+        without one sessions live in memory. `namespace` keeps servers apart that share a store; it
+        is the server's name unless given. Without an `observer` events are logged under
+        `holdfast`. `eras` and `eras_by_client` are those of `Settings`. `cache` is what clients of
+        2026-07-28 are told of keeping what they get, in all or by method.
 
         Raises:
             ConfigError: a caching hint, or an era, is none.
@@ -93,7 +96,8 @@ class Server(Features):
         self._cache = by_method(cache)
         self.verifier = verifier
         self.routes: list[Route] = []
-        self._store = store
+        self.store = store
+        self.namespace = namespace or namespace_of(name)
         self._observer = observer or LogObserver()
         self._lifespan = Lifespan(lifespan, self)
         self._hooks = Hooks()
@@ -123,7 +127,10 @@ class Server(Features):
     @cached_property
     def engine(self) -> Engine:
         """The one engine that all mounts of this server share."""
-        return Engine(self.back, self.settings, store=self._store, observer=self._observer)
+        store = store_for(
+            self.store, limits=self.settings.limits, namespace=self.namespace, observer=self._observer
+        )
+        return Engine(self.back, self.settings, store=store, observer=self._observer)
 
     @property
     def lifespan_value(self) -> Any:

@@ -1,0 +1,34 @@
+"""Which store a server's engine gets: the one it was given, the one a URL names, or memory."""
+
+import hashlib
+import re
+from typing import Final
+
+from holdfast.config import Limits
+from holdfast.ports import Observer
+from holdfast.stores.base import Store
+from holdfast.stores.urls import open_store
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_OTHER: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def namespace_of(name: str) -> str:
+    """Return what keeps a server's records apart from others': its name, or what can be written of it and a hash."""
+    if _PLAIN.fullmatch(name):
+        return name
+    return f"{_OTHER.sub('-', name)[:48]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def store_for(
+    store: Store | str | None, *, limits: Limits, namespace: str, observer: Observer
+) -> Store | None:
+    """Return the store itself; None leaves it to the engine.
+
+    Raises:
+        ConfigError: the URL names no store, or one that is not installed.
+        StoreUnavailable: a file cannot be opened now.
+    """
+    if not isinstance(store, str):
+        return store
+    return open_store(store, limits=limits, namespace=namespace, observer=observer)
