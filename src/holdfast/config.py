@@ -124,6 +124,8 @@ class Times(Struct, frozen=True, kw_only=True):
     """A loop that a handler has blocked for longer than this no longer counts as alive."""
     sweep: float = 1.0
     """How often due sessions are looked for."""
+    drain_notice: float = 0.0
+    """How long a server that was told to stop goes on as before, only not ready: the time a balancer needs to notice."""
     drain: float = 30.0
     """How long running handlers may take to finish when the server stops."""
 

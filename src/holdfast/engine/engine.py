@@ -67,6 +67,8 @@ class Engine:
         self.tasks = Tasks(self.runtime, self.modern.end, self.listening)
         self.forwarding = Forwarding(self.runtime, self.readers, self.modern)
         self.replica = Replica(self.runtime, self.sessions, self.listening, self.forwarding)
+        self.leaving = False
+        """Told to stop, and still serving while those who send requests notice."""
         self.draining = False
         """Asked to stop: what runs may finish, nothing new begins."""
         self._starting: asyncio.Future[None] | None = None
@@ -114,7 +116,7 @@ class Engine:
         for session in list(self.runtime.sessions.values()):
             self.runtime.spawn(self._shut(session))
         await self.runtime.finish(self.settings.times.drain)
-        self.draining = False
+        self.draining = self.leaving = False
         await self.replica.stop()
         await self.runtime.back.stop()
         await self.runtime.store.aclose()

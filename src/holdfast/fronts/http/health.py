@@ -23,7 +23,7 @@ async def health(engine: Engine, path: str) -> Answer:
     """Answer a probe: live while the loop runs; ready unless stopping or without a store."""
     if path == LIVE:
         return _word(200, b"alive\n")
-    if engine.draining:
+    if engine.leaving or engine.draining:
         return _word(503, b"draining\n")
     try:
         await engine.ensure_started()

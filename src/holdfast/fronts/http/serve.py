@@ -5,7 +5,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from holdfast.config import KIB, LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
@@ -27,18 +27,41 @@ def run_http(
 
     Raises:
         ConfigError: the address cannot be bound, or would expose what nobody guards.
+        StoreUnavailable: the store cannot be used at the start.
     """
     check_exposure(front, host)
     with contextlib.suppress(KeyboardInterrupt), bind(host, port) as listener:
         run(serve(front, listener, ready=ready))
 
 
-async def serve(front: HttpFront, listener: socket.socket, *, ready: Ready | None = None) -> None:
-    """Serve on a bound socket until a signal stops it."""
+@runtime_checkable
+class Checked(Protocol):
+    """A store that can look at what it runs on before it is used."""
+
+    async def check(self) -> None:
+        """Tell the observer what an operator should mend; raise StoreUnavailable if it cannot be used."""
+        ...
+
+
+async def serve(
+    front: HttpFront, listener: socket.socket, *, ready: Ready | None = None, siblings: bool = False
+) -> None:
+    """Serve on a bound socket until a signal stops it; with `siblings`, other processes accept from it too.
+
+    Raises:
+        StoreUnavailable: the store cannot be used at the start.
+    """
     from holdfast.fronts.http.service import Service  # noqa: PLC0415 - imports uvicorn
 
-    await front._engine.ensure_started()
-    service = Service(front)
+    store = front._engine.runtime.store
+    try:
+        if isinstance(store, Checked):
+            await store.check()
+        await front._engine.ensure_started()
+    except BaseException:
+        await store.aclose()
+        raise
+    service = Service(front, siblings=siblings)
     if ready is not None:
         ready(url_of(listener, front._path))
     await service.serve([listener])

@@ -24,6 +24,9 @@ KEEP_ALIVE: Final = 75
 _GOODBYE: Final = 2.0
 """Seconds answers have to leave after everything has ended."""
 _POLL: Final = 0.1
+_LINGER: Final = 1.0
+"""Seconds clients with an open connection to one of several workers have to send their last request on it."""
+_CLOSE: Final = (b"connection", b"close")
 _GARBAGE_THRESHOLD: Final = 20_000
 """New objects between two looks for garbage; the default of 700 is felt on every tenth request."""
 
@@ -31,8 +34,10 @@ _GARBAGE_THRESHOLD: Final = 20_000
 class Service(uvicorn.Server):
     """Serves one front."""
 
-    def __init__(self, front: HttpFront) -> None:
+    def __init__(self, front: HttpFront, *, siblings: bool = False) -> None:
         self._engine: Engine = front._engine
+        self._siblings = siblings
+        """Other processes accept from the same socket."""
         settings = front._engine.settings
         self._watch = watch = Watch(settings.limits, settings.times.write_stall)
         self._sweeper: asyncio.Task[None] | None = None
@@ -85,6 +90,7 @@ class Service(uvicorn.Server):
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain while still listening: a running call may need an answer or a resume, which are requests of their own."""
+        await self._leave()
         draining = asyncio.get_running_loop().create_task(self._engine.drain())
         while not self.force_exit and not draining.done():
             await asyncio.wait({draining}, timeout=_POLL)
@@ -95,6 +101,33 @@ class Service(uvicorn.Server):
         await super().shutdown(sockets)
         if self._sweeper is not None:
             self._sweeper.cancel()
+
+    async def _leave(self) -> None:
+        """Say that it is leaving, and go on serving while those who send requests notice.
+
+        A worker with siblings accepts no more, they do; who has a connection here is told to take another one.
+        """
+        self._engine.leaving = True
+        state = self.server_state
+        state.default_headers = [*state.default_headers, _CLOSE]
+        for connection in list(state.connections):
+            _make_last(connection, state.default_headers)
+        loop = asyncio.get_running_loop()
+        patience = self._engine.settings.times.drain_notice
+        if self._siblings:
+            patience = max(patience, _LINGER)
+            for server in self.servers:
+                server.close()
+        deadline = loop.time() + patience
+        # Nobody rings when a connection ends, or when haste is asked for.
+        while loop.time() < deadline and not self._is_left():  # noqa: ASYNC110
+            await asyncio.sleep(_POLL)
+        if self._siblings:
+            for connection in list(state.connections):
+                connection.shutdown()
+
+    def _is_left(self) -> bool:
+        return self.force_exit or (self._siblings and not self.server_state.connections)
 
     async def _goodbye(self) -> None:
         """Let the last answers leave, end the streams that never end by themselves, drop who takes nothing."""
@@ -110,3 +143,13 @@ class Service(uvicorn.Server):
             await asyncio.wait(tasks, timeout=_GOODBYE)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
+
+
+def _make_last(connection: object, headers: list[tuple[bytes, bytes]]) -> None:
+    """Make the request that a connection serves now its last one."""
+    cycle = connection.cycle if isinstance(connection, GuardedProtocol) else None
+    if cycle is not None and not cycle.response_complete:
+        if cycle.response_started:
+            cycle.keep_alive = False
+        else:
+            cycle.default_headers = headers
