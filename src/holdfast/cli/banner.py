@@ -3,8 +3,39 @@
 import json
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from holdfast.cli.stores import redacted
+
 if TYPE_CHECKING:
     from holdfast.server.app import Server
+
+
+class Facts(Struct, frozen=True):
+    """What is known of a server that is ready."""
+
+    name: str
+    version: str
+    has: str
+    url: str
+    store: str = ""
+    """Where its sessions live, without secrets; empty: in memory."""
+    patience: float = 0.0
+    """Seconds it may take to stop."""
+
+
+def facts(server: "Server", url: str) -> Facts:
+    """Return what the banner says of a server."""
+    store = server.store
+    times = server.settings.times
+    return Facts(
+        name=server.name,
+        version=server.info.version,
+        has=offered(server),
+        url=url,
+        store="" if store is None else redacted(store) if isinstance(store, str) else repr(store),
+        patience=times.drain_notice + times.drain,
+    )
 
 
 def initialize_call(url: str) -> str:
@@ -37,14 +68,17 @@ def offered(server: "Server") -> str:
     return ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count)
 
 
-def show(server: "Server", url: str) -> None:
+def show(known: Facts, workers: int = 1) -> None:
     """Print the banner."""
     from rich.console import Console  # noqa: PLC0415 - only where something is printed
     from rich.markup import escape  # noqa: PLC0415
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    has = offered(server) or "nothing yet"
-    console.print(f"[bold]{escape(server.name)}[/bold] {escape(server.info.version)}: {has}")
-    console.print(f"  serving   [bold cyan]{escape(url)}[/bold cyan]  (Ctrl+C stops)")
-    console.print(f"  try       {escape(initialize_call(url))}")
-    console.print(f"  clients   {escape(client_config(server.name, url))}")
+    has = known.has or "nothing yet"
+    several = f", {workers} workers" if workers > 1 else ""
+    console.print(f"[bold]{escape(known.name)}[/bold] {escape(known.version)}: {has}")
+    console.print(f"  serving   [bold cyan]{escape(known.url)}[/bold cyan]  (Ctrl+C stops){several}")
+    if known.store:
+        console.print(f"  store     {escape(known.store)}")
+    console.print(f"  try       {escape(initialize_call(known.url))}")
+    console.print(f"  clients   {escape(client_config(known.name, known.url))}")

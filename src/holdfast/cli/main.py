@@ -7,6 +7,7 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli.serve import Options, serve
+from holdfast.cli.workers import serve_with_workers
 from holdfast.config import Duplicates, ResponseMode
 from holdfast.errors import ConfigError
 
@@ -60,6 +61,27 @@ AllowOrigin = Annotated[
 AllowAnonymous = Annotated[
     bool, typer.Option("--allow-anonymous", help="Serve other machines without a verifier.")
 ]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="HOLDFAST_STORE",
+        help="Where sessions live: memory:, sqlite:///path, redis://host, rediss://, valkey://, redis+cluster://, "
+        "redis+sentinel://. Give a URL with a password by the variable: arguments are seen by everybody.",
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Keeps servers apart that share a store; the server's name if not given."
+    ),
+]
+Workers = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Processes that serve; without a store they share an SQLite file that goes when they do."
+    ),
+]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning, error or critical.")]
 
 
@@ -79,6 +101,9 @@ def serve_command(  # noqa: PLR0913, PLR0917 - a command has as many parameters 
     response: Response = "adaptive",
     in_order: InOrder = False,
     stateless: Stateless = False,
+    store: Store = None,
+    namespace: Namespace = None,
+    workers: Workers = 1,
     allow_host: AllowHost = None,
     allow_origin: AllowOrigin = None,
     allow_anonymous: AllowAnonymous = False,
@@ -90,10 +115,16 @@ def serve_command(  # noqa: PLR0913, PLR0917 - a command has as many parameters 
         duplicates=duplicates,
         in_order=in_order,
         stateless=stateless,
+        store=store or None,
+        namespace=namespace,
         path=path,
         response=response,
         allowed_hosts=tuple(allow_host or ()),
         allowed_origins=tuple(allow_origin or ()),
         allow_anonymous=allow_anonymous,
     )
-    serve(target, None if stdio else http, options, log_level=log_level)
+    where = None if stdio else http
+    if workers == 1:
+        serve(target, where, options, log_level=log_level)
+    else:
+        raise typer.Exit(serve_with_workers(target, where, options, workers, log_level=log_level))

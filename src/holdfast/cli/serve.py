@@ -1,17 +1,22 @@
 """`holdfast serve`: a server object, the options laid over its own settings, a front to run it on."""
 
+import contextlib
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.cli import banner
+from holdfast.cli import banner, stores
 from holdfast.cli.target import load
 from holdfast.config import LOOPBACK_HOSTS, Duplicates, HttpSettings, ResponseMode, Settings
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.serve import run_http
 from holdfast.fronts.stdio import run_stdio
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -21,6 +26,8 @@ class Options(Struct, frozen=True, kw_only=True):
     duplicates: Duplicates | None = None
     in_order: bool = False
     stateless: bool = False
+    store: str | None = None
+    namespace: str | None = None
     path: str = "/mcp"
     response: ResponseMode = "adaptive"
     allowed_hosts: tuple[str, ...] = ()
@@ -73,24 +80,60 @@ def log_to_stderr(level: str) -> None:
     logging.basicConfig(level=names[level.upper()], format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
+def prepare(target: str, options: Options) -> "Server":
+    """Return the server that a target names, as the options want it.
+
+    Raises:
+        ConfigError: what was asked for cannot work.
+    """
+    if options.store is not None:
+        stores.check(options.store)
+    server = load(target)
+    before = (server.settings, server.store, server.namespace)
+    wanted = (
+        options.over(server.settings),
+        server.store if options.store is None else options.store,
+        options.namespace or server.namespace,
+    )
+    if wanted != before:
+        if "engine" in vars(server):
+            raise ConfigError(
+                f"{target} built its engine while it was imported: options cannot change it any more"
+            )
+        server.settings, server.store, server.namespace = wanted
+    return server
+
+
+def front_of(server: "Server", options: Options) -> HttpFront:
+    """Return the server as HTTP serves it."""
+    return server.asgi(**{name: getattr(options.http(), name) for name in HttpSettings.__struct_fields__})
+
+
+@contextlib.contextmanager
+def explained(server: "Server") -> "Any":
+    """Say which store could not be used, if the server cannot begin for that."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        store = server.store
+        named = stores.redacted(store) if isinstance(store, str) else repr(store)
+        raise ConfigError(
+            f"the store {named} cannot be used: {error}; start it, or name another with --store URL or HOLDFAST_STORE"
+        ) from None
+
+
 def serve(target: str, http: str | None, options: Options, *, log_level: str) -> None:
-    """Serve a target over HTTP at an address, or over stdio where there is none.
+    """Serve a target over HTTP at an address, or over stdio where there is none, in this process.
 
     Raises:
         ConfigError: what was asked for cannot work.
     """
     log_to_stderr(log_level)
     where = address(http) if http is not None else None
-    server = load(target)
-    settings = options.over(server.settings)
-    if settings != server.settings:
-        if "engine" in vars(server):
-            raise ConfigError(
-                f"{target} built its engine while it was imported: options cannot change it any more"
-            )
-        server.settings = settings
-    if where is None:
-        run_stdio(server.engine)
-        return
-    front = server.asgi(**{name: getattr(options.http(), name) for name in HttpSettings.__struct_fields__})
-    run_http(front, *where, ready=lambda url: banner.show(server, url))
+    server = prepare(target, options)
+    with explained(server):
+        if where is None:
+            run_stdio(server.engine)
+        else:
+            front = front_of(server, options)
+            run_http(front, *where, ready=lambda url: banner.show(banner.facts(server, url)))

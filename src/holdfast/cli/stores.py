@@ -1,0 +1,78 @@
+"""Stores as the command line names them: shown without their secrets, and one of its own where none is named."""
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from holdfast.errors import ConfigError
+from holdfast.stores.urls import SCHEMES
+
+_FILE: Final = "store.db"
+
+
+def redacted(url: str) -> str:
+    """Return a store's URL without what opens it: no user, no password, no query."""
+    rest = url.partition("?")[0]
+    scheme, separator, place = rest.partition("://")
+    return f"{scheme}{separator}***@{place.rpartition('@')[2]}" if "@" in place else rest
+
+
+def check(url: str) -> None:
+    """Refuse what is no store, without repeating what may be a password.
+
+    Raises:
+        ConfigError: no store has such a URL.
+    """
+    scheme, colon, _ = url.partition(":")
+    if not colon or scheme not in SCHEMES:
+        named = f"{scheme}:" if colon else redacted(url)
+        known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
+        raise ConfigError(f"--store {named} is no store: begin it with one of {known}")
+    with contextlib.suppress(ValueError):
+        _ = urlsplit(url).port
+        return
+    if "," not in url:
+        raise ConfigError(f"--store {redacted(url)}: its port is no number")
+
+
+@contextlib.contextmanager
+def private_store() -> Iterator[str]:
+    """Make a directory that only this user can read, with a store in it; it goes when the server does."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as home:
+        yield f"sqlite://{Path(home, _FILE).as_posix()}"
+
+
+class Lodger:
+    """A worker that uses a private store: if the process that made it was killed, the last worker takes it away."""
+
+    def __init__(self, url: str) -> None:
+        import fcntl  # noqa: PLC0415 - missing on some systems
+
+        self._home = Path(urlsplit(url).path).parent
+        self._handle = os.open(self._home, os.O_RDONLY)
+        fcntl.flock(self._handle, fcntl.LOCK_SH)
+
+    def leave_for_good(self) -> None:
+        """Remove the store, unless another worker still uses it."""
+        import fcntl  # noqa: PLC0415 - missing on some systems
+
+        fcntl.flock(self._handle, fcntl.LOCK_UN)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(self._home, ignore_errors=True)
+
+
+def check_system() -> None:
+    """Refuse workers where processes cannot inherit a listening socket.
+
+    Raises:
+        ConfigError: this is such a system.
+    """
+    if sys.platform == "win32":
+        raise ConfigError("--workers needs a system whose processes can share a socket; this one's cannot")

@@ -1,0 +1,143 @@
+"""One of several workers: a process that serves a socket it was given, until it is told to stop or is left alone.
+
+Its standard input is a socket to the process that started it: the job comes in, facts go back,
+and its end means that the other is gone. So no worker outlives its parent for longer than a drain.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.cli import banner
+from holdfast.cli.serve import Options, explained, front_of, log_to_stderr, prepare
+from holdfast.cli.stores import Lodger
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.serve import check_exposure, serve
+from holdfast.transports.loops import run
+
+WRONG: Final = 2
+"""The exit status of a worker that could not begin, and would not the next time."""
+MARGIN: Final = 10.0
+"""Seconds beyond the drain time after which a worker that has not ended is ended."""
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """What a worker serves. It travels through a socket: what is secret stands in no argument list."""
+
+    target: str
+    options: Options
+    log_level: str
+    listener: int
+    """The descriptor of the listening socket, inherited."""
+    host: str
+    private: str | None = None
+    """The store for a server that names none; it belongs to this run of the server alone."""
+
+
+def main() -> None:
+    """Serve the job that standard input brings."""
+    channel = _channel()
+    try:
+        job = msgspec.json.decode(_line(channel), type=Job)
+        _serve(job, channel)
+    except ConfigError as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        sys.exit(WRONG)
+
+
+def _channel() -> socket.socket:
+    """Take the way to the parent away from standard input, and leave signals to it and to the front."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    channel = socket.socket(fileno=os.dup(0))
+    with open(os.devnull) as nothing:  # noqa: PTH123 - a descriptor is wanted
+        os.dup2(nothing.fileno(), 0)
+    return channel
+
+
+def _line(channel: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        part = channel.recv(65_536)
+        if not part:
+            sys.exit(0)
+        line += part
+    return line
+
+
+def _serve(job: Job, channel: socket.socket) -> None:
+    log_to_stderr(job.log_level)
+    options = job.options
+    server = prepare(job.target, options)
+    with contextlib.ExitStack() as stack:
+        if server.store is None and job.private is not None:
+            server.store = job.private
+        watch = _Watch(channel, server.settings.times.drain_notice + server.settings.times.drain)
+        if server.store == job.private and job.private is not None:
+            stack.enter_context(watch.lodging(job.private))
+        listener = stack.enter_context(socket.socket(fileno=job.listener))
+        stack.enter_context(explained(server))
+        front = front_of(server, options)
+        if not server.engine.runtime.store.is_shared:
+            raise ConfigError(
+                f"several workers need a store that they share, and {server.engine.runtime.store!r} is each one's own: "
+                "name one with --store sqlite:///path or redis://…"
+            )
+        check_exposure(front, job.host)
+        watch.start()
+        run(
+            serve(
+                front, listener, ready=lambda url: _report(channel, banner.facts(server, url)), siblings=True
+            )
+        )
+
+
+def _report(channel: socket.socket, known: banner.Facts) -> None:
+    with contextlib.suppress(OSError):
+        channel.sendall(msgspec.json.encode(known) + b"\n")
+
+
+class _Watch:
+    """Notices the parent's end, in a thread: a busy loop would not."""
+
+    def __init__(self, channel: socket.socket, patience: float) -> None:
+        self._channel = channel
+        self._patience = patience
+        self._done = threading.Event()
+        self.alone = False
+
+    def start(self) -> None:
+        """Begin to watch."""
+        threading.Thread(target=self._watch, name="holdfast-parent", daemon=True).start()
+
+    def _watch(self) -> None:
+        with contextlib.suppress(OSError):
+            while self._channel.recv(1):
+                pass
+        self.alone = True
+        os.kill(os.getpid(), signal.SIGTERM)
+        if not self._done.wait(self._patience + MARGIN):
+            os._exit(1)
+
+    @contextlib.contextmanager
+    def lodging(self, url: str) -> Iterator[None]:
+        """Use a private store; take it away at the end if the parent cannot."""
+        lodger = Lodger(url)
+        try:
+            yield
+        finally:
+            if self.alone:
+                lodger.leave_for_good()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""`--workers N`: processes that accept from one socket, kept alive, replaced one by one, stopped together.
+
+The parent serves nothing and loads none of the author's code: it binds, starts, watches and ends.
+Workers are started afresh, not forked, so that nothing of one leaks into another.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.cli import banner, stores
+from holdfast.cli.serve import Options, address, log_to_stderr
+from holdfast.cli.worker import MARGIN, Job
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.serve import bind
+
+LOGGER: Final = logging.getLogger("holdfast.workers")
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 30.0
+STEADY: Final = 10.0
+"""A worker that has served for so many seconds did not fail to start: the next one comes at once."""
+_ROOT: Final = Path(__file__).parents[2]
+
+Shown = Callable[[banner.Facts], None]
+
+
+def serve_with_workers(target: str, http: str | None, options: Options, count: int, *, log_level: str) -> int:
+    """Serve a target over HTTP by so many processes until a signal stops them; return the exit status.
+
+    Raises:
+        ConfigError: what was asked for cannot work.
+    """
+    if http is None:
+        raise ConfigError("--stdio serves one client by one process: leave --workers out")
+    stores.check_system()
+    log_to_stderr(log_level)
+    host, port = address(http)
+    if options.store is not None:
+        stores.check(options.store)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(bind(host, port))
+        private = None if options.store is not None else stack.enter_context(stores.private_store())
+        job = Job(
+            target=target,
+            options=options,
+            log_level=log_level,
+            listener=listener.fileno(),
+            host=host,
+            private=private,
+        )
+        return asyncio.run(Supervisor(job, count).run(lambda known: banner.show(known, count)))
+
+
+class Worker:
+    """One process."""
+
+    def __init__(
+        self, number: int, process: asyncio.subprocess.Process, reader: asyncio.StreamReader
+    ) -> None:
+        self.number = number
+        self.process = process
+        self._reader = reader
+        self.began = asyncio.get_running_loop().time()
+        self.facts: banner.Facts | None = None
+        """What it said when it was ready."""
+        self.retired = False
+        """It is to end: nobody takes its place when it does."""
+
+    def __repr__(self) -> str:
+        return f"worker {self.number} (pid {self.process.pid})"
+
+    async def ready(self) -> bool:
+        """Wait until it serves; False: it ended first."""
+        line = await self._reader.readline()
+        if line:
+            self.facts = msgspec.json.decode(line, type=banner.Facts)
+        return self.facts is not None
+
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal, unless it has ended."""
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+
+    def how_it_ended(self) -> str:
+        """Return it in words."""
+        code = self.process.returncode or 0
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+
+
+class Supervisor:
+    """Keeps so many workers."""
+
+    def __init__(self, job: Job, count: int) -> None:
+        self._job = job
+        self._count = count
+        self._places: dict[int, Worker] = {}
+        """Who serves at each place."""
+        self._alive: set[Worker] = set()
+        """Every process that has not ended, those about to leave included."""
+        self._patience = 0.0
+        self._failures: dict[int, int] = {}
+        self._stopping = asyncio.Event()
+        self._rolling = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, shown: Shown) -> int:
+        """Serve; return the exit status: the first worker's, if it could not begin."""
+        self._listen()
+        first = await self._start(1)
+        if not await first.ready() or first.facts is None:
+            status = await first.process.wait()
+            return await self._end() if self._stopping.is_set() else abs(status) or 1
+        self._seat(first)
+        await asyncio.gather(*(self._begin(number) for number in range(2, self._count + 1)))
+        if not self._stopping.is_set():
+            shown(first.facts)
+        await self._stopping.wait()
+        return await self._end()
+
+    def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    # Starting
+
+    async def _begin(self, number: int) -> None:
+        worker = await self._start(number)
+        await worker.ready()
+        self._seat(worker)
+
+    def _seat(self, worker: Worker) -> None:
+        """Give a worker its place; from now on another takes it when this one dies."""
+        if worker.facts is not None:
+            self._patience = worker.facts.patience
+        self._places[worker.number] = worker
+        self._spawn(self._keep(worker))
+
+    async def _start(self, number: int) -> Worker:
+        ours, theirs = socket.socketpair()
+        # It must not die of a Ctrl+C before it can take one: it takes them once it has begun.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    *_command(), stdin=theirs.fileno(), pass_fds=[self._job.listener]
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        worker = Worker(number, process, reader)
+        self._alive.add(worker)
+        self._spawn(self._outlive(worker, writer))
+        writer.write(msgspec.json.encode(self._job) + b"\n")
+        if self._stopping.is_set():
+            worker.tell(signal.SIGTERM)
+        return worker
+
+    async def _outlive(self, worker: Worker, writer: asyncio.StreamWriter) -> None:
+        await worker.process.wait()
+        self._alive.discard(worker)
+        writer.close()
+
+    # Keeping
+
+    async def _keep(self, worker: Worker) -> None:
+        """Put another in a worker's place when it ends without having been told to."""
+        await worker.process.wait()
+        if worker.retired or self._stopping.is_set():
+            return
+        pause = self._pause(worker)
+        LOGGER.warning("%r %s; another begins in %.1f s", worker, worker.how_it_ended(), pause)
+        await asyncio.sleep(pause)
+        if not self._stopping.is_set():
+            await self._begin(worker.number)
+
+    def _pause(self, worker: Worker) -> float:
+        lived = asyncio.get_running_loop().time() - worker.began
+        steady = worker.facts is not None and lived >= STEADY
+        failures = 0 if steady else self._failures.get(worker.number, 0)
+        self._failures[worker.number] = failures + 1
+        return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2**failures))
+
+    # Replacing
+
+    def _hang_up(self) -> None:
+        """A terminal that closes ends the server; any other SIGHUP replaces the workers."""
+        if os.isatty(0):
+            self._stop(signal.SIGTERM)
+        elif not self._rolling and not self._stopping.is_set():
+            self._rolling = True
+            self._spawn(self._roll())
+
+    async def _roll(self) -> None:
+        """Put a new worker in each place, one after another: the old one leaves when the new one serves."""
+        try:
+            for number, old in sorted(self._places.items()):
+                new = await self._start(number)
+                if not await new.ready():
+                    LOGGER.error("%r could not begin; %r goes on, and so do those after it", new, old)
+                    return
+                self._seat(new)
+                await self._retire(old)
+            LOGGER.warning("every worker was replaced")
+        finally:
+            self._rolling = False
+
+    async def _retire(self, worker: Worker) -> None:
+        worker.retired = True
+        worker.tell(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(self._patience + MARGIN):
+                await worker.process.wait()
+        except TimeoutError:
+            LOGGER.warning("%r did not end in time and is killed", worker)
+            worker.tell(signal.SIGKILL)
+            await worker.process.wait()
+
+    # Ending
+
+    def _stop(self, number: signal.Signals) -> None:
+        """Drain all; a second Ctrl+C stops waiting."""
+        # SIGTERM first, always: a terminal has sent SIGINT to the workers as well, and two of them mean haste.
+        again = self._stopping.is_set()
+        self._stopping.set()
+        for worker in self._alive:
+            worker.tell(signal.SIGINT if again and number == signal.SIGINT else signal.SIGTERM)
+
+    async def _end(self) -> int:
+        await asyncio.gather(*(self._retire(worker) for worker in list(self._alive)))
+        killed = [worker for worker in self._places.values() if worker.process.returncode == -signal.SIGKILL]
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        return 1 if killed else 0
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _command() -> list[str]:
+    """Return how a worker is started. What lies in the working directory is not imported, unless we were."""
+    safe = [] if Path.cwd() == _ROOT else ["-P"]
+    return [sys.executable, *safe, "-m", "holdfast.cli.worker"]
