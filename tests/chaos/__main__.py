@@ -1,0 +1,33 @@
+"""`python -m tests.chaos [--full] [--seed N] [--break LAW]`: a trial with its report; exit 0 only if valid and clean."""
+
+import argparse
+import asyncio
+import sys
+
+from msgspec.structs import replace
+
+from tests.chaos.breakages import BREAKAGES
+from tests.chaos.faults import schedule
+from tests.chaos.trial import FULL, SMALL, show, trial
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos")
+    parser.add_argument(
+        "--full", action="store_true", help="the whole plan instead of the one inside the tests"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--break", dest="broken", choices=sorted(BREAKAGES), default="")
+    arguments = parser.parse_args()
+    plan = replace(FULL if arguments.full else SMALL, seed=arguments.seed)
+    print(f"seed {plan.seed}: {plan}")
+    print("faults:", ", ".join(f"{fault.kind} at {fault.after:g}" for fault in schedule(plan)), flush=True)
+    report = asyncio.run(trial(plan, broken=arguments.broken))
+    print("\n".join(report.weather))
+    print(show(report))
+    return 0 if report.is_valid and not report.violations else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

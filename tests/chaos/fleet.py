@@ -1,0 +1,276 @@
+"""Replicas behind a balancer on one Redis: real processes on ports of their own, to be killed, stopped and started."""
+
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from holdfast.config import Settings
+from tests.chaos.replica import Entry, ReplicaConfig
+from tests.redis_server import RedisServer
+
+ROOT: Final = Path(__file__).parents[2]
+DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
+_PATIENCE: Final = 30.0
+
+
+def haproxy_program() -> str:
+    """Return the balancer's program; the test is skipped where there is none."""
+    program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+    if program is None:
+        pytest.skip("haproxy is not installed; tools/install-system.sh does it")
+    return program
+
+
+def fixed_ports(count: int) -> list[int]:
+    """Return free ports outside of the range the system gives away: a replica comes back to its own."""
+    found: list[int] = []
+    chance = random.Random()
+    while len(found) < count:
+        port = chance.randrange(15_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+    return found
+
+
+class Life(Struct):
+    """One process at one address, from its start to its end."""
+
+    name: str
+    pid: int
+    began: float
+    ended: float | None = None
+    stopped: list[tuple[float, float]] = []
+    """When it was stopped (SIGSTOP) and went on."""
+
+
+class Seat:
+    """One address of the balancer's, and the process that is there now."""
+
+    def __init__(self, fleet: "Fleet", letter: str, port: int) -> None:
+        self._fleet = fleet
+        self.letter = letter
+        self.port = port
+        self.popen: subprocess.Popen[bytes] | None = None
+        self.lives: list[Life] = []
+        self.stopped = False
+        self.serves = False
+
+    @property
+    def is_up(self) -> bool:
+        return self.serves and not self.stopped
+
+    @property
+    def pid(self) -> int:
+        assert self.popen is not None
+        return self.popen.pid
+
+    def start(self) -> None:
+        """Start a process here; `ready` tells when it serves."""
+        name = f"{self.letter}.{len(self.lives) + 1}"
+        config = self._fleet.replica_config(name, self.port)
+        log = self._fleet.home / f"{name}.log"
+        with log.open("wb") as output:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.replica", msgspec.json.encode(config).decode()],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
+                stdout=output,
+                stderr=output,
+            )
+        self.lives.append(Life(name, self.popen.pid, time.time()))
+
+    async def ready(self) -> None:
+        """Return when the process here accepts connections."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                with contextlib.closing(socket.create_connection(("127.0.0.1", self.port), 1)):
+                    self.serves = True
+                    return
+            except OSError:
+                assert self.popen is not None
+                said = (self._fleet.home / f"{self.lives[-1].name}.log").read_text(errors="replace")[-2000:]
+                assert self.popen.poll() is None, f"replica {self.lives[-1].name} ended:\n{said}"
+                assert time.monotonic() < deadline, f"replica {self.lives[-1].name} is not ready:\n{said}"
+                await asyncio.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it as a machine that loses power would."""
+        assert self.popen is not None
+        self.lives[-1].ended = time.time()
+        self.popen.kill()
+        self.popen.wait()
+        self.stopped = self.serves = False
+
+    def stop(self) -> None:
+        """Freeze it."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self.stopped = True
+        self.lives[-1].stopped.append((time.time(), 0.0))
+
+    def go_on(self) -> None:
+        """Let it go on as if nothing had happened."""
+        began, _ = self.lives[-1].stopped[-1]
+        self.lives[-1].stopped[-1] = (began, time.time())
+        self.stopped = False
+        os.kill(self.pid, signal.SIGCONT)
+
+    async def terminate(self, seconds: float = _PATIENCE) -> int:
+        """Ask it to drain and end; return its exit code."""
+        assert self.popen is not None
+        self.serves = False
+        self.popen.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + seconds
+        while self.popen.poll() is None:
+            assert time.monotonic() < deadline, f"replica {self.lives[-1].name} does not end"
+            await asyncio.sleep(0.02)
+        self.lives[-1].ended = time.time()
+        return self.popen.returncode
+
+
+class Fleet:
+    """Redis, replicas and the balancer, in one directory."""
+
+    def __init__(self, home: Path, settings: Settings, *, broken: str = "", anonymous: bool = False) -> None:
+        self.home = home
+        self.settings = settings
+        self._broken = broken
+        self._anonymous = anonymous
+        self.redis: RedisServer
+        self.port = 0
+        self.seats: list[Seat] = []
+        self.outages: list[tuple[float, float]] = []
+        """When Redis was away."""
+        self._haproxy: subprocess.Popen[bytes] | None = None
+
+    def replica_config(self, name: str, port: int) -> ReplicaConfig:
+        return ReplicaConfig(
+            name=name,
+            port=port,
+            store=self.redis.url,
+            journal=str(self.home / f"{name}.journal"),
+            settings=self.settings,
+            anonymous=self._anonymous,
+            broken=self._broken,
+        )
+
+    async def start(self, replicas: int) -> None:
+        """Start everything and wait until it serves."""
+        self.port, redis_port, *ports = fixed_ports(replicas + 2)
+        self.redis = RedisServer(self.home / "redis", *DURABLE, port=redis_port)
+        self.seats = [Seat(self, chr(ord("a") + index), port) for index, port in enumerate(ports)]
+        for seat in self.seats:
+            seat.start()
+        for seat in self.seats:
+            await seat.ready()
+        self._start_balancer()
+
+    def _start_balancer(self) -> None:
+        servers = "\n".join(
+            f"  server {seat.letter} 127.0.0.1:{seat.port} check inter 500ms fall 2 rise 1"
+            for seat in self.seats
+        )
+        config = self.home / "haproxy.cfg"
+        # Without abortonclose a replica hears of a client's cut only when it writes.
+        config.write_text(f"""
+global
+  maxconn 8000
+defaults
+  mode http
+  timeout connect 1s
+  timeout check 1s
+  timeout client 120s
+  timeout server 120s
+  retries 3
+  retry-on conn-failure
+  option redispatch 1
+  option abortonclose
+  option httpchk GET /readyz
+listen balancer
+  bind 127.0.0.1:{self.port}
+  balance roundrobin
+{servers}
+""")
+        with (self.home / "haproxy.log").open("wb") as output:
+            self._haproxy = subprocess.Popen(
+                [haproxy_program(), "-db", "-f", str(config)], stdout=output, stderr=output
+            )
+
+    async def balanced(self) -> None:
+        """Return when the balancer passes requests on."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                writer.write(b"GET /readyz HTTP/1.0\r\n\r\n")
+                head = await reader.readline()
+                writer.close()
+                if b" 200 " in head:
+                    return
+            assert time.monotonic() < deadline, "the balancer does not balance"
+            await asyncio.sleep(0.05)
+
+    async def restart_redis(self, away: float) -> None:
+        """End Redis as a power loss would, and bring it back."""
+        began = time.time()
+        self.outages.append((began, began + away + 60))
+        self.redis.stop()
+        await asyncio.sleep(away)
+        await asyncio.to_thread(self.redis.start)
+        self.outages[-1] = (began, time.time())
+
+    def lives(self) -> list[Life]:
+        """Return every process there has been."""
+        return [life for seat in self.seats for life in seat.lives]
+
+    def journal(self) -> list[Entry]:
+        """Return all journals in the order of time."""
+        entries: list[Entry] = []
+        for path in self.home.glob("*.journal"):
+            for line in path.read_bytes().splitlines():
+                with contextlib.suppress(msgspec.DecodeError):
+                    entries.append(msgspec.json.decode(line, type=Entry))
+        return sorted(entries, key=lambda entry: entry.at)
+
+    def logs(self) -> dict[str, str]:
+        """Return what every process has logged."""
+        return {path.stem: path.read_text(errors="replace") for path in sorted(self.home.glob("*.log"))}
+
+    def end(self) -> None:
+        """End every process."""
+        for popen in (*(seat.popen for seat in self.seats), self._haproxy):
+            if popen is not None:
+                popen.kill()
+                popen.wait()
+        if hasattr(self, "redis"):
+            self.redis.stop()
+
+
+@contextlib.asynccontextmanager
+async def fleet(
+    settings: Settings, *, replicas: int = 3, broken: str = "", anonymous: bool = False
+) -> AsyncIterator[Fleet]:
+    """Run a fleet; whatever happens, nothing of it stays."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as home:
+        running = Fleet(Path(home), settings, broken=broken, anonymous=anonymous)
+        try:
+            await running.start(replicas)
+            await running.balanced()
+            yield running
+        finally:
+            running.end()

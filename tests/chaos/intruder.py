@@ -1,0 +1,93 @@
+"""Somebody who knows session and event ids, and is not their owner: 404 for everything, and nothing moves."""
+
+import asyncio
+import subprocess
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from random import Random
+from typing import Any
+
+from tests.chaos.fleet import Fleet
+from tests.chaos.notes import Notes
+from tests.chaos.players import Player
+from tests.chaos.replica import TOKEN
+from tests.http.client import Client, Connection, Cut, Response, request
+
+PERIOD = 0.1
+
+
+class Intruder:
+    """Tries every way into other people's sessions while they work."""
+
+    def __init__(self, players: list[Player], notes: Notes, seed: int) -> None:
+        self._players = players
+        self._notes = notes
+        self._random = Random(f"{seed}/intruder")
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        while True:
+            player = self._random.choice(self._players)
+            if player.session:
+                await self.try_one(player)
+            await asyncio.sleep(PERIOD)
+
+    async def try_one(self, player: Player) -> None:
+        """Try one way in."""
+        client = Client(player.client.port, token=f"{TOKEN}intruder")
+        client.session_id = player.client.session_id
+        call = player.calls[-1] if player.calls else None
+        ways: dict[str, Callable[[], Awaitable[Response]]] = {
+            "GET": client.get,
+            "resume": lambda: client.get(call.last_id if call is not None else ""),
+            "call": lambda: client.post(request(1, "tools/call", {"name": "quick"})),
+            "cancel": lambda: client.post(_cancelled(call.id if call is not None else 1)),
+            "answer": lambda: client.post({"jsonrpc": "2.0", "id": "1.1", "result": {}}),
+            "DELETE": lambda: _delete(client),
+        }
+        way = self._random.choice(sorted(ways))
+        try:
+            async with asyncio.timeout(20):
+                response = await ways[way]()
+                body = (await response.body()).decode() if response.status != 200 else "a stream"
+        except (Cut, OSError, TimeoutError):
+            return
+        response.connection.cut()
+        self._notes.counts["intrusions"] += 1
+        self._notes.statuses[f"intruder {response.status}"] += 1
+        if response.status not in {404, 502, 503, 504}:
+            self._notes.violate("I10", f"{way} by a stranger got {response.status}: {body[:100]}")
+        if "nonce-" in body:
+            self._notes.violate("I3", f"{way} by a stranger was shown {body[:100]}")
+
+
+def _cancelled(request_id: int | str) -> Any:
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
+
+
+async def _delete(client: Client) -> Response:
+    connection = await Connection.open(client.port)
+    return await connection.request("DELETE", client.headers())
+
+
+async def nothing_moves(fleet: Fleet, players: list[Player], notes: Notes, seed: int) -> None:
+    """Intrude on sessions at rest, and compare what the store has of them before and after."""
+    intruder = Intruder(players, notes, seed)
+    for player in players:
+        before = _dump(fleet, player)
+        for _ in range(6):
+            await intruder.try_one(player)
+        if _dump(fleet, player) != before:
+            notes.violate("I10", f"a stranger changed {player.session} in the store")
+        notes.counts["sessions compared"] += 1
+
+
+def _dump(fleet: Fleet, player: Player) -> dict[str, bytes]:
+    key = sha256(player.client.session_id.encode()).hexdigest()
+    names = fleet.redis.tell("KEYS", f"*{key}*").split()
+    return {name: _value(fleet, name) for name in sorted(names)}
+
+
+def _value(fleet: Fleet, name: str) -> bytes:
+    command = ["redis-cli", "-p", str(fleet.redis.port), "DUMP", name]
+    return subprocess.run(command, capture_output=True, check=True).stdout

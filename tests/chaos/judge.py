@@ -1,0 +1,206 @@
+"""The verdict: invariants I1 to I12 over what clients noted, replicas wrote down and Redis still has."""
+
+from collections import Counter, defaultdict
+from typing import Final
+
+from holdfast.errors import OUTCOME_UNKNOWN
+from tests.chaos.fleet import Fleet, Life
+from tests.chaos.notes import CREDIT, Call, Notes, Plan
+from tests.chaos.replica import Entry
+
+LATE: Final = 3.0
+"""Seconds that a busy machine may add to any bound."""
+RSS: Final = 400 * 1024 * 1024
+REPEATABLE: Final = {"bump", "quick", "counter"}
+"""Tools answered with plain JSON: an answer lost on its way may be asked for again, and is another call."""
+
+
+class Judge:
+    """Looks at everything once the trial is over."""
+
+    def __init__(self, plan: Plan, fleet: Fleet, notes: Notes) -> None:
+        self._plan = plan
+        self._fleet = fleet
+        self._notes = notes
+        self._journal = fleet.journal()
+        self._lives = {life.name: life for life in fleet.lives()}
+        self.lags: list[float] = []
+        self.reaped_after: list[float] = []
+        self.most_memory = 0.0
+
+    def judge(self) -> None:
+        """Look at every invariant that a trial can show."""
+        starts: dict[str, list[Entry]] = defaultdict(list)
+        for entry in self._journal:
+            if entry.what == "start":
+                starts[entry.nonce].append(entry)
+        self._ends(starts)
+        self._starts(starts)
+        self._counters(starts)
+        self._closings()
+        self._memory()
+        self._logs()
+        self._availability()
+
+    # I1: one end each, and an honest one
+
+    def _ends(self, starts: dict[str, list[Entry]]) -> None:
+        for call in self._notes.calls:
+            if call.answer is None:
+                continue
+            if call.code == OUTCOME_UNKNOWN:
+                self._lost(call, starts[call.nonce])
+            elif call.code is not None and not self._troubled(call.began, call.ended):
+                self._notes.violate("I1", f"{call.nonce} ended with {call.answer['error']} for no reason")
+            elif _failed(call) and not self._outage(call.began, call.ended):
+                self._notes.violate("I1", f"{call.nonce} failed without an outage: {call.answer}")
+
+    def _lost(self, call: Call, starts: list[Entry]) -> None:
+        """A call may be lost with its replica only, and is told so in time."""
+        self._notes.counts["outcome unknown"] += 1
+        lives = [self._lives[entry.replica] for entry in starts]
+        if any(_hurt(life, call.began, call.ended) for life in lives) or self._outage(call.began, call.ended):
+            for life in lives:
+                if life.ended is not None and life.ended > call.began:
+                    self._reaped(call, life.ended)
+        else:
+            ran = [life.name for life in lives]
+            self._notes.violate("I1", f"{call.nonce} was given up although {ran} lived")
+
+    def _reaped(self, call: Call, died: float) -> None:
+        after = call.ended - died
+        self.reaped_after.append(after)
+        others = any(_hurt(life, died, call.ended) for life in self._lives.values() if life.ended != died)
+        if after > self._plan.lease + 2 + LATE and not others and not self._outage(died, call.ended):
+            self._notes.violate("I1", f"{call.nonce} heard {after:.1f} s late that its replica is dead")
+
+    def _outage(self, begin: float, end: float) -> bool:
+        return any(began - 1 < end and begin < over + LATE for began, over in self._fleet.outages)
+
+    def _troubled(self, begin: float, end: float) -> bool:
+        return self._outage(begin, end) or any(_hurt(life, begin, end) for life in self._lives.values())
+
+    # I4: at most once
+
+    def _starts(self, starts: dict[str, list[Entry]]) -> None:
+        claims = Counter(entry.claim for entries in starts.values() for entry in entries)
+        for claim, times in claims.items():
+            if times > 1:
+                self._notes.violate("I4", f"claim {claim} was started {times} times")
+        ends = {entry.nonce: entry.at for entry in self._journal if entry.what == "end"}
+        calls = {call.nonce: call for call in self._notes.calls}
+        for nonce, entries in starts.items():
+            if nonce in calls and len(entries) > (
+                calls[nonce].posts if calls[nonce].tool in REPEATABLE else 1
+            ):
+                when = [f"{entry.replica} {entry.at:.3f}" for entry in entries]
+                self._notes.violate(
+                    "I4", f"{nonce} ran {len(entries)} times for {calls[nonce].posts} posts: {when}"
+                )
+            if nonce in self._notes.duplicates:
+                original = calls[self._notes.duplicates[nonce][0]]
+                over = min(ends.get(original.nonce, float("inf")), original.ended or float("inf"))
+                reaped = original.code == OUTCOME_UNKNOWN
+                if entries[0].at < over and not reaped:
+                    self._notes.violate("I4", f"{nonce} ran although its id was in flight")
+
+    # I5 and I7: what is counted is right
+
+    def _counters(self, starts: dict[str, list[Entry]]) -> None:
+        bumps = {call.nonce: call.session for call in self._notes.calls if call.tool == "bump"}
+        begun: Counter[str] = Counter()
+        for nonce, session in bumps.items():
+            begun[session] += len(starts[nonce])
+        for session, (acknowledged, value) in self._notes.counters.items():
+            if not acknowledged <= value <= begun[session]:
+                self._notes.violate(
+                    "I5", f"{session} counts {value}: {acknowledged} acknowledged, {begun[session]} begun"
+                )
+        reached = max(self._notes.most_asked.values(), default=CREDIT)
+        if reached < CREDIT - 1:
+            self._notes.violate("I7", f"only {reached} of {CREDIT} asks were ever outstanding together")
+
+    # I8: one closing, never early, not late
+
+    def _closings(self) -> None:
+        closed: dict[str, list[Entry]] = defaultdict(list)
+        for entry in self._journal:
+            if entry.what == "closed":
+                closed[entry.session].append(entry)
+        for session, entries in closed.items():
+            reasons = {entry.note for entry in entries}
+            if len(reasons) > 1:
+                self._notes.violate("I8", f"{session} was closed for {sorted(reasons)}")
+            deleted = self._notes.deleted.get(session)
+            if reasons == {"deleted"} and deleted is None:
+                self._notes.violate("I8", f"{session} was deleted by nobody")
+        for leaver in self._notes.leavers:
+            self._left(leaver.session, leaver.at, closed[leaver.session])
+
+    def _left(self, session: str, left: float, closed: list[Entry]) -> None:
+        """A session that was left lives for the grace after its last break or exchange, and not much longer."""
+        settled = [entry.at for entry in self._journal if entry.session == session and entry.what == "start"]
+        last = max([left, *settled])
+        if not closed:
+            self._notes.violate("I8", f"{session} was left and never closed")
+            return
+        after = closed[0].at - last
+        slack = self._plan.lease + 2 + 3 + LATE + self._plan.events * self._plan.interval * 1.5
+        slack += sum(end - begin for begin, end in self._fleet.outages)
+        if not self._plan.grace - 0.5 <= after <= self._plan.grace + slack:
+            self._notes.violate("I8", f"{session} was closed {after:.1f} s after it was left")
+
+    # I9: bounded, and nothing stays
+
+    def _memory(self) -> None:
+        self.most_memory = max((entry.value for entry in self._journal if entry.what == "rss"), default=0.0)
+        if self.most_memory > RSS:
+            self._notes.violate("I9", f"a replica took {self.most_memory / 1e6:.0f} MB")
+        names = self._fleet.redis.tell("KEYS", "*").split()
+        for name in names:
+            if self._fleet.redis.tell("PTTL", name) == "-1":
+                self._notes.violate("I9", f"the key {name} would stay for ever")
+            if any(session in name for session in self._notes.sessions):
+                self._notes.violate("I9", f"the key {name} outlived its session")
+        self._notes.counts["keys left"] = len(names)
+
+    # I11: nothing secret in logs
+
+    def _logs(self) -> None:
+        for name, text in self._fleet.logs().items():
+            for secret in self._notes.secrets:
+                if secret in text:
+                    self._notes.violate("I11", f"the log of {name} shows a session id or a token")
+            if "nonce-" in text:
+                line = next(line for line in text.splitlines() if "nonce-" in line)
+                self._notes.violate("I11", f"the log of {name} shows a payload: {line[:200]}")
+            if "Traceback" in text:
+                at = text.index("Traceback")
+                self._notes.violate("I12", f"{name} has failed inside:\n{text[at : at + 1500]}")
+
+    # I12: the loop turns, and the door is open
+
+    def _availability(self) -> None:
+        frozen = [(*stop, life.name) for life in self._lives.values() for stop in life.stopped]
+        self.lags = [
+            entry.value
+            for entry in self._journal
+            if entry.what == "lag"
+            and not any(name == entry.replica and begin <= entry.at <= end + 1 for begin, end, name in frozen)
+        ]
+        for at in self._notes.unavailable:
+            if not self._outage(at, at):
+                self._notes.violate(
+                    "I12", f"a replica said 503 at {at:.3f}, far from any outage of the store"
+                )
+
+
+def _failed(call: Call) -> bool:
+    return call.code is None and bool(call.answer["result"].get("isError"))
+
+
+def _hurt(life: Life, begin: float, end: float) -> bool:
+    """Tell whether a process was killed or frozen in this time."""
+    if life.ended is not None and begin - 1 < life.ended < end:
+        return True
+    return any(stopped < end and (begin < gone_on or not gone_on) for stopped, gone_on in life.stopped)

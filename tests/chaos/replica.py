@@ -1,0 +1,252 @@
+"""The server on trial, one process of several: `python -m tests.chaos.replica <config>`.
+
+Whatever a tool says carries whose it is; whatever it does is first written to a journal of this
+process, which nobody ever shortens. The judge reads journals, logs and the clients' notes.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from typing_extensions import override
+
+from holdfast import Context, Server
+from holdfast.auth import Principal
+from holdfast.backs.native import NativeBack
+from holdfast.config import Settings
+from holdfast.core.lifecycle import Input
+from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.engine.observe import LogObserver
+from holdfast.fronts.http.serve import bind, serve
+from holdfast.server.session_view import SessionView
+from holdfast.stores.urls import open_store
+from holdfast.transports.loops import run
+from tests.chaos.breakages import break_law
+
+TOKEN: Final = "token-of-"
+LAG_SECONDS: Final = 0.05
+
+
+class ReplicaConfig(Struct, frozen=True, kw_only=True):
+    """What one process of the fleet is given."""
+
+    name: str
+    """This life of this replica: `b.3` is the third process at the second address."""
+    port: int
+    store: str
+    journal: str
+    settings: Settings
+    namespace: str = "chaos"
+    anonymous: bool = False
+    broken: str = ""
+    """A law to break on purpose, to see it noticed."""
+
+
+class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of a journal."""
+
+    at: float
+    replica: str
+    what: str
+    nonce: str = ""
+    claim: str = ""
+    session: str = ""
+    value: float = 0
+    note: str = ""
+
+
+class Journal:
+    """Lines appended with one write each: a kill leaves whole lines."""
+
+    def __init__(self, path: Path, replica: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._replica = replica
+
+    def write(self, what: str, **facts: Any) -> None:
+        entry = Entry(at=time.time(), replica=self._replica, what=what, **facts)
+        os.write(self._file, msgspec.json.encode(entry) + b"\n")
+
+
+class Bearers:
+    """A verifier: `token-of-ann` speaks for ann."""
+
+    async def __call__(self, token: str) -> Principal | None:
+        subject = token.removeprefix(TOKEN)
+        return Principal(subject=subject, issuer="chaos") if subject and token.startswith(TOKEN) else None
+
+
+def mark(ctx: Context, nonce: str) -> str:
+    """Return whose payload this is."""
+    who = ctx.principal.subject if ctx.principal is not None else "nobody"
+    return f"{who}/{ctx.session.key[:16]}/{nonce}"
+
+
+def build(config: ReplicaConfig, journal: Journal) -> Server:
+    """Return the server with its tools."""
+    observer = LogObserver()
+    store = open_store(
+        config.store, limits=config.settings.limits, namespace=config.namespace, observer=observer
+    )
+    server = Server(
+        "chaos",
+        settings=config.settings,
+        store=store,
+        verifier=None if config.anonymous else Bearers(),
+        observer=observer,
+    )
+    add_tools(server, journal)
+    add_listeners(server, journal)
+    return server
+
+
+def add_tools(server: Server, journal: Journal) -> None:
+    """Add what clients call."""
+
+    @server.tool
+    async def ticks(nonce: str, n: int, interval: float, ctx: Context) -> str:
+        for step in range(1, n + 1):
+            await asyncio.sleep(interval)
+            await ctx.progress(step, n, message=f"{mark(ctx, nonce)}/{step}")
+        journal.write("end", nonce=nonce)
+        return mark(ctx, nonce)
+
+    @server.tool
+    async def quick(nonce: str, ctx: Context) -> str:
+        journal.write("end", nonce=nonce)
+        return mark(ctx, nonce)
+
+    @server.tool
+    async def bump(nonce: str, ctx: Context) -> str:
+        value = await ctx.state.incr("counter")
+        journal.write("end", nonce=nonce, value=value)
+        return f"{mark(ctx, nonce)}/{value}"
+
+    @server.tool
+    async def counter(nonce: str, ctx: Context) -> str:
+        return f"{mark(ctx, nonce)}/{await ctx.state.get('counter', 0)}"
+
+    @server.tool
+    async def fanout(nonce: str, n: int, ctx: Context) -> str:
+        async def one(number: int) -> str:
+            question = f"{mark(ctx, nonce)}/{number}"
+            answer: Any = await ctx.sample(question, max_tokens=10, timeout=30.0)
+            return str(answer.content.text)
+
+        answers = await asyncio.gather(*(one(number) for number in range(n)))
+        journal.write("end", nonce=nonce)
+        return "\n".join([mark(ctx, nonce), *answers])
+
+    add_probes(server)
+
+
+def add_probes(server: Server) -> None:
+    """Add what single tests call: who answers here, work that waits, changes that all must hear of."""
+
+    @server.tool
+    async def whoami() -> int:
+        return os.getpid()
+
+    @server.tool
+    async def name_of_user(ctx: Context) -> str:
+        answer: Any = await ctx.elicit("Who are you?", str)
+        return f"{answer.data} told {os.getpid()}"
+
+    @server.tool
+    async def offer(name: str) -> int:
+        async def offered() -> str:
+            return name
+
+        server.add_tool(offered, name=name)
+        return os.getpid()
+
+    @server.tool
+    async def touch(uri: str, ctx: Context) -> int:
+        await ctx.resource_updated(uri)
+        return os.getpid()
+
+    @server.resource("data://clock")
+    async def clock() -> str:
+        return "noon"
+
+
+class NotedBack(NativeBack):
+    """Writes down every start of a handler with its claim, before the handler sees anything."""
+
+    __slots__ = ("_journal",)
+
+    def __init__(self, server: Server, journal: Journal) -> None:
+        super().__init__(server)
+        self._journal = journal
+
+    @override
+    async def handle(self, exchange: Exchange) -> bytes:
+        arguments = exchange.request.params.get("arguments") or {}
+        if isinstance(exchange, SessionExchange) and "nonce" in arguments:
+            session = exchange.session.record.key[:16]
+            claim = exchange.claim.stream
+            self._journal.write("start", nonce=arguments["nonce"], claim=claim, session=session)
+        return await super().handle(exchange)
+
+
+def add_listeners(server: Server, journal: Journal) -> None:
+    """Write down what is begun, and what becomes of sessions."""
+    vars(server)["back"] = NotedBack(server, journal)
+
+    def told(what: str) -> Callable[[SessionView], Awaitable[None]]:
+        async def write(view: SessionView) -> None:
+            journal.write(what, session=view.key[:16])
+
+        return write
+
+    server.on_opened(told("opened"))
+    server.on_detached(told("detached"))
+    server.on_reattached(told("reattached"))
+
+    @server.on_closed
+    async def closed(view: SessionView, reason: Input) -> None:
+        journal.write("closed", session=view.key[:16], note=str(reason))
+
+
+async def measure_lag(journal: Journal) -> None:
+    """Write down how late the loop is, and how much memory there is, once a second."""
+    loop = asyncio.get_running_loop()
+    while True:
+        worst = 0.0
+        for _ in range(round(1 / LAG_SECONDS)):
+            before = loop.time()
+            await asyncio.sleep(LAG_SECONDS)
+            late = loop.time() - before - LAG_SECONDS
+            worst = max(worst, late)
+            journal.write("lag", value=late)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        journal.write("rss", value=pages * os.sysconf("SC_PAGE_SIZE"))
+
+
+async def main(config: ReplicaConfig) -> None:
+    """Serve until a signal."""
+    journal = Journal(Path(config.journal), config.name)
+    if config.broken:
+        break_law(config.broken)
+    server = build(config, journal)
+    lag = asyncio.get_running_loop().create_task(measure_lag(journal))
+    try:
+        listener = bind("127.0.0.1", config.port)
+        await serve(server.asgi(), listener, ready=lambda _: journal.write("ready", value=os.getpid()))
+    finally:
+        lag.cancel()
+        journal.write("stopped")
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.DEBUG, format="%(created).3f %(levelname)s %(name)s %(message)s")
+    logging.getLogger("asyncio").setLevel(logging.INFO)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    run(main(msgspec.json.decode(sys.argv[1], type=ReplicaConfig)))

@@ -1,0 +1,213 @@
+"""One trial: a fleet, its clients, the weather, the verdict, a report."""
+
+import asyncio
+import contextlib
+import platform
+import subprocess
+import time
+from typing import Any, Final
+
+from msgspec import Struct
+
+import holdfast
+from tests.chaos.faults import Weather, schedule
+from tests.chaos.fleet import Fleet, fleet, haproxy_program
+from tests.chaos.intruder import Intruder, nothing_moves
+from tests.chaos.judge import Judge
+from tests.chaos.notes import Notes, Plan, Violation
+from tests.chaos.players import Player
+from tests.http.client import Connection
+
+SMALL: Final = Plan(
+    seed=1,
+    sessions=40,
+    requests=8,
+    events=10,
+    interval=0.3,
+    cuts=150,
+    kills=4,
+    stops=3,
+    stop_seconds=3.5,
+    redis_restarts=1,
+    redis_away=1.0,
+    fault_seconds=22.0,
+    lease=2.0,
+    grace=12.0,
+    patience=40.0,
+)
+FULL: Final = Plan(
+    seed=1,
+    sessions=200,
+    requests=20,
+    events=10,
+    interval=1.2,
+    cuts=1_000,
+    kills=20,
+    stops=20,
+    stop_seconds=7.0,
+    redis_restarts=1,
+    redis_away=2.0,
+    fault_seconds=200.0,
+    lease=5.0,
+    grace=30.0,
+    leavers=20,
+    patience=120.0,
+)
+FIRED: Final = 0.95
+"""A trial in which less of the plan came true is not valid."""
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What a trial has to tell."""
+
+    seed: int
+    versions: dict[str, str]
+    seconds: float
+    planned: dict[str, int]
+    fired: dict[str, int]
+    counts: dict[str, int]
+    statuses: dict[str, int]
+    milliseconds: dict[str, float]
+    violations: list[Violation]
+    weather: list[str]
+    home_logs: dict[str, int]
+
+    @property
+    def is_valid(self) -> bool:
+        """Tell whether enough went wrong."""
+        return all(self.fired.get(kind, 0) >= FIRED * number for kind, number in self.planned.items())
+
+    @property
+    def laws(self) -> set[str]:
+        """Return the invariants that were violated."""
+        return {violation.law for violation in self.violations}
+
+
+async def trial(plan: Plan, *, broken: str = "") -> Report:
+    """Run one."""
+    notes = Notes()
+    began = time.time()
+    async with fleet(plan.settings(), broken=broken) as running:
+        try:
+            weather = await _play(plan, running, notes)
+        finally:
+            await Connection.cut_all()
+        judge = Judge(plan, running, notes)
+        judge.judge()
+        logs = {name: len(text) for name, text in running.logs().items()}
+    return Report(
+        seed=plan.seed,
+        versions=versions(),
+        seconds=round(time.time() - began, 1),
+        planned=_planned(plan),
+        fired={**weather.fired, "cuts": notes.counts["cuts"], "duplicates": notes.counts["duplicates"]},
+        counts={**notes.counts, "calls": len(notes.calls), "keys left": notes.counts["keys left"]},
+        statuses=dict(sorted(notes.statuses.items())),
+        milliseconds={
+            **_quantiles("call", notes.latencies),
+            **_quantiles("loop lag", judge.lags),
+            **_quantiles("told of a death", judge.reaped_after),
+            "most memory, MB": round(judge.most_memory / 1e6, 1),
+        },
+        violations=notes.violations,
+        weather=weather.log,
+        home_logs=logs,
+    )
+
+
+def _planned(plan: Plan) -> dict[str, int]:
+    # Each call is a duplicate's victim by chance: two thirds of the expected number is still all of them.
+    duplicates = round(plan.sessions * plan.requests * plan.duplicates * 2 / 3)
+    faults: dict[str, int] = {}
+    for fault in schedule(plan):
+        faults[fault.kind] = faults.get(fault.kind, 0) + 1
+    return {**faults, "cuts": plan.cuts, "duplicates": duplicates}
+
+
+async def _play(plan: Plan, running: Fleet, notes: Notes) -> Weather:
+    players = [Player(number, plan, notes, running.port) for number in range(plan.sessions)]
+    leavers = [Player(plan.sessions + number, plan, notes, running.port) for number in range(plan.leavers)]
+    for player in leavers:
+        player.cuts.clear()
+        await player.open()
+    weather = Weather(running, plan)
+    intruding = asyncio.create_task(Intruder(players, notes, plan.seed).run())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(weather.run())
+        for player in leavers:
+            tasks.create_task(_leave(player))
+        for player in players:
+            tasks.create_task(player.play())
+    intruding.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await intruding
+    await nothing_moves(running, players[:3], notes, plan.seed)
+    await asyncio.gather(*(player.delete() for player in players))
+    await _until_closed(plan, running, notes)
+    return weather
+
+
+async def _leave(player: Player) -> None:
+    """Leave as soon as a connection holds for one event."""
+    while True:
+        with contextlib.suppress(Exception):
+            await player.leave()
+            return
+        await asyncio.sleep(0.1)
+
+
+async def _until_closed(plan: Plan, running: Fleet, notes: Notes) -> None:
+    """Wait until those who left are forgotten, and what was closed is told; not much longer than promised."""
+    deadline = time.time() + plan.grace + plan.lease + 10
+    while time.time() < deadline:
+        closed = {entry.session for entry in running.journal() if entry.what == "closed"}
+        if set(notes.sessions) <= closed:
+            # Whoever told it also says so to the store.
+            await asyncio.sleep(1.0)
+            return
+        await asyncio.sleep(0.3)
+
+
+def versions() -> dict[str, str]:
+    """Return what was on trial, and on what."""
+    redis = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
+    balancer = subprocess.run(
+        [haproxy_program(), "-v"], capture_output=True, text=True, check=False
+    ).stdout.splitlines()
+    return {
+        "holdfast": holdfast.__version__,
+        "python": platform.python_version(),
+        "redis": redis.partition("v=")[2].partition(" ")[0],
+        "haproxy": balancer[0].split()[2] if balancer else "",
+    }
+
+
+def _quantiles(name: str, values: list[float]) -> dict[str, float]:
+    if not values:
+        return {}
+    ordered = sorted(values)
+    return {
+        f"{name} {label}": round(ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000, 1)
+        for label, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+    }
+
+
+def show(report: Report) -> str:
+    """Return a report as people read it."""
+    lines = [f"seed {report.seed}, {report.seconds} s, {report.versions}"]
+    lines += [
+        f"  {kind}: {report.fired.get(kind, 0)} of {number} planned"
+        for kind, number in report.planned.items()
+    ]
+    tables: list[tuple[str, dict[str, Any]]] = [
+        ("counts", report.counts),
+        ("statuses", report.statuses),
+        ("ms", report.milliseconds),
+    ]
+    for title, table in tables:
+        lines.append(f"{title}: " + ", ".join(f"{name} {value}" for name, value in table.items()))
+    lines.append(f"violations: {len(report.violations)}")
+    lines += [f"  {violation.law} {violation.what}" for violation in report.violations[:50]]
+    if not report.is_valid:
+        lines.append("INVALID: fewer than 95 % of the planned faults fired")
+    return "\n".join(lines)
