@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -110,15 +111,16 @@ def front_of(server: "Server", options: Options) -> HttpFront:
 
 
 @contextlib.contextmanager
-def explained(server: "Server") -> "Any":
+def explained(server: "Server") -> Iterator[None]:
     """Say which store could not be used, if the server cannot begin for that."""
     try:
         yield
     except StoreUnavailable as error:
         store = server.store
         named = stores.redacted(store) if isinstance(store, str) else repr(store)
+        cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
         raise ConfigError(
-            f"the store {named} cannot be used: {error}; start it, or name another with --store URL or HOLDFAST_STORE"
+            f"the store {named} cannot be used: {error}{cause}; start it, or name another with --store URL or HOLDFAST_STORE"
         ) from None
 
 

@@ -18,6 +18,10 @@ LEVELS: Final = {
     "exchange.fenced": logging.WARNING,
     "listen.dropped": logging.WARNING,
     "push.dropped": logging.WARNING,
+    "exchange.reaped": logging.WARNING,
+    "replica.lease_lost": logging.WARNING,
+    "store.evicts": logging.WARNING,
+    "store.unreachable": logging.WARNING,
     "session.opened": logging.INFO,
     "session.closed": logging.INFO,
 }

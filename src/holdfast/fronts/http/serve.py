@@ -5,7 +5,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Callable
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from holdfast.config import KIB, LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
@@ -34,15 +34,6 @@ def run_http(
         run(serve(front, listener, ready=ready))
 
 
-@runtime_checkable
-class Checked(Protocol):
-    """A store that can look at what it runs on before it is used."""
-
-    async def check(self) -> None:
-        """Tell the observer what an operator should mend; raise StoreUnavailable if it cannot be used."""
-        ...
-
-
 async def serve(
     front: HttpFront, listener: socket.socket, *, ready: Ready | None = None, siblings: bool = False
 ) -> None:
@@ -53,13 +44,10 @@ async def serve(
     """
     from holdfast.fronts.http.service import Service  # noqa: PLC0415 - imports uvicorn
 
-    store = front._engine.runtime.store
     try:
-        if isinstance(store, Checked):
-            await store.check()
         await front._engine.ensure_started()
     except BaseException:
-        await store.aclose()
+        await front._engine.runtime.store.aclose()
         raise
     service = Service(front, siblings=siblings)
     if ready is not None:
