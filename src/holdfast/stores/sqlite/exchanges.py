@@ -45,7 +45,7 @@ def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed |
 
 def _register(tx: Transaction, session: Session, wanted: Claim, holder: Exchange | None) -> Claimed:
     if holder is not None:
-        _take_id(tx, session, holder)
+        release(tx, holder)
     returned = come_back(tx, session)
     session.fence += 1
     session.running += 1
@@ -54,14 +54,6 @@ def _register(tx: Transaction, session: Session, wanted: Claim, holder: Exchange
     rows.insert_exchange(tx, session, wanted, running=True)
     save_session(tx, session)
     return Claimed(session.record, session.fence, returned)
-
-
-def _take_id(tx: Transaction, session: Session, holder: Exchange) -> None:
-    """Take an id from the exchange that holds it. Where ids are isolated the other goes on as if nothing were."""
-    if session.record.isolate:
-        set_holds(tx, holder, holds=False)
-    else:
-        release(tx, holder)
 
 
 def release(tx: Transaction, exchange: Exchange) -> None:

@@ -22,7 +22,6 @@ decode_record = msgspec.json.Decoder(SessionRecord).decode
 
 def signed(tag: int) -> int:
     """Return a tag of 64 bits as SQLite's integers hold it."""
-    tag %= _SPAN
     return tag - _SPAN if tag >= _SIGN else tag
 
 

@@ -15,8 +15,6 @@ Rung = tuple[Ring, str, str]
 
 _RINGS_KEPT = 10.0
 """Seconds. Whoever looks less often than this has lost bells, which costs time and never a message."""
-_VACUUM_AFTER = 256
-_VACUUM_PAGES = 1_024
 EVERYBODY = ""
 
 
@@ -39,7 +37,7 @@ def replica_of(owner: str) -> str:
 class Transaction:
     """What an operation works with. It lives in the worker's thread."""
 
-    __slots__ = ("_away", "execute", "limits", "now", "rings", "seat")
+    __slots__ = ("_away", "execute", "is_tidied", "limits", "now", "rings", "seat")
 
     def __init__(self, connection: sqlite3.Connection, limits: Limits, seat: Seat) -> None:
         self.execute = connection.execute
@@ -48,11 +46,14 @@ class Transaction:
         self.now = 0.0
         self.rings: list[Rung] = []
         """Of the operation that runs: rung in this process."""
+        self.is_tidied = False
+        """Something was swept: it is time to look whether the file can shrink."""
         self._away: dict[tuple[str, Rung], None] = {}
 
     def begin(self) -> None:
-        """Forget the bells of a transaction that was rolled back."""
+        """Start afresh, whatever became of the transaction before."""
         self._away.clear()
+        self.is_tidied = False
 
     def one(self, statement: str, *values: Any) -> Any:
         """Return the first column of the first row, or None."""
@@ -79,8 +80,6 @@ class Transaction:
             )
 
     def tidy(self) -> None:
-        """Forget old bells and give free pages back to the file system."""
+        """Forget old bells."""
         self.execute("DELETE FROM ring WHERE at < ?", (self.now - _RINGS_KEPT,))
-        if self.one("PRAGMA freelist_count") > _VACUUM_AFTER:
-            # Each step of this statement frees one page, so all have to be fetched.
-            self.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+        self.is_tidied = True

@@ -26,6 +26,11 @@ POLL: Final = 0.05
 TRIES: Final = 500
 """Waits for the file's lock of 10 ms each: five seconds, then the command fails."""
 
+SPARE_PAGES: Final = 256
+"""Free pages that are not worth giving back: they are soon used again."""
+SHRINK_PAGES: Final = 2_048
+"""Pages given back after one sweep."""
+
 _LAST_RING: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'ring'"
 _FOREIGN: Final = (
     "SELECT what, key, name FROM ring WHERE n > :heard AND n <= :top"
@@ -148,8 +153,7 @@ class Worker:
         """Return what waits, after waiting a little for the first; and False once the store is being closed."""
         batch: list[Command] = []
         try:
-            # With nobody to ring there is nothing to look for.
-            command = self._queue.get(timeout=POLL if self._bell is not None else None)
+            command = self._queue.get(timeout=POLL)
             while command is not None:
                 batch.append(command)
                 if len(batch) == BATCH:
@@ -189,6 +193,19 @@ class Worker:
             # SQLite ends a transaction by itself after some errors.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+        if tx.is_tidied:
+            self._shrink(connection)
+
+    def _shrink(self, connection: sqlite3.Connection) -> None:
+        """Give free pages back to the file system, some at a time."""
+        try:
+            [free] = connection.execute("PRAGMA freelist_count").fetchone()
+            if free > SPARE_PAGES:
+                # As a script: one call of `execute` would free a single page.
+                connection.executescript(f"PRAGMA incremental_vacuum({SHRINK_PAGES})")
+        except sqlite3.OperationalError:
+            # Somebody else writes, or the disk is full: the next sweep tries again.
+            return
 
     def _begin(self, connection: sqlite3.Connection, statement: str) -> None:
         for attempt in range(TRIES):

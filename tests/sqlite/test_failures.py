@@ -1,0 +1,190 @@
+"""Disks that are full, files that are locked or broken: nothing is half done, and the store comes back by itself."""
+
+import asyncio
+import json
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from holdfast.core.lifecycle import Input
+from holdfast.core.stream import Position
+from holdfast.errors import SessionGone, StoreUnavailable
+from holdfast.stores.sqlite import SqliteStore, worker
+from holdfast.testing.store.bench import KEY, record
+from tests.sqlite.child import ROOMY
+from tests.sqlite.support import store_path
+from tests.sqlite.test_processes import start
+from tests.support import async_test
+
+
+async def written(path: Path) -> list[int]:
+    store = SqliteStore(path, ROOMY)
+    page = await store.read(KEY, record().standalone, Position(0, 0), 10_000, 1 << 26)
+    await store.aclose()
+    assert page is not None
+    return [event.position.seq for event in page.events]
+
+
+@async_test
+async def test_a_file_that_may_not_grow_refuses_and_goes_on_when_it_may() -> None:
+    with store_path() as path:
+        child = start("starve", path)
+        found = json.loads(child.communicate()[0])
+        assert child.returncode == 0
+        assert found["living"] == [KEY]
+        assert await written(path) == list(range(1, found["written"] + 1))
+
+
+@async_test
+async def test_a_full_disk_refuses_and_takes_again_what_fits() -> None:
+    with TemporaryDirectory() as directory:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", directory]
+        if subprocess.run(mount, check=False, capture_output=True).returncode:
+            pytest.skip("mounting a small disk is not allowed here")
+        try:
+            await _fill_and_free(Path(directory))
+        finally:
+            subprocess.run(["umount", "-l", directory], check=True)
+
+
+async def _fill_and_free(disk: Path) -> None:
+    store = SqliteStore(disk / "store.db", ROOMY)
+    await store.open(record(), evict=False)
+    filler = disk / "filler"
+    filler.write_bytes(b"x" * 400_000)
+    count = 0
+
+    async def fill() -> None:
+        nonlocal count
+        for number in range(1, 1_000):
+            await store.append(KEY, "", -1, number, b"x" * 3_000)
+            count = number
+
+    with pytest.raises(StoreUnavailable, match="full"):
+        await fill()
+    assert await store.sessions() == [KEY]
+    filler.unlink()
+    await store.append(KEY, "", -1, count + 1, b"fits")
+    await store.aclose()
+    assert await written(disk / "store.db") == list(range(1, count + 2))
+
+
+@async_test
+async def test_a_locked_file_is_waited_for() -> None:
+    with store_path() as path:
+        store = SqliteStore(path)
+        await store.open(record(), evict=False)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            waiting = asyncio.create_task(store.set_state(KEY, "f", b"1", op="1"))
+            await asyncio.sleep(0.1)  # real time is the subject: SQLite gives up several times within it
+            assert not waiting.done()
+            other.execute("COMMIT")
+            assert await waiting == 1
+        await store.aclose()
+
+
+@async_test
+async def test_a_file_that_stays_locked_is_unavailable_until_it_is_free() -> None:
+    with pytest.MonkeyPatch.context() as patch, store_path() as path:
+        patch.setattr(worker, "TRIES", 3)
+        store = SqliteStore(path)
+        await store.open(record(), evict=False)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            tries = [store.add_state(KEY, "n", 1, op=str(number)) for number in range(10)]
+            errors = await asyncio.gather(*tries, return_exceptions=True)
+            assert all(isinstance(error, StoreUnavailable) for error in errors)
+            assert await store.get_state(KEY, "n") is None
+        assert await store.add_state(KEY, "n", 1, op="0") == 1
+        await store.aclose()
+
+
+@async_test
+async def test_a_broken_file_is_unavailable_and_a_mended_one_is_found_again() -> None:
+    with store_path() as path:
+        store = SqliteStore(path)
+        await store.open(record(), evict=False)
+        await store.aclose()
+        sound = path.read_bytes()
+        store = SqliteStore(path)
+        path.write_bytes(sound[:100] + b"\xff" * (len(sound) - 100))
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await store.sessions()
+        path.write_bytes(sound)
+        assert await store.sessions() == [KEY]
+        await store.aclose()
+
+
+def test_a_file_that_is_no_database_is_said_to_be_none() -> None:
+    with store_path() as path:
+        path.write_bytes(b"not a database, and long enough to be read as one" * 100)
+        with pytest.raises(StoreUnavailable, match=r"store\.db .* not a database"):
+            SqliteStore(path)
+
+
+@async_test
+async def test_a_command_that_cannot_be_done_fails_alone() -> None:
+    with store_path() as path:
+        store = SqliteStore(path)
+        await store.open(record(), evict=False)
+        good = [store.add_state(KEY, "n", 1, op=f"o{number}") for number in range(20)]
+        bad = [store.add_state(KEY, "\ud800", 1, op="bad"), store.add_state("unknown", "n", 1, op="gone")]
+        *counted, unwritable, gone = await asyncio.gather(*good, *bad, return_exceptions=True)
+        assert sorted(map(str, counted)) == sorted(map(str, range(1, 21)))
+        assert isinstance(unwritable, UnicodeEncodeError)
+        assert isinstance(gone, SessionGone)
+        await store.aclose()
+
+
+@async_test
+async def test_a_failed_batch_rings_each_bell_once() -> None:
+    with store_path() as path:
+        store = SqliteStore(path)
+        rings: list[tuple[object, str, str]] = []
+        store.bind(lambda *rung: rings.append(rung))
+        for key in ("1", "2"):
+            await store.open(record(key), evict=False)
+        await asyncio.gather(
+            store.close("1", Input.DELETED),
+            store.set_state("2", "\ud800", b"", op=""),
+            store.close("2", Input.DELETED),
+            return_exceptions=True,
+        )
+        assert [key for _, key, _ in rings] == ["1", "2"]
+        await store.aclose()
+
+
+@async_test
+async def test_too_many_waiting_commands_and_a_closed_store_refuse_at_once() -> None:
+    with pytest.MonkeyPatch.context() as patch, store_path() as path:
+        patch.setattr(worker, "QUEUED", 3)
+        store = SqliteStore(path)
+        await store.open(record(), evict=False)
+        tries = [store.add_state(KEY, "n", 1, op=str(number)) for number in range(50)]
+        outcomes = await asyncio.gather(*tries, return_exceptions=True)
+        done = [outcome for outcome in outcomes if isinstance(outcome, int)]
+        assert 3 <= len(done) < 50
+        assert sum(isinstance(outcome, StoreUnavailable) for outcome in outcomes) == 50 - len(done)
+        assert await store.add_state(KEY, "n", 0, op="end") == len(done)
+        await store.aclose()
+        await store.aclose()
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await store.sessions()
+
+
+@async_test
+async def test_a_command_is_done_even_if_nobody_waits_for_it() -> None:
+    with store_path() as path:
+        store = SqliteStore(path)
+        await store.open(record(), evict=False)
+        task = asyncio.create_task(store.add_state(KEY, "n", 1, op="1"))
+        await asyncio.sleep(0)
+        task.cancel()
+        assert await store.add_state(KEY, "n", 1, op="2") == 2
+        await store.aclose()

@@ -1,0 +1,202 @@
+"""The file: whose it is, which format it has, what survives a restart and what does not remain."""
+
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.lifecycle import Input
+from holdfast.core.stream import Verdict
+from holdfast.errors import ConfigError
+from holdfast.stores.base import Attached, Cell, Claim, Closed
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore, schema
+from holdfast.stores.sqlite.address import Address, parse
+from holdfast.stores.urls import open_store
+from holdfast.testing import VirtualClock
+from holdfast.testing.store.bench import GRACE, KEY, PRINCIPAL, Bench, data_of, record, tag_of
+from tests.sqlite.support import counts, store_path
+from tests.support import async_test
+
+FUTURE = "CREATE TABLE later (x INTEGER);\n"
+
+
+@async_test
+async def test_a_stream_goes_on_where_it_was_after_a_restart() -> None:
+    with store_path() as path:
+        store = SqliteStore(path)
+        bench = Bench(store, VirtualClock())
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        positions = [await bench.append("a", fence, number, b"%d" % number) for number in range(1, 6)]
+        await store.set_state(KEY, "f", b"kept", op="1")
+        await store.aclose()
+
+        store = SqliteStore(path)
+        attached = await store.attach(KEY, PRINCIPAL, "a", positions[1])
+        assert isinstance(attached, Attached)
+        page = await store.read(KEY, "a", attached.cursor, 100, 1 << 20)
+        assert page is not None
+        assert (page.verdict, data_of(page), page.finished) == (Verdict.OK, [b"3", b"4", b"5"], False)
+        await store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 6))
+        end = await store.read(KEY, "a", positions[4], 100, 1 << 20)
+        assert end is not None
+        assert (data_of(end), end.finished) == ([b"last"], True)
+        assert await store.get_state(KEY, "f") == Cell(b"kept", 1)
+        assert await store.set_state(KEY, "f", b"other", op="1") == 1, (
+            "sent again after the restart it counts once"
+        )
+        assert await store.get_state(KEY, "f") == Cell(b"kept", 1)
+        await store.aclose()
+
+
+@async_test
+async def test_grace_is_a_date_and_outlives_the_process() -> None:
+    clock = VirtualClock()
+    with store_path() as path:
+        store = SqliteStore(path, clock=clock)
+        await store.open(record(), evict=False)
+        attached = await store.attach(KEY, PRINCIPAL, None, None)
+        assert isinstance(attached, Attached)
+        assert await store.detach(KEY, record().standalone, attached.generation, None, broke=True)
+        await store.aclose()
+        clock.advance(GRACE - 1)
+        store = SqliteStore(path, clock=clock)
+        assert await store.sweep() == []
+        clock.advance(1)
+        assert [closed.reason for closed in await store.sweep()] == [Input.GRACE_OVER]
+        await store.aclose()
+
+
+async def _live_a_little(store: SqliteStore, key: str) -> None:
+    await store.open(record(key), evict=False)
+    await store.subscribe(key, "u:1")
+    await store.set_state(key, "f", b"x" * 100, op="1")
+    for number in range(5):
+        stream = f"{key}-{number}"
+        claimed = await store.claim(key, PRINCIPAL, Claim(number, stream, b""))
+        fence = getattr(claimed, "fence")  # noqa: B009 - a refusal has none, and fails here
+        await store.open_stream(key, stream, fence, 1)
+        await store.ask(key, f"{stream}.1", stream)
+        for event in range(20):
+            await store.append(key, stream, fence, event + 2, b"x" * 10_000)
+        if number % 2:
+            await store.settle(key, stream, fence, b"end", tag=99)
+    await store.append(key, "", -1, 1, b"x")
+
+
+@async_test
+async def test_nothing_remains_of_sessions_that_ended_and_the_file_shrinks() -> None:
+    clock = VirtualClock()
+    with store_path() as path:
+        store = SqliteStore(path, clock=clock)
+        for number in range(10):
+            await _live_a_little(store, f"k{number}")
+        await store.open_scope("handle", PRINCIPAL, 5.0)
+        await store.set_state("handle", "f", b"x", op="1")
+        await store.open_task("task", PRINCIPAL, b"x", ttl=5.0)
+        await store.renew(5.0)
+        await store.forward(store.replica, "request", b"x", seconds=5.0)
+        await store.announce("news", b"x")
+        full = _pages(path)
+        closed = [await store.close(f"k{number}", Input.DELETED) for number in range(10)]
+        for one in closed:
+            assert isinstance(one, Closed)
+            await store.told(one)
+        clock.advance(1_000)
+        for _ in range(5):
+            assert await store.sweep() == []
+        assert await store.orphans() == []
+        await store.aclose()
+        left = counts(path)
+        assert left.pop("sqlite_sequence") > 0
+        assert left == {"total": 1}
+        assert _pages(path) < full // 4
+
+
+def _pages(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        pages: int = connection.execute("PRAGMA page_count").fetchone()[0]
+    return pages
+
+
+@async_test
+async def test_only_the_owner_may_read_the_file_and_those_beside_it() -> None:
+    with store_path() as path:
+        store = SqliteStore(path)
+        await store.open(record(), evict=False)
+        files = sorted(path.parent.iterdir())
+        assert [file.name for file in files] == ["store.db", "store.db-shm", "store.db-wal"]
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+        await store.aclose()
+
+
+def test_a_file_of_a_later_format_is_refused_with_what_to_do() -> None:
+    with store_path() as path:
+        schema.prepare(path, (*schema.MIGRATIONS, FUTURE))
+        with pytest.raises(ConfigError, match=r"format 2, this one knows 1.*upgrade"):
+            SqliteStore(path)
+
+
+@async_test
+async def test_a_file_of_an_earlier_format_is_brought_forward_with_what_is_in_it() -> None:
+    with store_path() as path:
+        store = SqliteStore(path)
+        await store.open(record(), evict=False)
+        schema.prepare(path, (*schema.MIGRATIONS, FUTURE))
+        assert await store.sessions() == [KEY], "whoever has it open goes on"
+        await store.aclose()
+        assert counts(path)["session"] == 1
+
+
+def test_a_step_forward_that_fails_changes_nothing() -> None:
+    with store_path() as path:
+        schema.prepare(path)
+        with pytest.raises(Exception, match="syntax"):
+            schema.prepare(path, (*schema.MIGRATIONS, FUTURE + "NONSENSE;\n"))
+        schema.prepare(path)
+        assert "later" not in counts(path)
+
+
+def test_another_programs_database_is_left_alone() -> None:
+    with store_path() as path:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE theirs (x)")
+        with pytest.raises(ConfigError, match="another program's database"):
+            SqliteStore(path)
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("theirs",)]
+
+
+def test_a_directory_that_does_not_exist_is_named() -> None:
+    with store_path() as path, pytest.raises(ConfigError, match=r"does not exist: .*nowhere"):
+        SqliteStore(path.parent / "nowhere" / "store.db")
+
+
+def test_a_url_names_the_file_as_file_urls_do() -> None:
+    assert parse("sqlite:///var/lib/a%20b.db") == Address(Path("/var/lib/a b.db"))
+    assert parse("sqlite:store.db?synchronous=full") == Address(Path("store.db"), "full")
+    assert parse("sqlite:///x/store.db", "billing").path == Path("/x/store.billing.db")
+    odd = [parse("sqlite:///x/store.db", name).path for name in ("a/b", "../b", "a b")]
+    assert len(set(odd)) == 3
+    assert {path.parent for path in odd} == {Path("/x")}
+
+
+@pytest.mark.parametrize("url", ["sqlite:", "sqlite:///", "sqlite://host/x.db", "sqlite:x.db?sync=off"])
+def test_a_url_that_names_no_file_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="sqlite"):
+        parse(url)
+
+
+@async_test
+async def test_two_namespaces_on_one_url_never_see_each_other() -> None:
+    with store_path() as path:
+        first, second = (open_store(f"sqlite://{path}", namespace=name) for name in ("default", "other"))
+        assert not isinstance(first, MemoryStore)
+        await first.open(record(), evict=False)
+        assert await second.sessions() == []
+        assert await first.sessions() == [KEY]
+        await first.aclose()
+        await second.aclose()

@@ -1,0 +1,275 @@
+"""Two stores on one file, as two processes have them: bells, leases, the dead and what they leave."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import pytest
+
+from holdfast.core.lifecycle import Input
+from holdfast.errors import Fenced
+from holdfast.stores.base import Answered, Attached, Claim, Claimed, Duplicate, Forwarded, Lease, Orphan, Ring
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.outbox import UNTOLD_SECONDS
+from holdfast.testing import VirtualClock
+from holdfast.testing.store.bench import GRACE, KEY, PRINCIPAL, data_of, record
+from tests.sqlite.support import store_path
+from tests.support import async_test
+
+LEASE: Final = 10.0
+Rung = tuple[Ring, str, str]
+
+
+class Pair:
+    """A store where the work is, another where a client's next request lands, and their bells."""
+
+    def __init__(self, here: SqliteStore, there: SqliteStore, clock: VirtualClock) -> None:
+        self.here, self.there, self.clock = here, there, clock
+        self.rung_here: asyncio.Queue[Rung] = asyncio.Queue()
+        self.rung_there: asyncio.Queue[Rung] = asyncio.Queue()
+        here.bind(lambda *rung: self.rung_here.put_nowait(rung))
+        there.bind(lambda *rung: self.rung_there.put_nowait(rung))
+
+    async def begin(self, stream: str = "a", request_id: int = 1) -> int:
+        """Claim an exchange here, and start its stream."""
+        claimed = await self.here.claim(KEY, PRINCIPAL, Claim(request_id, stream, b"body"))
+        assert isinstance(claimed, Claimed)
+        await self.here.open_stream(KEY, stream, claimed.fence, 1)
+        return claimed.fence
+
+    async def die(self) -> None:
+        """Let the lease of here end."""
+        for _ in range(3):
+            self.clock.advance(LEASE / 2)
+            await self.there.renew(LEASE)
+
+    async def attach_there(self, stream: str | None = None) -> Attached:
+        attached = await self.there.attach(KEY, PRINCIPAL, stream, None)
+        assert isinstance(attached, Attached)
+        return attached
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[Pair]:
+    clock = VirtualClock()
+    with store_path() as path:
+        here, there = (SqliteStore(path, clock=clock, replica=name) for name in ("here", "there"))
+        for store in (here, there):
+            await store.renew(LEASE)
+        await here.open(record(), evict=False)
+        yield Pair(here, there, clock)
+        await here.aclose()
+        await there.aclose()
+
+
+@async_test
+async def test_an_answer_a_cancellation_and_a_closing_ring_where_the_work_is() -> None:
+    async with pair() as both:
+        await both.begin()
+        await both.here.ask(KEY, "a.1", "a")
+        assert await both.there.answer(KEY, PRINCIPAL, "a.1", b"d", b"yes") is Answered.FIRST
+        assert await both.rung_here.get() == (Ring.ANSWER, KEY, "a.1")
+        assert await both.here.take_answer(KEY, "a.1") == b"yes"
+        await both.there.cancel(KEY, PRINCIPAL, 1)
+        assert await both.rung_here.get() == (Ring.CANCEL, KEY, "a")
+        await both.there.close(KEY, Input.DELETED)
+        assert await both.rung_here.get() == (Ring.CLOSED, KEY, "")
+
+
+@async_test
+async def test_a_stream_rings_where_its_reader_is_and_whoever_had_it_is_told() -> None:
+    async with pair() as both:
+        fence = await both.begin()
+        attached = await both.attach_there("a")
+        assert await both.rung_here.get() == (Ring.TAKEN, KEY, "a")
+        await both.here.append(KEY, "a", fence, 2, b"one")
+        assert await both.rung_there.get() == (Ring.STREAM, KEY, "a")
+        page = await both.there.read(KEY, "a", attached.cursor, 9, 999)
+        assert page is not None
+        assert data_of(page) == [b"one"]
+
+
+@async_test
+async def test_a_reader_that_came_back_is_not_told_that_it_was_taken() -> None:
+    with store_path() as path:
+        here, there = SqliteStore(path, replica="here"), SqliteStore(path, replica="there")
+        await here.open(record(), evict=False)
+        # Here listens only from now on: what it hears is what a slow listener hears.
+        for store in (here, there, here):
+            assert isinstance(await store.attach(KEY, PRINCIPAL, None, None), Attached)
+        heard: asyncio.Queue[Rung] = asyncio.Queue()
+        here.bind(lambda *rung: heard.put_nowait(rung))
+        await there.announce("news", b"")
+        await here.sessions()
+        assert await heard.get() == (Ring.NEWS, "", "")
+        await here.aclose()
+        await there.aclose()
+
+
+@async_test
+async def test_what_is_announced_reaches_all_once_and_in_order() -> None:
+    async with pair() as both:
+        begin = (await both.there.announced("")).cursor
+        for name in ("1", "2", "2"):
+            await both.here.announce(name, name.encode())
+        assert await both.rung_there.get() == (Ring.NEWS, "", "")
+        cursor, events = await both.there.announced(begin)
+        assert events == [b"1", b"2"]
+        assert (await both.there.announced(cursor)).events == []
+        assert (await both.here.announced(begin)).events == [b"1", b"2"]
+
+
+@async_test
+async def test_a_request_waits_in_the_inbox_of_a_living_replica_until_it_is_taken() -> None:
+    async with pair() as both:
+        for _ in range(2):
+            assert await both.there.forward("here", "r1", b"payload", seconds=5.0)
+        assert await both.rung_here.get() == (Ring.FORWARD, "", "")
+        assert await both.here.inbox() == [Forwarded("r1", b"payload")]
+        assert await both.there.inbox() == []
+        await both.here.took("r1")
+        assert await both.here.inbox() == []
+        await both.there.forward("here", "r2", b"payload", seconds=5.0)
+        both.clock.advance(5)
+        assert await both.here.inbox() == []
+        assert not await both.there.forward("nobody", "r3", b"payload", seconds=5.0)
+        await both.die()
+        assert not await both.there.forward("here", "r4", b"payload", seconds=5.0)
+
+
+@async_test
+async def test_the_first_secret_is_everybodys() -> None:
+    async with pair() as both:
+        offers = [store.secret("key", name) for store, name in ((both.here, b"1"), (both.there, b"2"))]
+        first, second = await asyncio.gather(*offers)
+        assert first == second
+        assert first in {b"1", b"2"}
+
+
+@async_test
+async def test_a_lease_is_one_incarnation_for_as_long_as_it_is_renewed() -> None:
+    async with pair() as both:
+        first = await both.here.renew(LEASE)
+        both.clock.advance(LEASE - 1)
+        assert await both.here.renew(LEASE) == first
+        assert sorted(await both.there.replicas()) == ["here", "there"]
+        both.clock.advance(LEASE)
+        assert await both.there.replicas() == []
+        again = await both.here.renew(LEASE)
+        assert again == Lease("here", again.incarnation, LEASE)
+        assert again.incarnation > first.incarnation
+        assert await both.there.replicas() == ["here"]
+
+
+@async_test
+async def test_a_twin_renews_the_same_incarnation() -> None:
+    async with pair() as both:
+        twin = both.here.twin()
+        assert await twin.renew(LEASE) == await both.here.renew(LEASE)
+        both.clock.advance(LEASE + 1)
+        renewed = await twin.renew(LEASE)
+        assert await both.here.renew(LEASE) == renewed
+        await twin.aclose()
+        assert await both.here.sessions() == [KEY]
+
+
+@async_test
+async def test_the_work_of_the_dead_is_ended_once_and_they_are_fenced() -> None:
+    async with pair() as both:
+        fence = await both.begin()
+        assert await both.there.orphans() == []
+        await both.die()
+        [orphan] = await both.there.orphans()
+        assert (orphan.session, orphan.stream, orphan.id) == (KEY, "a", 1)
+        tries = [both.there.reap(orphan, b"unknown", tag=9) for _ in range(5)]
+        assert sorted(await asyncio.gather(*tries)) == [False] * 4 + [True]
+        with pytest.raises(Fenced):
+            await both.here.append(KEY, "a", fence, 3, b"late")
+        with pytest.raises(Fenced):
+            await both.here.settle(KEY, "a", fence, b"late", tag=4)
+        repeat = await both.there.claim(KEY, PRINCIPAL, Claim(1, "b", b"body"))
+        assert isinstance(repeat, Duplicate)
+        assert (repeat.stream, repeat.finished, repeat.has_reader) == ("a", True, False)
+        page = await both.there.read(KEY, "a", (await both.attach_there("a")).cursor, 9, 999)
+        assert page is not None
+        assert (data_of(page), page.finished) == ([b"unknown"], True)
+        assert await both.there.orphans() == []
+
+
+@async_test
+async def test_the_living_are_not_reaped_and_neither_is_what_they_have_ended() -> None:
+    async with pair() as both:
+        fence = await both.begin()
+        both.clock.advance(LEASE - 1)
+        assert await both.there.orphans() == []
+        await both.here.settle(KEY, "a", fence, b"last", tag=5)
+        incarnation = (await both.here.renew(LEASE)).incarnation
+        done = Orphan(KEY, "a", 1, f"here.{incarnation}")
+        assert not await both.there.reap(done, b"unknown", tag=9)
+
+
+@async_test
+async def test_sessions_that_the_dead_left_alone_are_detached_and_their_grace_begins() -> None:
+    async with pair() as both:
+        attached = await both.here.attach(KEY, PRINCIPAL, None, None)
+        assert isinstance(attached, Attached)
+        await both.die()
+        assert await both.there.orphans() == []
+        both.clock.advance(GRACE - 1)
+        assert await both.there.sweep() == []
+        both.clock.advance(1)
+        assert [closed.reason for closed in await both.there.sweep()] == [Input.GRACE_OVER]
+
+
+@async_test
+async def test_readers_of_the_living_keep_their_sessions() -> None:
+    async with pair() as both:
+        await both.here.attach(KEY, PRINCIPAL, None, None)
+        await both.begin()
+        await both.attach_there("a")
+        await both.die()
+        [orphan] = await both.there.orphans()
+        assert await both.there.reap(orphan, b"unknown", tag=9)
+        both.clock.advance(GRACE * 3)
+        assert await both.there.sweep() == []
+
+
+@async_test
+async def test_a_replica_that_goes_in_order_leaves_nothing_but_what_it_still_owns() -> None:
+    async with pair() as both:
+        await both.there.release()
+        assert await both.here.replicas() == ["here"]
+        await both.begin()
+        await both.here.release()
+        await both.there.renew(LEASE)
+        assert [orphan.stream for orphan in await both.there.orphans()] == ["a"]
+
+
+@async_test
+async def test_a_closing_is_told_again_until_somebody_says_it_was_told() -> None:
+    async with pair() as both:
+        closed = await both.here.close(KEY, Input.DELETED)
+        assert closed is not None
+        assert await both.there.untold() == []
+        both.clock.advance(UNTOLD_SECONDS)
+        assert await both.there.untold() == [closed]
+        assert await both.here.untold() == [], "it was handed to somebody a moment ago"
+        both.clock.advance(UNTOLD_SECONDS)
+        assert await both.here.untold() == [closed]
+        await both.here.told(closed)
+        both.clock.advance(UNTOLD_SECONDS)
+        assert await both.there.untold() == []
+
+
+@async_test
+async def test_every_closing_has_a_name_of_its_own() -> None:
+    async with pair() as both:
+        names = set()
+        for _ in range(3):
+            closed = await both.here.close(KEY, Input.DELETED)
+            assert closed is not None
+            names.add(closed.event)
+            await both.here.told(closed)
+            await both.here.open(record(), evict=False)
+        assert len(names) == 3
