@@ -117,6 +117,17 @@ def redis_pair() -> Iterator[tuple[RedisServer, RedisServer]]:
         yield primary, replica
 
 
+def replicate(primary: RedisServer, replica: RedisServer) -> None:
+    """Wait until the replica has everything that is on the primary now."""
+
+    def offset(server: RedisServer, name: str) -> int:
+        found = [line for line in server.tell("INFO", "replication").splitlines() if line.startswith(name)]
+        return int(found[0].partition(":")[2])
+
+    wanted = offset(primary, "master_repl_offset")
+    _wait(lambda: offset(replica, "slave_repl_offset") >= wanted)
+
+
 @contextlib.contextmanager
 def redis_cluster() -> Iterator[list[RedisServer]]:
     """Run a cluster of three."""

@@ -10,7 +10,7 @@ from holdfast.stores.base import Claim, Claimed, Refusal
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis.links import Switched
-from tests.redis_server import RedisServer, redis_pair
+from tests.redis_server import RedisServer, redis_pair, replicate
 from tests.support import async_test
 
 
@@ -24,16 +24,7 @@ class Failover:
 
     def cut(self) -> None:
         """Replicate what is there, and nothing more."""
-        done = self._primary.tell("WAIT", "1", "5000")
-        assert done == "1"
-        offset = [
-            line
-            for line in self._primary.tell("INFO", "replication").splitlines()
-            if "master_repl_offset" in line
-        ]
-        for _ in range(200):
-            if offset[0].split(":")[1] in self._replica.tell("INFO", "replication"):
-                break
+        replicate(self._primary, self._replica)
         self._replica.tell("REPLICAOF", "NO", "ONE")
 
     async def happen(self) -> None:

@@ -16,7 +16,7 @@ from holdfast.stores.redis.link import Cluster, Single, connect
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.urls import open_store
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
-from tests.redis_server import RedisServer, needs_redis, redis_pair
+from tests.redis_server import RedisServer, needs_redis, redis_pair, replicate
 from tests.support import async_test, async_test_within
 
 
@@ -93,7 +93,7 @@ async def test_behind_sentinels_the_store_follows_the_master() -> None:
         stack.callback(sentinel.stop)
         store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel.port}/mymaster")
         await store.open(record(), evict=False)
-        assert primary.tell("WAIT", "1", "5000") == "1"
+        replicate(primary, replica)
         for _ in range(100):
             if f"port={replica.port}" in sentinel.tell("SENTINEL", "REPLICAS", "mymaster").replace("\n", "="):
                 break

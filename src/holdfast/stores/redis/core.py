@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.config import Limits
-from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.errors import ConfigError, StoreError, StoreUnavailable
 from holdfast.ports import Clock, Observer, Random
 from holdfast.stores.base import Bell, Claim, Ring, SessionRecord
-from holdfast.stores.redis.link import Argument, Link, Lost
+from holdfast.stores.redis.link import Argument, Link, Lost, Poisoned
 from holdfast.wire.jsonrpc import RequestId
 
 FORMAT: Final = 1
@@ -61,7 +61,10 @@ def flag(value: object) -> str:
 
 def record_of(blob: bytes, level: bytes, initialized: bytes) -> SessionRecord:
     """Return a record as it was opened, with what has changed since."""
-    record = _record.decode(blob)
+    try:
+        record = _record.decode(blob)
+    except msgspec.DecodeError as error:
+        raise StoreError("a session's record cannot be read") from error
     if level:
         record.level = level.decode()
     if initialized:
@@ -150,10 +153,22 @@ class Core:
 
     async def session(self, script: str, key: str, *arguments: Argument) -> list[Any]:
         """Run a script on a session, then do what it leaves to be done elsewhere."""
-        reply = await self.run(script, key, *arguments)
+        try:
+            reply = await self.run(script, key, *arguments)
+        except Poisoned as error:
+            return await self._drop(key, error)
         if len(reply) > 1 and reply[1]:
             await self._after(key, reply[1])
         return reply
+
+    async def _drop(self, key: str, error: Poisoned) -> list[Any]:
+        """Forget a session whose record cannot be read: to its client it is one that never was."""
+        self._observer.note("store.poisoned", session=key[:8], error=error)
+        await self.run("drop", key)
+        await self.index("forget", key, "", 0, 1, self._owner)
+        self._seats.pop(key, None)
+        self._bell(Ring.CLOSED, key, "")
+        return [b"none"]
 
     async def _after(self, key: str, todo: list[Any]) -> None:
         steps = iter(todo)

@@ -24,7 +24,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.errors import ConfigError, StoreError, StoreUnavailable
 from holdfast.stores.redis.pipe import Pipe
 from holdfast.stores.redis.scripts import scripts
 
@@ -53,9 +53,16 @@ _REFUSALS: Final = (
 )
 """What Redis says when it cannot write now. Inside a script the words come with a prefix."""
 
+_UNREADABLE: Final = ("unreadable record", "Bad data format", "Missing bytes", "WRONGTYPE")
+"""What scripts fail with on a record that no release of ours wrote."""
+
 
 class Lost(Exception):
     """No reply: the command may or may not have been executed."""
+
+
+class Poisoned(StoreError):
+    """What is stored cannot be read: somebody else has written it, or it is damaged."""
 
 
 class Link(Protocol):
@@ -70,6 +77,7 @@ class Link(Protocol):
         Raises:
             Lost: the reply is; whether it ran is not known.
             StoreUnavailable: Redis refuses to work now.
+            Poisoned: a record cannot be read.
         """
         ...
 
@@ -91,7 +99,9 @@ def _translated(error: Exception) -> Exception:
         return StoreUnavailable(f"the store cannot be written now: {error}")
     if isinstance(error, _LOST):
         return Lost(str(error))
-    return error
+    if any(words in str(error) for words in _UNREADABLE):
+        return Poisoned(str(error))
+    return StoreError(f"the store failed: {error}")
 
 
 class Single:

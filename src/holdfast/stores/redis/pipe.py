@@ -24,10 +24,11 @@ class Pipe:
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._connection: AbstractConnection | None = None
-        self._connecting: asyncio.Lock = asyncio.Lock()
+        self._attempt: asyncio.Task[AbstractConnection] | None = None
         self._outgoing: list[bytes] = []
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._flusher: asyncio.Task[None] | None = None
+        self._flushed: AbstractConnection | None = None
         self._reader: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._losing: asyncio.Task[None] | None = None
@@ -53,7 +54,8 @@ class Pipe:
         self._outgoing.append(hiredis.pack_command(command))  # type: ignore[arg-type]
         self._waiting.append(reply)
         self.sent += 1
-        if self._flusher is None:
+        if self._flusher is None or self._flushed is not connection:
+            self._flushed = connection
             self._flusher = loop.create_task(self._flush(connection))
         if self._watch is None:
             self._watch = loop.call_later(SILENCE, self._look, self._answered)
@@ -61,14 +63,16 @@ class Pipe:
 
     async def aclose(self) -> None:
         """Let go of the connection."""
+        if self._attempt is not None:
+            self._attempt.cancel()
         await self._lose(RedisConnectionError("the store was closed"))
 
     async def _connect(self) -> AbstractConnection:
-        async with self._connecting:
-            if self._connection is None:
-                self._connection = await self._reached()
-                self._reader = asyncio.get_running_loop().create_task(self._read(self._connection))
-            return self._connection
+        """Connect; whoever comes meanwhile waits for the same attempt and shares its outcome."""
+        if self._attempt is None:
+            self._attempt = asyncio.get_running_loop().create_task(self._reached())
+            self._attempt.add_done_callback(self._attempted)
+        return await asyncio.shield(self._attempt)
 
     async def _reached(self) -> AbstractConnection:
         try:
@@ -76,7 +80,14 @@ class Pipe:
                 found: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
         except TimeoutError as error:
             raise RedisConnectionError("Redis does not answer") from error
+        self._connection = found
+        self._reader = asyncio.get_running_loop().create_task(self._read(found))
         return found
+
+    def _attempted(self, attempt: asyncio.Task[AbstractConnection]) -> None:
+        self._attempt = None
+        if not attempt.cancelled():
+            attempt.exception()
 
     async def _flush(self, connection: AbstractConnection) -> None:
         try:
@@ -87,7 +98,8 @@ class Pipe:
         except (RedisError, OSError) as error:
             await self._lose(error, connection)
         finally:
-            self._flusher = None
+            if self._flusher is asyncio.current_task():
+                self._flusher = None
 
     async def _read(self, connection: AbstractConnection) -> None:
         waiting = self._waiting
@@ -114,7 +126,6 @@ class Pipe:
         if not self._waiting:
             return
         if answered == self._answered:
-            self._flusher = None
             silent = RedisConnectionError("Redis does not answer")
             self._losing = asyncio.get_running_loop().create_task(self._lose(silent))
         else:

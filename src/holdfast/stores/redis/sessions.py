@@ -105,7 +105,7 @@ class SessionMethods(Core):
 
     async def close(self, key: str, reason: Input) -> Closed | None:
         """Close a session, once."""
-        return await self._ended(key, await self.run("close", key, reason.value))
+        return await self._ended(key, await self.session("close", key, reason.value))
 
     async def sweep(self) -> list[Closed]:
         """Look at what is hinted to be due; a hint that came too early is put back."""
@@ -120,7 +120,7 @@ class SessionMethods(Core):
                 return closed
 
     async def _look(self, key: str, marked: bytes) -> Closed | None:
-        reply = await self.run("look", key)
+        reply = await self.session("look", key)
         if reply[0] == b"later":
             await self.index("rehint", key, marked, reply[2])
             return None

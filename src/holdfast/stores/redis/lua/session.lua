@@ -21,7 +21,10 @@ local todo = {}
 
 local function load(...)
   local got = redis.call('HMGET', base, 's', ...)
-  if got[1] then S = cmsgpack.unpack(got[1]) end
+  if got[1] then
+    S = cmsgpack.unpack(got[1])
+    if type(S) ~= 'table' or not S.pr then error('unreadable record') end
+  end
   return got
 end
 

@@ -59,6 +59,11 @@ for _, suffix in ipairs({':f', ':k', ':o', ':q'}) do redis.call('PEXPIRE', base 
 save()
 return {'later', {}, S.hint}
 
+--## drop: session !allow-oom
+-- What cannot be read is forgotten without being read.
+for _, suffix in ipairs({'', ':f', ':k', ':o', ':q', ':s', ':x'}) do redis.call('UNLINK', base .. suffix) end
+return {'ok', {}}
+
 --## told: session !allow-oom
 redis.call('DEL', base .. ':x')
 return {'ok', {}}

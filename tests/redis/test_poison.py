@@ -1,0 +1,72 @@
+"""Records that nobody of ours wrote, and a user of Redis who may do no more than the documents say."""
+
+import re
+from pathlib import Path
+
+from holdfast.core.lifecycle import Input
+from holdfast.stores.base import Attached, Claim, Claimed, Refusal
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing import NotingObserver, VirtualClock
+from holdfast.testing.store.bench import IDLE, KEY, OTHER, PRINCIPAL, record
+from tests.redis_server import RedisServer
+from tests.support import async_test
+
+MAIN = f"hf:1:default:{{{KEY}}}"
+
+
+@async_test
+async def test_a_session_whose_record_is_damaged_is_gone_and_harms_no_other(server: RedisServer) -> None:
+    for damage in (("HSET", MAIN, "s", "damaged"), ("HSET", MAIN, "s", ""), ("SET", MAIN, "a string")):
+        server.tell("FLUSHALL")
+        observer = NotingObserver()
+        store = RedisStore(server.url, observer=observer)
+        await store.open(record(), evict=False)
+        await store.open(record(OTHER), evict=False)
+        server.tell(*damage)
+        assert await store.find(KEY, PRINCIPAL) is None
+        assert await store.claim(KEY, PRINCIPAL, Claim(1, "a", b"")) is Refusal.NO_SESSION
+        assert await store.close(KEY, Input.DELETED) is None
+        assert await store.sessions() == [OTHER]
+        assert isinstance(await store.claim(OTHER, PRINCIPAL, Claim(1, "a", b"")), Claimed)
+        assert len(observer.named("store.poisoned")) == 1
+        await store.aclose()
+
+
+@async_test
+async def test_a_sweep_passes_a_damaged_record(server: RedisServer) -> None:
+    clock = VirtualClock()
+    store = RedisStore(server.url, clock=clock)
+    await store.open(record(), evict=False)
+    await store.open(record(OTHER), evict=False)
+    server.tell("HSET", MAIN, "s", "damaged")
+    clock.advance(IDLE)
+    assert [closed.record.key for closed in await store.sweep()] == [OTHER]
+    assert await store.sessions() == []
+    await store.aclose()
+
+
+@async_test
+async def test_the_rights_in_the_documents_are_enough(server: RedisServer) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "stores.md").read_text()
+    found = re.search(r"An ACL user needs ((?:`[^`]*`,?\s*)+)", text)
+    assert found is not None
+    rights = re.sub(r"[`,\n]", " ", found[1]).split()
+    assert server.tell("ACL", "SETUSER", "holdfast", "on", ">word", *rights) == "OK"
+    store = RedisStore(server.url.replace("redis://", "redis://holdfast:word@"))
+    store.bind(lambda what, key, name: None)  # noqa: ARG005
+    await store.heard()
+    await store.renew(10)
+    await store.open(record(), evict=True)
+    claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
+    assert isinstance(claimed, Claimed)
+    await store.open_stream(KEY, "a", claimed.fence, 1)
+    await store.append(KEY, "a", claimed.fence, 2, b"{}")
+    await store.add_state(KEY, "n", 1, op="o")
+    await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
+    assert isinstance(await store.attach(KEY, PRINCIPAL, "a", None), Attached)
+    await store.announce("a", b"{}")
+    await store.check()
+    closed = await store.close(KEY, Input.DELETED)
+    assert closed is not None
+    await store.told(closed)
+    await store.aclose()
