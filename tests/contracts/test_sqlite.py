@@ -6,14 +6,28 @@ from contextlib import asynccontextmanager
 from holdfast.config import Limits
 from holdfast.stores.base import Store
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import StoreContract, VirtualClock
+from holdfast.testing import SharedContract, StoreContract, VirtualClock
 from tests.sqlite.support import store_path
 
 
-class TestSqliteStore(StoreContract):
+class TestSqliteStore(StoreContract, SharedContract):
     @asynccontextmanager
     async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
         with store_path() as path:
             store = SqliteStore(path, limits, clock)
             yield store
             await store.aclose()
+
+    @asynccontextmanager
+    async def make_stores(
+        self, limits: Limits, clock: VirtualClock, count: int
+    ) -> AsyncIterator[list[Store]]:
+        with store_path() as path:
+            stores: list[Store] = [
+                SqliteStore(path, limits, clock, replica=f"replica{number}") for number in range(count)
+            ]
+            for store in stores:
+                await store.sessions()  # a store listens from its first command on
+            yield stores
+            for store in stores:
+                await store.aclose()

@@ -181,7 +181,8 @@ class StoreMachine(RuleBasedStateMachine):
         found = self.both("claim", "k0", "p", claim)
         self.pass_time(before)
         if isinstance(found, Claimed):
-            self.both("detach", "k0", stream, 0, None, broke=broke)
+            if broke:
+                self.both("detach", "k0", stream, 0, None, broke=True)
             self.both("settle", "k0", stream, found.fence, terminal, tag=5)
         self.pass_time(after)
 
