@@ -16,11 +16,13 @@ from holdfast.engine.outcome import Outcome
 from holdfast.engine.outlet import ChannelOutlet, SessionOutlet, StreamOutlet
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
-from holdfast.errors import Busy, McpError, SessionGone, StoreError
+from holdfast.errors import Busy, McpError, SessionGone, StoreError, StoreUnavailable
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal
 from holdfast.wire.jsonrpc import Request
 
+_STORE_SECONDS: Final = 0.5
+"""How often an end that could not be written is tried again."""
 _NEWS_SECONDS: Final = 0.1
 """How long the end of a connection may be on its way to us after its client has noticed it."""
 
@@ -150,12 +152,28 @@ class Exchanges:
             self._free_slot(exchange, exchange.task)
         if exchange.deadline is not None:
             exchange.deadline.cancel()
+        if not await self._is_written(exchange, outcome.message(exchange.request.id)):
+            self._runtime.spawn(self._write_later(exchange, outcome.message(exchange.request.id)))
+        self._runtime.release(session)
+
+    async def _is_written(self, exchange: SessionExchange, terminal: bytes) -> bool:
+        """Write the end of an exchange. False: the store is away, and has to be told when it is back."""
         try:
-            await exchange.outlet.settle(outcome.message(exchange.request.id))
+            await exchange.outlet.settle(terminal)
+        except StoreUnavailable as error:
+            self._runtime.observer.note("exchange.unsettled", session=exchange.session.name, error=error)
+            return False
         except (StoreError, SessionGone, OSError) as error:
             # The session or its connection is gone, or somebody else ended this exchange: nothing is left to write to.
-            self._runtime.observer.note("exchange.fenced", session=session.name, error=error)
-        self._runtime.release(session)
+            self._runtime.observer.note("exchange.fenced", session=exchange.session.name, error=error)
+        return True
+
+    async def _write_later(self, exchange: SessionExchange, terminal: bytes) -> None:
+        """Write the end once the store is back: an owner that lives is reaped by nobody."""
+        while True:
+            await asyncio.sleep(_STORE_SECONDS)
+            if await self._is_written(exchange, terminal):
+                return
 
     def _free_slot(self, exchange: SessionExchange, task: asyncio.Task[None]) -> None:
         """Give the slot to the next call once the handler has really ended, cancelled ones included."""
