@@ -4,29 +4,26 @@ import base64
 from typing import Any
 
 from tests.interop.peers import Run
-from tests.interop.server import NOTE, PIXEL
+from tests.interop.server import NOTE, PIXEL, POEM
 
 TOOLS = [
-    "announce", "book", "chatter", "echo", "fail", "fanout", "got_it", "hang",
-    "hang_up", "image", "late_error", "slow", "ticks", "touch", "walk", "weather",
+    "announce", "book", "chatter", "echo", "fail", "fanout", "got_it", "hang", "hang_up", "hung",
+    "image", "late_error", "learn", "places", "slow", "ticks", "touch", "walk", "weather",
 ]  # fmt: skip
 ECHOED = "höhö \u2028 ✓"
 
 
-class Conversation:
-    """Each test reads one part of the same conversation; `run` is the fixture that has held it."""
+class EitherEra:
+    """What a client sees alike with a session and without.
 
-    def test_a_client_and_the_server_agree_on_the_newest_session_revision(self, run: Run) -> None:
-        connected = run.steps["connected"]
-        # The older TypeScript client tells the version it agreed on over HTTP only.
-        assert connected.get("version", "2025-11-25") == "2025-11-25"
-        assert connected["server"] == "interop"
+    Each test reads one part of the same conversation; `run` is the fixture that has held it.
+    """
 
     def test_a_client_sees_all_that_the_server_offers(self, run: Run) -> None:
         assert run.steps["tools"]["names"] == TOOLS
-        assert run.steps["resources"]["uris"] == [NOTE]
+        assert run.steps["resources"]["uris"] == [NOTE, POEM]
         assert run.steps["templates"]["uris"] == ["note://{name}/page"]
-        assert run.steps["prompts"]["names"] == ["greet"]
+        assert run.steps["prompts"]["names"] == ["greet", "toast"]
 
     def test_a_client_reads_a_resource_and_gets_a_prompt_and_completions(self, run: Run) -> None:
         assert run.steps["read"]["text"] == "hello from the note"
@@ -68,19 +65,6 @@ class Conversation:
         assert run.steps["elicit"]["text"] == "accept: Ada takes 2"
         assert run.counts["book"] == 1
 
-    def test_a_subscriber_hears_of_a_change_until_it_unsubscribes(self, run: Run) -> None:
-        assert run.steps["updated"]["uris"] == [NOTE]
-        assert run.steps["announced"]["uris"] == [NOTE, NOTE]
-        assert run.steps["ping"]["uris"] == [NOTE, NOTE]
-
-    def test_a_message_that_belongs_to_no_request_arrives_once(self, run: Run) -> None:
-        assert run.steps["announced"]["logs"] == [["warning", "cut standalone"]]
-
-    def test_a_handler_that_hangs_up_still_answers(self, run: Run) -> None:
-        hung_up = run.steps["hung up"]
-        assert hung_up == {"told": [[1, 2, "before"], [2, 2, "after"]], "text": "still here"}
-        assert run.counts["hang_up"] == 1
-
     def test_a_protocol_error_that_comes_late_is_the_callers_error(self, run: Run) -> None:
         assert run.steps["late error"]["code"] == -32077
         assert run.steps["late error"]["message"].endswith("refused late")
@@ -94,6 +78,33 @@ class Conversation:
         assert run.steps["parallel"]["texts"] == [f"call {i}" for i in range(20)]
         assert run.counts["slow"] == 20
 
+    def test_neither_side_complains(self, run: Run) -> None:
+        assert run.client_errors == ""
+        assert run.server_complaints == ""
+
+
+class Conversation(EitherEra):
+    """What only a session has."""
+
+    def test_a_client_and_the_server_agree_on_the_newest_session_revision(self, run: Run) -> None:
+        connected = run.steps["connected"]
+        # The older TypeScript client tells the version it agreed on over HTTP only.
+        assert connected.get("version", "2025-11-25") == "2025-11-25"
+        assert connected["server"] == "interop"
+
+    def test_a_subscriber_hears_of_a_change_until_it_unsubscribes(self, run: Run) -> None:
+        assert run.steps["updated"]["uris"] == [NOTE]
+        assert run.steps["announced"]["uris"] == [NOTE, NOTE]
+        assert run.steps["ping"]["uris"] == [NOTE, NOTE]
+
+    def test_a_message_that_belongs_to_no_request_arrives_once(self, run: Run) -> None:
+        assert run.steps["announced"]["logs"] == [["warning", "cut standalone"]]
+
+    def test_a_handler_that_hangs_up_still_answers(self, run: Run) -> None:
+        hung_up = run.steps["hung up"]
+        assert hung_up == {"told": [[1, 2, "before"], [2, 2, "after"]], "text": "still here"}
+        assert run.counts["hang_up"] == 1
+
     def test_a_client_ends_the_one_session_it_opened(self, run: Run) -> None:
         assert "closed" in run.steps
         assert run.counts["opened"] == run.counts[f"opened by {run.peer.name}"] == 1
@@ -101,9 +112,35 @@ class Conversation:
             "closed: deleted": 1
         }
 
-    def test_neither_side_complains(self, run: Run) -> None:
-        assert run.client_errors == ""
-        assert run.server_complaints == ""
+
+class ModernConversation(EitherEra):
+    """What only a client without a session does."""
+
+    def test_a_client_left_to_find_out_stays_without_a_session(self, run: Run) -> None:
+        assert run.steps["connected"] == {"version": "2026-07-28", "server": "interop"}
+        assert run.counts["opened"] == 0
+
+    def test_log_messages_arrive_only_with_a_request_that_wants_them(self, run: Run) -> None:
+        # fastmcp's client wants every level with every request.
+        everything = [["debug", "too quiet"], ["info", {"step": 1}], ["error", "loud"]]
+        assert run.steps["no logs"]["logs"] == (everything if run.peer.name == "fastmcp" else [])
+
+    def test_a_client_says_where_it_works(self, run: Run) -> None:
+        assert run.steps["roots"]["text"] == "file:///home/ada"
+        assert run.counts["places"] == 1
+
+    def test_a_prompt_and_a_resource_ask_before_they_answer(self, run: Run) -> None:
+        assert run.steps["asking prompt"]["text"] == "A toast to Ada."
+        assert run.steps["asking resource"]["text"] == "answer of a poem"
+        assert run.counts["toast"] == run.counts["poem"] == 1
+
+    def test_a_listener_hears_of_what_it_wanted_to_hear(self, run: Run) -> None:
+        if run.peer.listens:
+            assert run.steps["honoured"] == {"tools": True, "uris": [NOTE]}
+            assert run.steps["heard"]["events"] == [NOTE, "tools"]
+
+    def test_the_handler_of_a_cancelled_call_is_gone_at_once(self, run: Run) -> None:
+        assert run.steps["hung"]["text"] == "cancelled"
 
 
 def content(run: Run, step: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 from msgspec import Struct
@@ -22,16 +22,21 @@ from tests.interop.server import COUNTS, ERAS
 
 ROOT: Final = Path(__file__).parents[2]
 CLIENTS: Final = Path(__file__).parent / "clients"
-SERVE: Final = [sys.executable, "-m", "holdfast", "serve", f"{Path(__file__).parent / 'server.py'}:server"]
+SERVE: Final = [sys.executable, "-m", "holdfast", "serve"]
+SERVER: Final = f"{Path(__file__).parent / 'server.py'}:server"
+LOG: Final = "server.log"
 PATIENCE: Final = 30.0
+
+
+Mode = Literal["legacy", "fallback", "modern"]
+"""A client shakes hands; or it finds out, and there are only sessions; or it finds out, and does without one."""
 
 
 class Peer(Struct, frozen=True):
     """A client program and how it is told to connect."""
 
     name: str
-    mode: str
-    """`legacy`: it shakes hands; `auto`: it finds out, here that there are only sessions."""
+    mode: Mode
     program: str
     script: str
     needs: str
@@ -42,11 +47,21 @@ class Peer(Struct, frozen=True):
     """Whether it takes up a call that is cut twice where the first cut was, and so hears again what came between."""
 
     def __str__(self) -> str:
-        return self.name if self.mode == "legacy" else f"{self.name}-fallback"
+        return self.name if self.mode == "legacy" else f"{self.name}-{self.mode}"
+
+    @property
+    def listens(self) -> bool:
+        """Whether it can listen for changes; fastmcp's client has no way to."""
+        return self.name != "fastmcp"
 
     def environment(self, directory: Path) -> dict[str, str]:
-        """Return what its server is told: where to count, and to have only sessions for one that would do without."""
-        return {COUNTS: str(directory), ERAS: "both" if self.mode == "legacy" else "sessions"}
+        """Return what its server is told: where to count, and what to serve."""
+        return {COUNTS: str(directory), ERAS: "sessions" if self.mode == "fallback" else "both"}
+
+    def asked(self, talk: str | None = None) -> dict[str, Any]:
+        """Return what it is told: how to connect, and what to do then."""
+        usual = "modern" if self.mode == "modern" else "converse"
+        return {"mode": "legacy" if self.mode == "legacy" else "auto", "talk": talk or usual}
 
     def command(self) -> list[str]:
         """Return how it is started. A peer that is not installed fails the test: nothing may pass untried."""
@@ -56,23 +71,26 @@ class Peer(Struct, frozen=True):
         return [str(program), str(CLIENTS / self.script)]
 
 
-def _python(name: str, mode: str, asks_at_once: int) -> Peer:
-    return Peer(name, mode, f".peers/{name}/bin/python", f"{name}.py", "peers", asks_at_once, rewinds=True)
+def _python(name: str, mode: Mode, asks_at_once: int = 5) -> Peer:
+    # A script that had a package's name would be found in its place.
+    script = f"{name}_client.py" if name == "fastmcp" else f"{name}.py"
+    return Peer(name, mode, f".peers/{name}/bin/python", script, "peers", asks_at_once, rewinds=True)
 
 
-def _node(name: str, mode: str) -> Peer:
+def _node(name: str, mode: Mode) -> Peer:
     return Peer(name, mode, ".node/bin/node", f"{name}.mjs", "node", 5, rewinds=False)
 
 
 PEERS: Final = (
     # Its session handles what the server sends in one loop, so it can only answer one question after another.
     _python("mcp1", "legacy", 1),
-    _python("mcp2", "legacy", 5),
-    _python("mcp2", "auto", 5),
+    _python("mcp2", "legacy"),
+    _python("mcp2", "fallback"),
     _node("ts1", "legacy"),
     _node("ts2", "legacy"),
-    _node("ts2", "auto"),
+    _node("ts2", "fallback"),
 )
+MODERN_PEERS: Final = (_python("mcp2", "modern"), _python("fastmcp", "modern"), _node("ts2", "modern"))
 
 
 class Run(Struct):
@@ -88,36 +106,31 @@ class Run(Struct):
 
 
 def over_http(peer: Peer, directory: Path) -> Run:
-    """Let the client talk to a server process through a proxy that cuts three of its connections."""
+    """Let the client talk to a server process through a proxy, which cuts three connections of a session."""
     cuts = [
         Cut(b"cut standalone", loses=False),
         Cut(b"step 2", loses=False),
         Cut(b"step 4", loses=True),
     ]
-    with _serving(directory, peer.environment(directory)) as (port, log), proxied(port, cuts) as proxy:
-        url = f"http://127.0.0.1:{proxy.port}/mcp"
-        steps, errors = _converse(peer, {"mode": peer.mode, "url": url})
+    if peer.mode == "modern":
+        cuts = []
+    with serving(directory, peer.environment(directory)) as port, proxied(port, cuts) as proxy:
+        steps, errors = converse(peer, {**peer.asked(), "url": proxy.url})
     assert all(cut.done for cut in cuts), f"never came by: {cuts}"
-    complaints = re.sub(r"(?s)\A.*?  clients   [^\n]*\n", "", log.read_text())
-    return Run(peer, steps, _counted(directory), proxy.requests, errors, complaints)
+    complaints = re.sub(r"(?s)\A.*?  clients   [^\n]*\n", "", (directory / LOG).read_text())
+    return Run(peer, steps, counted(directory), proxy.requests, errors, complaints)
 
 
 def over_stdio(peer: Peer, directory: Path) -> Run:
     """Let the client start the server itself."""
-    asked = {"mode": peer.mode, "command": [*SERVE, "--stdio"], "env": peer.environment(directory)}
-    steps, errors = _converse(peer, asked)
-    return Run(peer, steps, _counted(directory), [], errors, "")
+    command = {"command": [*SERVE, SERVER, "--stdio"], "env": peer.environment(directory)}
+    steps, errors = converse(peer, {**peer.asked(), **command})
+    return Run(peer, steps, counted(directory), [], errors, "")
 
 
-def _converse(peer: Peer, asked: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str]:
-    with subprocess.Popen(
-        [*peer.command(), json.dumps(asked)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # The scripts share modules; none of them sees our environment's packages.
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
-    ) as process:
+def converse(peer: Peer, asked: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str]:
+    """Run a client to its end; return what it printed of each step, and its complaints."""
+    with started(peer, asked) as process:
         late = threading.Timer(PATIENCE, process.kill)
         late.start()
         printed, errors = process.communicate()
@@ -128,19 +141,31 @@ def _converse(peer: Peer, asked: dict[str, Any]) -> tuple[dict[str, dict[str, An
     return {step.pop("step"): step for step in steps}, errors
 
 
+def started(peer: Peer, asked: dict[str, Any]) -> "subprocess.Popen[str]":
+    """Start a client."""
+    return subprocess.Popen(
+        [*peer.command(), json.dumps(asked)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # The scripts share modules; none of them sees our environment's packages.
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
+    )
+
+
 @contextlib.contextmanager
-def _serving(directory: Path, environment: dict[str, str]) -> Iterator[tuple[int, Path]]:
+def serving(directory: Path, environment: dict[str, str], server: str = SERVER) -> Iterator[int]:
     """Run `holdfast serve` on a free port; stop it as an operator would, and expect it to obey."""
-    log = directory / "server.log"
+    log = directory / LOG
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [*SERVE, "--http", "127.0.0.1:0"],
+            [*SERVE, server, "--http", "127.0.0.1:0"],
             stdout=errors,
             stderr=errors,
             env={**os.environ, **environment, "COLUMNS": "400"},
         )
     try:
-        yield _port(process, log), log
+        yield _port(process, log)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0, log.read_text()
     finally:
@@ -158,7 +183,7 @@ def _port(process: "subprocess.Popen[bytes]", log: Path) -> int:
     return int(found[1])
 
 
-def _counted(directory: Path) -> Counter[str]:
+def counted(directory: Path) -> Counter[str]:
     """Add up what each server process wrote down when it stopped."""
     counts: Counter[str] = Counter()
     files = list(directory.glob("*.json"))

@@ -1,11 +1,12 @@
 """A TCP proxy that cuts, between a client and the server.
 
 It remembers each HTTP request with the bytes that answered it, and breaks the connection when a
-chosen text comes by.
+chosen text comes by, or when a response has lasted too long.
 """
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,11 +34,20 @@ class Request(Struct):
     headers: dict[str, str]
     body: bytearray
     answer: bytearray
+    cut: bool = False
+    """Whether its response lasted too long."""
 
     @property
     def resumes(self) -> str:
         """The Last-Event-ID; empty where there is none."""
         return self.headers.get("last-event-id", "")
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the whole answer has come by."""
+        head, _, body = self.answer.lower().partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head)
+        return len(body) >= int(length[1]) if length else body.endswith(b"0\r\n\r\n")
 
     @property
     def rpc(self) -> dict[str, Any]:
@@ -49,12 +59,18 @@ class Request(Struct):
 class Proxy:
     """Forwards to one port, counting and cutting."""
 
-    def __init__(self, target: int, cuts: list[Cut]) -> None:
+    def __init__(self, target: int, cuts: list[Cut], lasting: float | None) -> None:
         self.requests: list[Request] = []
         self.port = 0
         self._target = target
         self._cuts = cuts
+        self._lasting = lasting
         self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        """The endpoint behind it."""
+        return f"http://127.0.0.1:{self.port}/mcp"
 
     def accept(self, client: asyncio.StreamReader, to_client: Writer) -> None:
         """Carry a new connection in a task of its own."""
@@ -73,7 +89,7 @@ class Proxy:
         server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
         asked: list[Request] = []
         ways = [
-            asyncio.ensure_future(self._upward(client, to_server, asked)),
+            asyncio.ensure_future(self._upward(client, to_server, to_client, asked)),
             asyncio.ensure_future(self._downward(server, to_client, asked)),
         ]
         try:
@@ -86,7 +102,9 @@ class Proxy:
             # Both end in an error of their own when a connection breaks: that is what they are for.
             await asyncio.gather(*ways, return_exceptions=True)
 
-    async def _upward(self, client: asyncio.StreamReader, to_server: Writer, asked: list[Request]) -> None:
+    async def _upward(
+        self, client: asyncio.StreamReader, to_server: Writer, to_client: Writer, asked: list[Request]
+    ) -> None:
         """Forward requests one by one. The clients tried here send every body with its length."""
         while True:
             head = await client.readuntil(b"\r\n\r\n")
@@ -98,6 +116,15 @@ class Proxy:
             request.body += await client.readexactly(int(headers.get("content-length", "0")))
             to_server.write(head + request.body)
             await to_server.drain()
+            if self._lasting is not None:
+                asyncio.get_running_loop().call_later(self._lasting, self._cut_late, request, to_client)
+
+    @staticmethod
+    def _cut_late(request: Request, to_client: Writer) -> None:
+        # A client may hang up when it has read the result, before the last bytes have come by.
+        if not request.is_answered and not to_client.transport.is_closing():
+            request.cut = True
+            to_client.transport.abort()
 
     async def _downward(self, server: asyncio.StreamReader, to_client: Writer, asked: list[Request]) -> None:
         """Forward answers, and look for the text to cut at."""
@@ -116,9 +143,9 @@ class Proxy:
 
 
 @contextmanager
-def proxied(target: int, cuts: list[Cut]) -> Iterator[Proxy]:
-    """Run a proxy in a thread of its own, in front of a port."""
-    proxy = Proxy(target, cuts)
+def proxied(target: int, cuts: list[Cut], *, lasting: float | None = None) -> Iterator[Proxy]:
+    """Run a proxy in a thread of its own, in front of a port; no response lasts longer than `lasting` seconds."""
+    proxy = Proxy(target, cuts, lasting)
     ready, stop = threading.Event(), threading.Event()
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""The server that foreign clients are tried against: one tool for each thing a client can do with a session.
+"""The server that foreign clients are tried against: one tool for each thing a client can do, in either era.
 
 It counts what it does, and writes the counts down when it stops: what a client printed is
 only half of the truth.
@@ -22,10 +22,13 @@ ERAS: Final = "HOLDFAST_INTEROP_ERAS"
 """The environment variable that says which protocols are served."""
 PIXEL: Final = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 NOTE: Final = "note://shared"
+POEM: Final = "note://poem"
+PATIENCE: Final = 5.0
 WAIT: Final = 0.02
 
 counts: Counter[str] = Counter()
 heard = asyncio.Semaphore(0)
+hang_cancelled = asyncio.Event()
 
 
 @asynccontextmanager
@@ -167,6 +170,21 @@ async def book(ctx: Context) -> str:
 
 
 @server.tool
+async def places(ctx: Context) -> str:
+    """Ask where the client works."""
+    counts["places"] += 1
+    return ",".join(root.uri for root in await ctx.roots())
+
+
+@server.tool
+async def learn() -> str:
+    """Change the list of tools, and change it back."""
+    server.add_tool(image, name="learned")
+    server.remove_tool("learned")
+    return "learned"
+
+
+@server.tool
 async def touch(ctx: Context) -> str:
     """Say that the note has changed."""
     await ctx.resource_updated(NOTE)
@@ -204,8 +222,16 @@ async def hang(ctx: Context) -> str:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
         counts["hang cancelled"] += 1
+        hang_cancelled.set()
         raise
     return "never"
+
+
+@server.tool
+async def hung() -> str:
+    """Say whether the call that waits to be cancelled has been, while the server still runs."""
+    await asyncio.wait_for(hang_cancelled.wait(), PATIENCE)
+    return "cancelled"
 
 
 @server.tool
@@ -222,6 +248,13 @@ async def note() -> str:
     return "hello from the note"
 
 
+@server.resource(POEM)
+async def poem(ctx: Context) -> str:
+    """What the client's model writes when it is read."""
+    counts["poem"] += 1
+    return (await ctx.sample("question of a poem", max_tokens=10)).text
+
+
 @server.resource("note://{name}/page")
 async def page(name: str) -> str:
     """One page."""
@@ -232,6 +265,14 @@ async def page(name: str) -> str:
 async def greet(name: str) -> str:
     """Greet somebody."""
     return f"Say hello to {name}."
+
+
+@server.prompt
+async def toast(ctx: Context) -> str:
+    """Ask whom to toast."""
+    counts["toast"] += 1
+    answer = await ctx.elicit("To whom?", Guest)
+    return f"A toast to {answer.data['name'] if answer.data else 'nobody'}."
 
 
 @server.completion(prompt="greet", argument="name")

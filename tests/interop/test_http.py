@@ -22,7 +22,7 @@ class TestHttp(Conversation):
     def test_a_client_left_to_find_out_probes_first_and_then_shakes_hands(self, run: Run) -> None:
         methods = [request.rpc["method"] for request in run.requests if "method" in request.rpc]
         handshake = ["initialize", "notifications/initialized"]
-        probe = ["server/discover"] if run.peer.mode == "auto" else []
+        probe = ["server/discover"] if run.peer.mode == "fallback" else []
         assert methods[: len(probe) + 2] == probe + handshake
 
     def test_a_call_cut_twice_runs_once_and_its_client_misses_nothing(self, run: Run) -> None:

@@ -4,10 +4,10 @@ import { createRequire } from 'node:module';
 
 export const require = createRequire(new URL('../../../.node/clients/package.json', import.meta.url));
 export const config = JSON.parse(process.argv[2]);
-export const capabilities = { sampling: {}, elicitation: { form: {} } };
+export const capabilities = { sampling: {}, elicitation: { form: {} }, roots: {} };
 
-const NOTE = 'note://shared';
-const FANOUT = 5;
+export const NOTE = 'note://shared';
+export const FANOUT = 5;
 const PATIENCE = 10_000;
 
 export const say = (step, found = {}) => process.stdout.write(JSON.stringify({ step, ...found }) + '\n');
@@ -48,6 +48,10 @@ export class Heard {
         return { action: 'accept', content: { name: 'Ada', seats: 2 } };
     }
 
+    roots() {
+        return { roots: [{ uri: 'file:///home/ada' }] };
+    }
+
     async until(condition) {
         const deadline = Date.now() + PATIENCE;
         while (!condition()) {
@@ -84,7 +88,7 @@ export async function converse(client, call, heard) {
     say('ping', { uris: heard.updates });
 }
 
-async function lists(client) {
+export async function lists(client) {
     say('tools', { names: (await client.listTools()).tools.map(tool => tool.name).sort() });
     say('resources', { uris: (await client.listResources()).resources.map(found => found.uri) });
     const templates = (await client.listResourceTemplates()).resourceTemplates;
@@ -99,7 +103,7 @@ async function lists(client) {
 }
 
 // Call a tool and note the progress it tells; say so where it waits to hear that.
-async function told(text, name, args = {}) {
+export async function told(text, name, args = {}) {
     const notes = [];
     const replies = [];
     const onprogress = ({ progress, total, message }) => {
@@ -125,7 +129,7 @@ async function standalone(client, tool, heard) {
 }
 
 // Start a call that never ends, and cancel it once it runs.
-async function cancelled(tool) {
+export async function cancelled(tool) {
     const abort = new AbortController();
     const onprogress = () => abort.abort('test');
     await tool('hang', {}, { onprogress, signal: abort.signal }).catch(error => say('cancelled', { outcome: String(error) }));

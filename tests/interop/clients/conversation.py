@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 NOTE: Final = "note://shared"
+HOME: Final = "file:///home/ada"
 FANOUT: Final = 5
 PATIENCE: Final = 10.0
 Cancel = Callable[[], Awaitable[None]]
@@ -73,6 +74,9 @@ class Heard:
         schema = wire(params)["requestedSchema"]
         assert sorted(schema["properties"]) == ["name", "seats"], schema
         return self._types.ElicitResult(action="accept", content={"name": "Ada", "seats": 2})
+
+    async def roots(self, _context: Any) -> Any:
+        return self._types.ListRootsResult(roots=[self._types.Root(uri=HOME)])
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE):

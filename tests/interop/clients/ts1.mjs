@@ -11,6 +11,7 @@ const heard = new Heard();
 const client = new Client({ name: 'ts1', version: '1' }, { capabilities });
 client.setRequestHandler(types.CreateMessageRequestSchema, request => heard.sample(request));
 client.setRequestHandler(types.ElicitRequestSchema, request => heard.elicit(request));
+client.setRequestHandler(types.ListRootsRequestSchema, () => heard.roots());
 client.setNotificationHandler(types.LoggingMessageNotificationSchema, note => heard.log(note));
 client.setNotificationHandler(types.ResourceUpdatedNotificationSchema, note => heard.update(note));
 

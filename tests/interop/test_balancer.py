@@ -1,0 +1,44 @@
+"""A balancer cuts every response after two seconds; a call of ten seconds is answered all the same, and runs once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from http.client import IncompleteRead
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.interop.peers import MODERN_PEERS, converse, serving
+from tests.interop.proxy import proxied
+from tests.interop.raw import post
+
+LIMIT: Final = 2.0
+SERVER: Final = f"{Path(__file__).parent / 'patient.py'}:server"
+
+
+@pytest.mark.slow
+def test_a_ten_second_call_gets_through_a_balancer_that_cuts_after_two(tmp_path: Path) -> None:
+    peer = MODERN_PEERS[0]
+    with (
+        serving(tmp_path, {}, SERVER) as port,
+        proxied(port, [], lasting=LIMIT) as proxy,
+        ThreadPoolExecutor() as threads,
+    ):
+        listening = threads.submit(_listen, proxy.port)
+        steps, errors = converse(peer, {**peer.asked("toil"), "url": proxy.url})
+    # What does not hand over is cut.
+    assert isinstance(listening.exception(), IncompleteRead | ConnectionResetError)
+    assert steps["toil"]["text"] == "done in run 1"
+    rounds = [request for request in proxy.requests if request.rpc["method"] == "tools/call"]
+    # No response lasts two seconds, and the client pauses for a quarter of one: five are the fewest.
+    assert len(rounds) >= 5
+    assert not [request for request in rounds if request.cut]
+    # Each second is told on the response there is, and falls away between two.
+    told = [done for done, _, _ in steps["toil"]["told"]]
+    assert told
+    assert told == sorted(set(told))
+    assert errors == ""
+
+
+def _listen(port: int) -> None:
+    with post(port, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}) as response:
+        response.read()
