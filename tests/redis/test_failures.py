@@ -4,10 +4,12 @@ import asyncio
 import os
 import signal
 
+import pytest
+
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Attached, Claim, Claimed
 from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import NotingObserver
+from holdfast.testing import NotingObserver, VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import redis_pair, redis_server
 from tests.support import async_test, async_test_within
@@ -147,3 +149,24 @@ async def test_a_redis_that_throws_keys_away_is_warned_of() -> None:
             await store.check()
             await store.aclose()
             assert len(observer.named("store.evicts")) == warned
+
+
+@async_test
+async def test_what_could_not_be_settled_is_found_as_an_orphan_of_its_living_owner() -> None:
+    with redis_server("--appendonly", "yes", "--appendfsync", "always") as server:
+        clock = VirtualClock()
+        store = RedisStore(server.url, clock=clock)
+        await store.renew(600)
+        await store.open(record(), evict=False)
+        claimed = await store.claim(*ROUND, Claim(1, "a", b""))
+        assert isinstance(claimed, Claimed)
+        server.stop()
+        with pytest.raises(StoreUnavailable):
+            await store.settle(KEY, "a", claimed.fence, b"last", tag=1)
+        server.start()
+        assert await store.orphans() == []
+        clock.advance(11)
+        [orphan] = await store.orphans()
+        assert await store.reap(orphan, b"outcome unknown", tag=2)
+        assert await store.orphans() == []
+        await store.aclose()

@@ -1,5 +1,7 @@
 """What is in Redis: under a namespace, with an end, without a client's words, and gone with the sessions."""
 
+import asyncio
+
 from holdfast.core.lifecycle import Input
 from holdfast.errors import ConfigError
 from holdfast.stores.base import Attached, Claim, Claimed, Refusal
@@ -133,4 +135,20 @@ async def test_a_session_that_lives_on_keeps_everything_it_has(server: RedisServ
     clock.advance(2)
     assert await store.sweep() == []
     assert [key for key in found if int(server.tell("PTTL", key)) < 3_600_000] == []
+    await store.aclose()
+
+
+@async_test
+async def test_by_the_clock_of_redis_a_hint_that_came_too_early_is_put_back_exactly(
+    server: RedisServer,
+) -> None:
+    store = RedisStore(server.url)
+    opened = record(idle=0.05, lifetime=100.0)
+    await store.open(opened, evict=False)
+    await store.attach(KEY, PRINCIPAL, None, None)
+    await asyncio.sleep(0.06)
+    assert await store.sweep() == []
+    score = float(server.tell("ZSCORE", "hf:1:default:{*}:due", KEY))
+    assert score == int(score), "nobody looks at it any more"
+    assert 90_000 < score - float(server.tell("TIME").split()[0]) * 1000 < 101_000
     await store.aclose()

@@ -57,18 +57,24 @@ class ExchangeMethods(Core):
     ) -> None:
         """End an exchange, with or without a stream."""
         tail = self._tails.get(key, stream) if terminal is not None else None
-        reply = await self._settle(key, stream, fence, terminal, tag, tail, keep=keep)
-        if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
+        try:
             reply = await self._settle(key, stream, fence, terminal, tag, tail, keep=keep)
+            if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
+                reply = await self._settle(key, stream, fence, terminal, tag, tail, keep=keep)
+        finally:
+            # Also where the store could not be reached: what it still takes for running is then found as an orphan.
+            self._leave(key, stream)
+        check(reply)
+        if terminal is not None:
+            self._bell(Ring.STREAM, key, stream)
+
+    def _leave(self, key: str, stream: str) -> None:
         self._tails.forget(key, stream)
         seat = self._seats.get(key)
         if seat is not None:
             seat.running.pop(stream, None)
             if not seat.running:
                 self.vacate(key)
-        check(reply)
-        if terminal is not None:
-            self._bell(Ring.STREAM, key, stream)
 
     async def _settle(
         self,
@@ -112,7 +118,7 @@ class ExchangeMethods(Core):
         facts = (stream, typed(claim.id), claim.digest, flag(claim.control))
         end = (terminal, str(tag), str(before(tag)))
         reply = await self.session("keep", key, *facts, *end, *self._budget)
-        if reply[0] == b"ok":
+        if reply[0] == b"new":
             self._bell(Ring.STREAM, key, stream)
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:

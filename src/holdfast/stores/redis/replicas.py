@@ -1,6 +1,6 @@
 """Replicas: leases by the store's clock, what the dead leave behind, and what the living tell each other."""
 
-from holdfast.stores.base import Announced, Forwarded, Lease, Orphan
+from holdfast.stores.base import Announced, Forwarded, Lease, Orphan, Ring
 from holdfast.stores.redis.core import Core, untyped
 from holdfast.stores.redis.exchanges import before
 
@@ -55,7 +55,10 @@ class ReplicaMethods(Core):
         """End an orphan for its owner. Of many who try, one does."""
         end = (terminal, str(tag), str(before(tag)))
         reply = await self.session("reap", orphan.session, orphan.stream, orphan.owner, *end, *self._budget)
-        return bool(reply[0] == b"ok")
+        if reply[0] != b"ok":
+            return False
+        self._bell(Ring.STREAM, orphan.session, orphan.stream)
+        return True
 
     # Between replicas
 

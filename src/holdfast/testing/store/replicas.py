@@ -303,6 +303,7 @@ class SharedContract:
         reader = await two.attach("a")
         [orphan] = await fleet.left_by_the_dead()
         assert await two.store.reap(orphan, DEAD, tag=9)
+        assert (Ring.STREAM, KEY, "a") in two.rings
         assert data_of(await two.read("a", reader.cursor)) == [DEAD]
         assert await two.store.detach(KEY, "a", reader.generation, None, broke=True)
 

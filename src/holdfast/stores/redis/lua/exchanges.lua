@@ -52,7 +52,8 @@ local stream, id, digest, control = ARGV[5], ARGV[6], ARGV[7], ARGV[8] == '1'
 local got = load('i:' .. id)
 if not S or got[2] then return {'none'} end
 local c = channel(stream)
-if not c then
+local is_new = not c
+if is_new then
   c = {id = id, dg = digest, ctl = control and 1 or nil, fence = S.fence, own = me, gen = 0, t = now}
   C[stream] = c
   begin(c, 1, ARGV[11])
@@ -67,7 +68,7 @@ if C[stream] then
 else
   save()
 end
-return {'ok', todo}
+return {is_new and 'new' or 'ok', todo}
 
 --## cancel: session
 local principal, id = ARGV[5], ARGV[6]

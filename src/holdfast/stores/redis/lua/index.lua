@@ -38,13 +38,15 @@ return {'ok'}
 
 --## due: shared !allow-oom
 -- Take the sessions that are due, so that others look away for two seconds.
-local mark = tonumber(ARGV[6])
+-- Three digits after the point: as text a number of Lua's would lose them.
+local mark = string.format('%.3f', now + 2000 + tonumber(ARGV[6]))
 local keys = redis.call('ZRANGEBYSCORE', g .. ':due', '-inf', now, 'LIMIT', 0, ARGV[5])
-for _, key in ipairs(keys) do redis.call('ZADD', g .. ':due', now + 2000 + mark, key) end
-return {'ok', {}, tostring(now + 2000 + mark), keys}
+for _, key in ipairs(keys) do redis.call('ZADD', g .. ':due', mark, key) end
+return {'ok', {}, mark, keys}
 
 --## rehint: shared !allow-oom
-if redis.call('ZSCORE', g .. ':due', ARGV[5]) == ARGV[6] or tonumber(redis.call('ZSCORE', g .. ':due', ARGV[5]) or 0) == tonumber(ARGV[6]) then
+-- Unless somebody has hinted meanwhile.
+if tonumber(redis.call('ZSCORE', g .. ':due', ARGV[5]) or 0) == tonumber(ARGV[6]) then
   redis.call('ZADD', g .. ':due', 'XX', math.ceil(tonumber(ARGV[7])), ARGV[5])
   live(g .. ':due', tonumber(ARGV[7]) - now + SLACK)
 end
