@@ -97,8 +97,9 @@ async def test_a_file_that_stays_locked_is_unavailable_until_it_is_free() -> Non
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             tries = [store.add_state(KEY, "n", 1, op=str(number)) for number in range(10)]
-            errors = await asyncio.gather(*tries, return_exceptions=True)
+            *errors, living = await asyncio.gather(*tries, store.sessions(), return_exceptions=True)
             assert all(isinstance(error, StoreUnavailable) for error in errors)
+            assert living == [KEY], "whoever only looks waits for no lock"
             assert await store.get_state(KEY, "n") is None
         assert await store.add_state(KEY, "n", 1, op="0") == 1
         await store.aclose()

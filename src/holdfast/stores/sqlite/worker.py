@@ -169,13 +169,22 @@ class Worker:
         except Exception as failure:  # noqa: BLE001 - whatever it is, somebody waits to hear of it
             if is_lasting(failure):
                 self._disconnect()
-            if len(batch) > 1 and not is_busy(failure):
-                for command in batch:
-                    self._serve([command])
-                return
+            self._recover(batch, failure)
+
+    def _recover(self, batch: list[Command], failure: Exception) -> None:
+        """Try what may still be done of a batch that failed, and fail the rest."""
+        if len(batch) > 1 and not is_busy(failure):
             for command in batch:
-                command.error = self._explain(failure) if is_surroundings(failure) else failure
-                command.rings = []
+                self._serve([command])
+            return
+        # Whoever only looks needs no lock.
+        looks = [command for command in batch if not command.writes]
+        if 0 < len(looks) < len(batch):
+            self._serve(looks)
+            batch = [command for command in batch if command.writes]
+        for command in batch:
+            command.error = self._explain(failure) if is_surroundings(failure) else failure
+            command.rings = []
 
     def _commit(self, batch: list[Command]) -> None:
         """Do a batch in one transaction: all of it, or nothing."""
