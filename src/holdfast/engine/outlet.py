@@ -78,16 +78,15 @@ class StreamOutlet:
 
     async def open(self) -> Position:
         """Begin the stream, if it has not begun, and return its newest position."""
+        while self.position is None and self._begun is not None and not self._begun.is_set():
+            # Asked twice at once, the slower question could reach the store after the exchange has ended.
+            await self._begun.wait()
         if self.position is None:
-            tag = self._random.tag()
-            begun = self._begun = self._begun or asyncio.Event()
+            begun = self._begun = asyncio.Event()
             try:
-                opened = await self._store.open_stream(
-                    self.session.record.key, self.claim.stream, self.fence, tag
+                self.start = self.position = await self._store.open_stream(
+                    self.session.record.key, self.claim.stream, self.fence, self._random.tag()
                 )
-                if self.position is None:
-                    # Nobody else of this handler has opened it, or even written, meanwhile.
-                    self.start = self.position = opened
             finally:
                 begun.set()
             self.wake.ring()

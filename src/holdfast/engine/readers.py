@@ -31,8 +31,9 @@ class Readers:
 
     async def first(self, exchange: SessionExchange, outlet: StreamOutlet) -> Reader:
         """Make the POST that claimed the exchange the reader of its stream, which now begins to exist."""
-        start = await outlet.open() if outlet.position is None else outlet.start
-        reader = self._reader(exchange.session, exchange.claim.stream, 0, start)
+        await outlet.open()
+        # From its start, not from where it is now: the handler may have written since.
+        reader = self._reader(exchange.session, exchange.claim.stream, 0, outlet.start)
         self._install(reader, standalone=False)
         # The exchange may have been settled meanwhile; whoever ends it waits for this reader all the same.
         outlet.attached(reader)
