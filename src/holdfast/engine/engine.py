@@ -7,6 +7,7 @@ task in between.
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from typing import Final
 
 from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
@@ -28,6 +29,9 @@ from holdfast.protocol.quirks import KNOWN, Quirks
 from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Ring, Store
 from holdfast.stores.memory import MemoryStore
+
+_CLAIM_SECONDS: Final = 0.01
+"""How often a stopping engine looks whether its last claims have come back."""
 
 
 class Engine:
@@ -140,8 +144,11 @@ class Engine:
             self._hand_over()
         now = asyncio.get_running_loop().time
         deadline = now() + self.settings.times.drain
-        while (tasks := self._running()) and now() < deadline:
-            await asyncio.wait(tasks, timeout=deadline - now())
+        while ((tasks := self._running()) or self.exchanges.claiming) and now() < deadline:
+            if tasks:
+                await asyncio.wait(tasks, timeout=deadline - now())
+            else:
+                await asyncio.sleep(_CLAIM_SECONDS)
         working = [session for session in self.runtime.sessions.values() if session.exchanges]
         await asyncio.gather(
             *(self.sessions.end_work(session, "the server is stopping") for session in working),

@@ -46,6 +46,8 @@ class Exchanges:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.claiming = 0
+        """Claims on their way to the store: what they win is work, though nothing runs yet."""
 
     async def submit(
         self,
@@ -66,7 +68,11 @@ class Exchanges:
         runtime = self._runtime
         control = request.method in CONTROL
         claim = Claim(request.id, runtime.random.token(12), digest, control)
-        claimed = await runtime.store.claim(key, caller.key, claim)
+        self.claiming += 1
+        try:
+            claimed = await runtime.store.claim(key, caller.key, claim)
+        finally:
+            self.claiming -= 1
         if not isinstance(claimed, Claimed):
             return await self._refused(key, caller, claimed)
         session = runtime.adopt(claimed.record)
