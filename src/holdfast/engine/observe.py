@@ -21,6 +21,8 @@ LEVELS: Final = {
     "exchange.reaped": logging.WARNING,
     "replica.lease_lost": logging.WARNING,
     "store.evicts": logging.WARNING,
+    "store.poisoned": logging.WARNING,
+    "store.rebased": logging.WARNING,
     "store.unreachable": logging.WARNING,
     "session.opened": logging.INFO,
     "session.closed": logging.INFO,

@@ -131,6 +131,11 @@ class Core:
 
     async def run(self, script: str, key: str, *arguments: Argument) -> list[Any]:
         """Run a script on a slot, again with the same name while its reply is lost."""
+        reply, _ = await self._sent(script, key, arguments)
+        return reply
+
+    async def _sent(self, script: str, key: str, arguments: tuple[Argument, ...]) -> tuple[list[Any], bool]:
+        """Return the reply, and whether it had to be sent again."""
         name = f"{self._nonce}{next(self._numbers)}"
         now = "" if self._clock is None else str(ceil(self._clock.now() * 1000))
         where = self.key(key)
@@ -139,7 +144,7 @@ class Core:
         for attempt, pause in enumerate((*BACKOFFS, None)):
             head = (now, self._owner, name, "1" if attempt else "0")
             try:
-                return await self._link.run(script, where, head + arguments)
+                return await self._link.run(script, where, head + arguments), attempt > 0
             except Lost as lost:
                 if pause is None or loop.time() - begun > PATIENCE:
                     self._observer.note("store.unreachable", error=lost)
@@ -154,10 +159,13 @@ class Core:
     async def session(self, script: str, key: str, *arguments: Argument) -> list[Any]:
         """Run a script on a session, then do what it leaves to be done elsewhere."""
         try:
-            reply = await self.run(script, key, *arguments)
+            reply, is_again = await self._sent(script, key, arguments)
         except Poisoned as error:
             return await self._drop(key, error)
-        if len(reply) > 1 and reply[1]:
+        if is_again:
+            # What the first one left to be done elsewhere was lost with its reply.
+            await self._after(key, (await self.run("remind", key))[1])
+        elif len(reply) > 1 and reply[1]:
             await self._after(key, reply[1])
         return reply
 

@@ -181,6 +181,14 @@ local oldest = oldest_finished()
 save()
 return {'ok', {}, S.by, oldest}
 
+--## remind: session log !allow-oom
+-- Everything that other slots should know of this session.
+load()
+if not S then return {'none', {}} end
+S.told = S.by
+save()
+return {'ok', {'hint', S.hint, 'size', S.by, oldest_finished()}}
+
 --## check: session !no-writes
 -- What a lost bell would have said, of these streams and asks: 'stream' name top, 'cancel' name, 'answer' name.
 load()
