@@ -14,7 +14,7 @@ from holdfast.errors import (
     HoldfastError,
     InvalidParams,
     SessionGone,
-    StoreUnavailable,
+    StoreError,
     WireError,
 )
 from holdfast.protocol.modern import UnsupportedVersion
@@ -102,8 +102,9 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             return refuse(
                 503, "Service unavailable: too many sessions", code=BUSY, request_id=request_id, extra=later
             )
-        case Draining() | StoreUnavailable():
-            text = f"Service unavailable: {error}"
+        case Draining() | StoreError():
+            # Fenced and StreamClosed too: others have ended the exchange, and a repeat gets what they left.
+            text = f"Service unavailable: {error}" if str(error) else "Service unavailable: send it again"
             return refuse(503, text, code=BUSY, request_id=request_id, extra=(retry_after(),))
         case _:
             raise error
