@@ -27,6 +27,7 @@ HoldfastError
 │   ├── CallTimeout          no answer in the time the caller gave
 │   ├── HttpRefused          the server answered with an HTTP status that is no answer
 │   │   └── Unauthorized     401 or 403, and the authorizer had nothing better to offer
+│   │       └── AuthorizationFailed  no token could be had: refused, or nobody to be trusted with the question
 │   ├── VersionRefused       no protocol version in common
 │   ├── BadAnswer            the answer does not have the shape its method gives it
 │   ├── InputRefused         the server wants input that nobody here can give
@@ -229,6 +230,14 @@ class HttpRefused(ClientError):
 
 class Unauthorized(HttpRefused):
     """The server wants credentials, or better ones."""
+
+
+class AuthorizationFailed(Unauthorized):
+    """No token could be had. `error` is the OAuth code of a refusal; empty where nobody was asked, or answered badly."""
+
+    def __init__(self, message: str, *, error: str = "") -> None:
+        super().__init__(401, message)
+        self.error = error
 
 
 class VersionRefused(ClientError):

@@ -387,10 +387,14 @@ class HttpLink:
             sent=credentials,
             attempt=attempt,
         )
-        if not await authorizer.challenged(challenge):
-            return False
-        answer.close()
-        return True
+        try:
+            is_satisfied = await authorizer.challenged(challenge)
+        except BaseException:
+            answer.close()
+            raise
+        if is_satisfied:
+            answer.close()
+        return is_satisfied
 
     async def _refusal(self, answer: "HttpAnswer") -> HoldfastError:
         try:
