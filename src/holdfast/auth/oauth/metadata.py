@@ -1,0 +1,67 @@
+"""The documents of OAuth: read once, every member that is used has a type, the others are not looked at."""
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+
+class ResourceMetadata(Struct, frozen=True):
+    """RFC 9728: what a protected server says of itself."""
+
+    resource: str
+    authorization_servers: list[str] | None = None
+    scopes_supported: list[str] | None = None
+
+
+class ServerMetadata(Struct, frozen=True):
+    """RFC 8414 and OpenID discovery: what an authorization server says of itself."""
+
+    issuer: str
+    token_endpoint: str
+    authorization_endpoint: str | None = None
+    registration_endpoint: str | None = None
+    scopes_supported: list[str] | None = None
+    grant_types_supported: list[str] | None = None
+    code_challenge_methods_supported: list[str] | None = None
+    token_endpoint_auth_methods_supported: list[str] | None = None
+    dpop_signing_alg_values_supported: list[str] | None = None
+    authorization_response_iss_parameter_supported: bool | None = None
+    client_id_metadata_document_supported: bool | None = None
+
+
+class TokenAnswer(Struct, frozen=True):
+    """RFC 6749, 5.1."""
+
+    access_token: str
+    token_type: str = "Bearer"  # noqa: S105 - a kind, no token
+    expires_in: float | None = None
+    refresh_token: str | None = None
+    scope: str | None = None
+
+
+class RegistrationAnswer(Struct, frozen=True):
+    """RFC 7591, 3.2.1."""
+
+    client_id: str
+    client_secret: str | None = None
+    client_secret_expires_at: float | None = None
+    token_endpoint_auth_method: str | None = None
+
+
+class ErrorAnswer(Struct, frozen=True):
+    """RFC 6749, 5.2."""
+
+    error: str
+    error_description: str | None = None
+
+
+Document = TypeVar("Document", bound=Struct)
+
+
+def read(body: bytes, kind: type[Document]) -> Document | None:
+    """Return the document; None if it is not one. Numbers may be written as text: some servers do."""
+    try:
+        return msgspec.json.decode(body, type=kind, strict=False)
+    except (msgspec.DecodeError, RecursionError):
+        return None
