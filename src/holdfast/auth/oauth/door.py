@@ -1,0 +1,72 @@
+"""The token endpoint: one request, one answer, and what the answer means."""
+
+from collections.abc import Mapping
+
+from holdfast.auth.oauth.dpop import ALGORITHM, CHALLENGE, Prover
+from holdfast.auth.oauth.identity import ClientIdentity, prove
+from holdfast.auth.oauth.metadata import ErrorAnswer, ServerMetadata, TokenAnswer, read
+from holdfast.auth.oauth.pkce import told
+from holdfast.auth.oauth.tokens import Tokens, tokens_from
+from holdfast.auth.oauth.web import OK, Reply, Web
+from holdfast.errors import AuthorizationFailed, NotSent
+from holdfast.ports import Clock, Random
+
+
+class TokenDoor:
+    """An authorization server's token endpoint, as seen by one client."""
+
+    def __init__(
+        self, web: Web, server: ServerMetadata, ports: tuple[Clock, Random], prover: Prover | None = None
+    ) -> None:
+        self._web = web
+        self._server = server
+        self._clock, self._random = ports
+        self._prover = prover
+
+    def __repr__(self) -> str:
+        return f"<TokenDoor of {self._server.issuer}>"
+
+    async def ask(
+        self, client: ClientIdentity, fields: Mapping[str, str], before: Tokens | None = None
+    ) -> Tokens:
+        """Ask for tokens.
+
+        Raises:
+            AuthorizationFailed: the answer is no; `error` says why.
+            NotSent: there was no answer, or only that it cannot be given now.
+        """
+        reply = await self._post(client, fields)
+        if self._prover is not None and self._prover.learn(self._server.token_endpoint, reply.nonce):
+            refused = read(reply.body, ErrorAnswer)
+            if reply.status != OK and refused is not None and refused.error == CHALLENGE:
+                reply = await self._post(client, fields)
+        tokens = tokens_from(self._answer(reply), self._clock.wall(), before)
+        if (self._prover is not None) != (tokens.kind == "DPoP"):
+            raise AuthorizationFailed(
+                f"{self._server.issuer} gave a {tokens.kind} token, which was not asked for"
+            )
+        return tokens
+
+    async def _post(self, client: ClientIdentity, fields: Mapping[str, str]) -> Reply:
+        methods = self._server.token_endpoint_auth_methods_supported
+        proof = prove(client, self._server.issuer, methods, self._clock, self._random)
+        headers = dict(proof.headers)
+        if self._prover is not None:
+            if ALGORITHM not in (self._server.dpop_signing_alg_values_supported or ()):
+                raise AuthorizationFailed(
+                    f"{self._server.issuer} does not bind tokens to keys (DPoP, {ALGORITHM})"
+                )
+            headers["dpop"] = self._prover.proof("POST", self._server.token_endpoint)
+        return await self._web.post(self._server.token_endpoint, {**fields, **proof.fields}, headers)
+
+    def _answer(self, reply: Reply) -> TokenAnswer:
+        if reply.is_passing:
+            raise NotSent(f"{self._server.issuer} cannot give tokens now (HTTP {reply.status})")
+        answer = read(reply.body, TokenAnswer) if reply.status == OK else None
+        if answer is not None:
+            return answer
+        refused = read(reply.body, ErrorAnswer) or ErrorAnswer(f"HTTP {reply.status} and no token")
+        raise AuthorizationFailed(
+            f"{self._server.issuer} gave no token: {told(refused.error, refused.error_description)}",
+            error=refused.error,
+        )

@@ -1,0 +1,114 @@
+"""How a client comes to its id: registered by hand, by its own document, or by asking (RFC 7591), in this order.
+
+An id that one authorization server gave is never shown to another.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.auth.oauth.identity import BASIC, NONE, POST, ClientIdentity
+from holdfast.auth.oauth.metadata import ErrorAnswer, RegistrationAnswer, ServerMetadata, read
+from holdfast.auth.oauth.pkce import told
+from holdfast.auth.oauth.urls import is_loopback
+from holdfast.auth.oauth.web import Web
+from holdfast.errors import AuthorizationFailed, NotSent
+
+CREATED = (200, 201)
+
+
+class Application(Struct, frozen=True, kw_only=True):
+    """What the application says of itself."""
+
+    name: str = "Holdfast"
+    client: ClientIdentity | None = None
+    """Registered by hand."""
+    document: str = ""
+    """The https URL of its client id metadata document."""
+    is_proving: bool = False
+    """Its tokens are bound to a key (DPoP)."""
+
+
+def known_client(application: Application, server: ServerMetadata, bound: str) -> ClientIdentity | None:
+    """Return the id that needs no registration; None if there is none. `bound` is the issuer used so far.
+
+    Raises:
+        AuthorizationFailed: the client is registered by hand, with another authorization server.
+    """
+    client = application.client
+    if client is not None:
+        home = client.issuer or bound
+        if home and home != server.issuer:
+            raise AuthorizationFailed(
+                f"the server's authorization server is now {server.issuer}, and client {client.id!r} is registered "
+                f"with {home}: register it there"
+            )
+        return client
+    if application.document and server.client_id_metadata_document_supported:
+        return ClientIdentity(application.document, method=NONE)
+    return None
+
+
+def is_usable(client: ClientIdentity | None, server: ServerMetadata, redirect_uri: str, wall: float) -> bool:
+    """Tell whether an earlier registration still serves."""
+    return (
+        client is not None
+        and client.issuer == server.issuer
+        and client.redirect_uri == redirect_uri
+        and not (client.expires and wall >= client.expires)
+    )
+
+
+async def register(
+    web: Web, server: ServerMetadata, application: Application, redirect_uri: str
+) -> ClientIdentity:
+    """Ask an authorization server for an id.
+
+    Raises:
+        AuthorizationFailed: it gives none.
+    """
+    if not server.registration_endpoint:
+        raise AuthorizationFailed(
+            f"{server.issuer} registers no clients by itself: register one there and pass it as `client`"
+        )
+    wish = registration(server, application, redirect_uri)
+    body, headers = msgspec.json.encode(wish), {"content-type": "application/json"}
+    reply = await web.send(server.registration_endpoint, body, headers)
+    if reply.is_passing:
+        raise NotSent(f"{server.issuer} cannot register clients now (HTTP {reply.status})")
+    answer = read(reply.body, RegistrationAnswer) if reply.status in CREATED else None
+    if answer is None:
+        refused = read(reply.body, ErrorAnswer) or ErrorAnswer(f"HTTP {reply.status}")
+        raise AuthorizationFailed(
+            f"{server.issuer} did not register this client ({redirect_uri}): "
+            f"{told(refused.error, refused.error_description)}",
+            error=refused.error,
+        )
+    return ClientIdentity(
+        id=answer.client_id,
+        secret=answer.client_secret or "",
+        issuer=server.issuer,
+        method=answer.token_endpoint_auth_method or ("" if answer.client_secret else NONE),
+        redirect_uri=redirect_uri,
+        expires=answer.client_secret_expires_at or None,
+    )
+
+
+def registration(server: ServerMetadata, application: Application, redirect_uri: str) -> dict[str, Any]:
+    """Return what is asked for: a public client if the server has those, native if the user's machine is the target."""
+    methods = server.token_endpoint_auth_methods_supported
+    grants = server.grant_types_supported
+    can_refresh = grants is None or "refresh_token" in grants
+    is_native = is_loopback(redirect_uri) or not redirect_uri.startswith("https:")
+    return {
+        "client_name": application.name,
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", *(["refresh_token"] if can_refresh else [])],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": next(
+            (method for method in (NONE, BASIC, POST) if methods is None or method in methods), NONE
+        ),
+        "application_type": "native" if is_native else "web",
+        **({"dpop_bound_access_tokens": True} if application.is_proving else {}),
+    }

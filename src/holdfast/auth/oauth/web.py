@@ -1,0 +1,113 @@
+"""Requests to strangers on the way to a token: bounded in size and time, no redirect followed, no cookie kept."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from holdfast.auth.oauth.urls import check_trusted
+from holdfast.errors import AuthorizationFailed, Broken, ConfigError, NotSent, WireError
+
+if TYPE_CHECKING:
+    from holdfast.transports.http import HttpTransport
+
+OK: Final = 200
+SERVER_FAULTS: Final = 500
+TOO_MANY: Final = 429
+FORM: Final = "application/x-www-form-urlencoded"
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """What a stranger may cost us."""
+
+    document: int = 256 * 1024
+    """Bytes of a metadata document or a token answer."""
+    seconds: float = 10.0
+    """For one request, from connecting to the last byte."""
+    browser: float = 300.0
+    """Seconds for the user to agree."""
+
+
+class Reply(Struct, frozen=True):
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    nonce: str = ""
+    """RFC 9449: what the next proof to this server has to contain."""
+
+    @property
+    def is_passing(self) -> bool:
+        """Tell whether the same request may do better later."""
+        return self.status >= SERVER_FAULTS or self.status == TOO_MANY
+
+
+class Web:
+    """The way to whatever a server or its authorization server named; `near` is the server's URL."""
+
+    def __init__(self, http: "HttpTransport", near: str, bounds: Bounds) -> None:
+        self._http = http
+        self._near = near
+        self._bounds = bounds
+
+    def __repr__(self) -> str:
+        return f"<Web near {self._near}>"
+
+    def check(self, url: str) -> str:
+        """Return the URL if it may be used.
+
+        Raises:
+            AuthorizationFailed: it may not.
+        """
+        return check_trusted(url, near=self._near)
+
+    async def get(self, url: str) -> Reply:
+        """Fetch a document.
+
+        Raises:
+            NotSent: nobody answered, or not in time.
+            AuthorizationFailed: the URL may not be used, or the answer is too large.
+        """
+        return await self._send("GET", url, {}, None)
+
+    async def post(self, url: str, fields: Mapping[str, str], headers: Mapping[str, str]) -> Reply:
+        """Send a form; raises as `get` does."""
+        return await self.send(url, urlencode(fields).encode(), {"content-type": FORM, **headers})
+
+    async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
+        """Send a body; raises as `get` does."""
+        return await self._send("POST", url, headers, body)
+
+    async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+        self.check(url)
+        try:
+            async with asyncio.timeout(self._bounds.seconds):
+                answer = await self._http.open(method, url, {"accept": "application/json", **headers}, body)
+                try:
+                    content = await answer.body(self._bounds.document)
+                finally:
+                    answer.close()
+        except TimeoutError:
+            raise NotSent(f"no answer from {url} in {self._bounds.seconds:g} seconds") from None
+        except Broken as error:
+            raise NotSent(f"no whole answer from {url}: {error}") from None
+        except WireError as error:
+            raise AuthorizationFailed(f"the answer from {url} cannot be read: {error}") from None
+        return Reply(answer.status, content, answer.header("dpop-nonce"))
+
+
+@asynccontextmanager
+async def open_web(near: str, bounds: Bounds) -> AsyncIterator[Web]:
+    """Open connections for as long as one authorization takes."""
+    try:
+        from holdfast.transports.http import HttpOptions, HttpTransport  # noqa: PLC0415 - aiohttp is an extra
+    except ImportError:
+        raise ConfigError("OAuth needs aiohttp: pip install 'holdfast[client]'") from None
+    http = HttpTransport(HttpOptions(connect_seconds=bounds.seconds))
+    try:
+        yield Web(http, near, bounds)
+    finally:
+        await http.aclose()
