@@ -1,0 +1,251 @@
+"""One client's standing with one MCP server: its tokens, and what is done when they are due or refused.
+
+Everything that changes tokens happens one at a time, and once for all requests that wait for it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.auth.authorizer import Challenge
+from holdfast.auth.oauth.challenges import Demand, demand_of
+from holdfast.auth.oauth.discovery import Place, discover, find_server
+from holdfast.auth.oauth.door import TokenDoor
+from holdfast.auth.oauth.dpop import CHALLENGE, Prover
+from holdfast.auth.oauth.flights import Flights
+from holdfast.auth.oauth.grants import Case, Grant
+from holdfast.auth.oauth.identity import ClientIdentity
+from holdfast.auth.oauth.registration import Application, is_usable, known_client, register
+from holdfast.auth.oauth.scopes import Scopes, is_step_up, union, wanted
+from holdfast.auth.oauth.storage import Kept, TokenStorage
+from holdfast.auth.oauth.tokens import Tokens
+from holdfast.auth.oauth.web import Bounds, Web, open_web
+from holdfast.errors import AuthorizationFailed, LinkError
+from holdfast.ports import Clock, Random
+
+UNAUTHORIZED: Final = 401
+INSUFFICIENT: Final = "insufficient_scope"
+
+
+class Setup(Struct, frozen=True, kw_only=True):
+    """How to come to tokens."""
+
+    grant: Grant
+    application: Application
+    storage: TokenStorage
+    scopes: Scopes
+    bounds: Bounds
+    guess: bool
+    ports: tuple[Clock, Random]
+
+
+class Account:
+    """Tokens for one server URL."""
+
+    def __init__(self, server: str, setup: Setup) -> None:
+        self._server = server
+        self._setup = setup
+        self._clock, self._random = setup.ports
+        self._lock = asyncio.Lock()
+        self._flights: Flights[bool] = Flights()
+        self._is_loaded = False
+        self._kept: Kept | None = None
+        self._prover: Prover | None = None
+        self._granted = ""
+        """The token that the grant itself gave last: if that is refused, another one like it will be too."""
+
+    def __repr__(self) -> str:
+        return f"<Account at {self._server}, {self._kept}>"
+
+    # What requests see
+
+    async def headers(self, method: str, url: str) -> Mapping[str, str]:
+        """Return a request's credentials, renewed if they are due; nothing if there are none."""
+        await self._load()
+        due = self._tokens
+        if due is not None and due.is_due(self._clock.wall()):
+            await self._flights.join(("renew", due.access), partial(self._renew, due))
+        tokens = self._tokens
+        if tokens is None:
+            return {}
+        if self._prover is None:
+            return {"authorization": tokens.header}
+        return {"authorization": tokens.header, "dpop": self._prover.proof(method, url, tokens.access)}
+
+    async def challenged(self, challenge: Challenge) -> bool:
+        """Take a refusal; see `Authorizer`."""
+        await self._load()
+        demand = demand_of(challenge.headers)
+        sent = challenge.sent.get("authorization", "")
+        if self._tokens is not None and sent != self._tokens.header:
+            return True
+        if self._prover is not None and demand.error == CHALLENGE:
+            return self._prover.learn(challenge.url, next(iter(challenge.headers.get("dpop-nonce", ())), ""))
+        if not self._is_hopeful(challenge, demand):
+            return False
+        key = (challenge.status, sent, demand.scopes)
+        return await self._flights.join(key, lambda: self._satisfy(demand, sent))
+
+    def _is_hopeful(self, challenge: Challenge, demand: Demand) -> bool:
+        """Tell whether there is anything left to try for this request."""
+        if challenge.status != UNAUTHORIZED:
+            asked = self._kept.scopes if self._kept and self._tokens else ()
+            return demand.error == INSUFFICIENT and is_step_up(demand, asked)
+        return challenge.attempt == 1 or self._tokens is None or self._tokens.access != self._granted
+
+    @property
+    def _tokens(self) -> Tokens | None:
+        return self._kept.tokens if self._kept else None
+
+    # What happens once for all
+
+    async def _satisfy(self, demand: Demand, sent: str) -> bool:
+        async with self._lock:
+            before = self._tokens
+            if before is not None and before.header != sent:
+                return True
+            async with open_web(self._server, self._setup.bounds) as web:
+                place = await discover(
+                    web, self._server, demand, prefer=self._preferred(), guess=self._setup.guess
+                )
+                is_same = self._kept is not None and self._kept.issuer == place.server.issuer
+                if demand.error != INSUFFICIENT and before and is_same and await self._refresh(web, place):
+                    return True
+                scopes = wanted(demand, self._setup.scopes, place.scopes)
+                await self._authorize(web, place, scopes)
+        return True
+
+    async def _renew(self, due: Tokens) -> bool:
+        """Replace tokens that are due: by another process's, by refreshing, or by asking again where no user is needed."""
+        async with self._lock:
+            kept = self._kept
+            if kept is None or kept.tokens != due or await self._adopt(kept):
+                return True
+            try:
+                async with open_web(self._server, self._setup.bounds) as web:
+                    server = await find_server(web, kept.issuer)
+                    place = Place(server=server, resource=kept.resource)
+                    if not await self._refresh(web, place) and self._setup.grant.is_silent:
+                        await self._authorize(web, place, kept.scopes)
+            except LinkError:
+                if due.is_over(self._clock.wall()):
+                    raise
+            if self._tokens == due and due.is_over(self._clock.wall()):
+                await self._keep(replace(kept, tokens=None))
+        return True
+
+    async def _refresh(self, web: Web, place: Place) -> bool:
+        """Use the refresh token; False if there is none, or it is no good any more."""
+        kept = self._kept
+        client = self._client(kept, place) if kept else None
+        if kept is None or kept.tokens is None or not kept.tokens.refresh or client is None:
+            return False
+        fields = {
+            "grant_type": "refresh_token",
+            "refresh_token": kept.tokens.refresh,
+            "resource": kept.resource,
+        }
+        try:
+            tokens = await self._door(web, place).ask(client, fields, kept.tokens)
+        except AuthorizationFailed:
+            if not await self._adopt(kept):
+                await self._keep(replace(kept, tokens=None))
+                return False
+        else:
+            await self._keep(replace(kept, tokens=tokens))
+        return True
+
+    async def _adopt(self, kept: Kept) -> bool:
+        """Take the tokens that another process has put into the storage meanwhile."""
+        stored = await self._setup.storage.load(self._server, kept.issuer)
+        if stored is None or stored.tokens is None or stored.tokens == kept.tokens:
+            return False
+        if stored.tokens.is_due(self._clock.wall()) or stored.key != kept.key:
+            return False
+        self._kept = stored
+        return True
+
+    async def _authorize(self, web: Web, place: Place, scopes: Scopes) -> None:
+        """Go through the whole grant. What was asked of this authorization server before is asked for again too."""
+        issuer = place.server.issuer
+        earlier = self._kept
+        if earlier is None or earlier.issuer != issuer:
+            earlier = await self._setup.storage.load(self._server, issuer)
+        asked = union(earlier.scopes, scopes) if earlier else scopes
+        found: list[ClientIdentity] = []
+
+        async def identify(redirect_uri: str) -> ClientIdentity:
+            found[:] = [await self._identify(web, place, earlier, redirect_uri)]
+            return found[0]
+
+        case = Case(
+            web=web,
+            place=place,
+            door=self._door(web, place),
+            scopes=asked,
+            random=self._random,
+            bounds=self._setup.bounds,
+            identify=identify,
+            redirect_uri=earlier.client.redirect_uri if earlier and earlier.client else "",
+        )
+        try:
+            tokens = await self._setup.grant.obtain(case)
+        except AuthorizationFailed as error:
+            if error.error == "invalid_client" and earlier is not None:
+                # Registered afresh next time.
+                await self._keep(replace(earlier, client=None, tokens=None))
+            raise
+        registered = next((client for client in found if client is not self._setup.application.client), None)
+        self._granted = tokens.access
+        await self._keep(
+            Kept(
+                issuer=issuer,
+                resource=place.resource,
+                scopes=asked,
+                tokens=tokens,
+                client=registered,
+                key=self._prover.pem if self._prover else "",
+            )
+        )
+
+    # Parts
+
+    async def _identify(
+        self, web: Web, place: Place, earlier: Kept | None, redirect_uri: str
+    ) -> ClientIdentity:
+        known = known_client(self._setup.application, place.server, self._kept.issuer if self._kept else "")
+        if known is not None:
+            return known
+        client = earlier.client if earlier else None
+        if client is not None and is_usable(client, place.server, redirect_uri, self._clock.wall()):
+            return client
+        return await register(web, place.server, self._setup.application, redirect_uri)
+
+    def _client(self, kept: Kept, place: Place) -> ClientIdentity | None:
+        return kept.client or known_client(self._setup.application, place.server, kept.issuer)
+
+    def _door(self, web: Web, place: Place) -> TokenDoor:
+        return TokenDoor(web, place.server, self._setup.ports, self._prover)
+
+    def _preferred(self) -> list[str]:
+        client = self._setup.application.client
+        named = client.issuer if client else ""
+        return [issuer for issuer in (named, self._kept.issuer if self._kept else "") if issuer]
+
+    async def _load(self) -> None:
+        if self._is_loaded:
+            return
+        kept = await self._setup.storage.load(self._server)
+        if not self._is_loaded:
+            self._is_loaded = True
+            if self._setup.application.is_proving:
+                self._prover = Prover(self._clock, self._random, kept.key if kept else "")
+            self._kept = replace(kept, tokens=None) if kept and bool(kept.key) != bool(self._prover) else kept
+
+    async def _keep(self, kept: Kept) -> None:
+        self._kept = kept
+        await self._setup.storage.save(self._server, kept)

@@ -1,0 +1,176 @@
+"""The user's part: a browser opens a page and comes back to us.
+
+By default it comes back to a listener on this machine, on a port that is free, for as long as the
+user may take. Whoever knocks there without the right `state` is turned away and changes nothing.
+"""
+
+import asyncio
+import webbrowser
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Final, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from holdfast.errors import AuthorizationFailed
+
+OpenBrowser = Callable[[str], Awaitable[str]]
+"""Shows the user a URL, and returns the URL that the user's browser was sent to in the end."""
+HEAD_BYTES: Final = 16 * 1024
+HEAD_SECONDS: Final = 10.0
+MOST_KNOCKS: Final = 64
+"""Connections to the listener at once; a browser opens a handful."""
+PAGE: Final = "<!doctype html><title>{0}</title><p>{0}</p>"
+DONE: Final = ("200 OK", "You can close this window and go back to the application.")
+WRONG: Final = ("400 Bad Request", "This is not what the application waits for.")
+
+
+class Visit(Protocol):
+    """One journey of the user's."""
+
+    @property
+    def redirect_uri(self) -> str:
+        """Where the browser comes back to."""
+        ...
+
+    async def go(self, url: str, state: str) -> str:
+        """Send the browser to a URL and return the URL it comes back with."""
+        ...
+
+
+class Browser(Protocol):
+    """Whatever shows pages to the user."""
+
+    def visit(self, preferred: str) -> AbstractAsyncContextManager[Visit]:
+        """Prepare a journey; it should lead back to `preferred`, where an earlier one did."""
+        ...
+
+
+class Scripted:
+    """A function instead of a listener: the application shows the page, and knows when the user is back."""
+
+    def __init__(self, open_browser: OpenBrowser, redirect_uri: str) -> None:
+        self._open = open_browser
+        self.redirect_uri = redirect_uri
+
+    def __repr__(self) -> str:
+        return f"<Scripted {self.redirect_uri}>"
+
+    @asynccontextmanager
+    async def visit(self, preferred: str) -> AsyncIterator[Visit]:  # noqa: ARG002 - it has one address only
+        yield self
+
+    async def go(self, url: str, state: str) -> str:  # noqa: ARG002 - checked by whoever reads the answer
+        """Have the application do it."""
+        return await self._open(url)
+
+
+class Loopback:
+    """The system's browser, and a listener on this machine."""
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        path: str = "/callback",
+        launch: Callable[[str], bool] = webbrowser.open,
+    ) -> None:
+        """Say where to listen: on a free port, unless the authorization server insists on one."""
+        self._port = port
+        self._host = host
+        self._path = path
+        self._launch = launch
+
+    def __repr__(self) -> str:
+        return f"<Loopback {self._host}:{self._port}{self._path}>"
+
+    @asynccontextmanager
+    async def visit(self, preferred: str) -> AsyncIterator[Visit]:
+        """Listen."""
+        listener = _Listener(self._path, self._launch)
+        server = await self._listen(listener, self._port or urlsplit(preferred).port or 0)
+        port = server.sockets[0].getsockname()[1]
+        listener.redirect_uri = f"http://{self._host}:{port}{self._path}"
+        try:
+            yield listener
+        finally:
+            server.close()
+            await listener.aclose()
+
+    async def _listen(self, listener: "_Listener", port: int) -> asyncio.Server:
+        try:
+            return await asyncio.start_server(listener.knocked, self._host, port, limit=HEAD_BYTES)
+        except OSError as error:
+            if self._port or not port:
+                raise AuthorizationFailed(
+                    f"cannot listen at {self._host}:{port} for the browser: {error}"
+                ) from None
+            return await asyncio.start_server(listener.knocked, self._host, 0, limit=HEAD_BYTES)
+
+
+class _Listener:
+    """Waits for the one request that ends the journey."""
+
+    def __init__(self, path: str, launch: Callable[[str], bool]) -> None:
+        self.redirect_uri = ""
+        self._path = path
+        self._launch = launch
+        self._state = ""
+        self._back: asyncio.Future[str] | None = None
+        self._knocking: set[asyncio.Task[None]] = set()
+
+    async def go(self, url: str, state: str) -> str:
+        """Open the browser and wait until it comes back."""
+        self._state = state
+        self._back = asyncio.get_running_loop().create_future()
+        if not await asyncio.to_thread(self._launch, url):
+            raise AuthorizationFailed(
+                "no browser could be opened; pass `open_browser` to show the page yourself"
+            )
+        return await self._back
+
+    async def knocked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one connection."""
+        task = asyncio.current_task()
+        if task is None or len(self._knocking) >= MOST_KNOCKS:
+            writer.close()
+            return
+        self._knocking.add(task)
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_page(*self._judge(head)))
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            self._knocking.discard(task)
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    def _judge(self, head: bytes) -> tuple[str, str]:
+        words = head.partition(b"\r\n")[0].decode("ascii", "replace").split(" ")
+        target = words[1] if len(words) == 3 and words[0] == "GET" else ""  # noqa: PLR2004 - method, target, version
+        states = parse_qs(urlsplit(target).query).get("state")
+        if target.partition("?")[0] != self._path or states != [self._state] or self._back is None:
+            return WRONG
+        if not self._back.done():
+            self._back.set_result(f"{self.redirect_uri}?{target.partition('?')[2]}")
+        return DONE
+
+    async def aclose(self) -> None:
+        """Let the last page go out, and leave."""
+        if self._knocking:
+            await asyncio.wait(self._knocking, timeout=1)
+        for task in self._knocking:
+            task.cancel()
+
+
+def _page(status: str, text: str) -> bytes:
+    body = PAGE.format(text).encode()
+    head = f"HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
+    return (
+        f"{head}cache-control: no-store\r\nreferrer-policy: no-referrer\r\nconnection: close\r\n\r\n".encode()
+        + body
+    )

@@ -1,0 +1,44 @@
+"""One piece of work for everybody who wants it done: it runs once, its result or failure is everybody's."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Flight(Generic[T]):
+    __slots__ = ("task", "waiting")
+
+    def __init__(self, task: asyncio.Task[T]) -> None:
+        self.task = task
+        self.waiting = 0
+
+
+class Flights(Generic[T]):
+    """Work under way, by its key. It ends when it is done, or when nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self._flights: dict[Hashable, _Flight[T]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Flights, {len(self._flights)} under way>"
+
+    async def join(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the work's result; it is started unless somebody else has."""
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = _Flight(asyncio.get_running_loop().create_task(work()))
+            flight.task.add_done_callback(lambda _task: self._land(key, flight))
+        flight.waiting += 1
+        try:
+            return await asyncio.shield(flight.task)
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting and not flight.task.done():
+                flight.task.cancel()
+                self._land(key, flight)
+
+    def _land(self, key: Hashable, flight: _Flight[T] | None) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]
