@@ -25,7 +25,7 @@ from holdfast.transports.loops import run
 
 WRONG: Final = 2
 """The exit status of a worker that could not begin, and would not the next time."""
-MARGIN: Final = 10.0
+MARGIN: Final = 5.0
 """Seconds beyond the drain time after which a worker that has not ended is ended."""
 
 

@@ -1,0 +1,71 @@
+"""A server whose replicas share a store. Its lease is short, so that a test sees a death noticed."""
+
+import asyncio
+import os
+import sys
+import time
+
+from holdfast import Context, Server, Settings, Times
+
+server = Server(
+    "shop",
+    version="1.0",
+    settings=Settings(
+        times=Times(
+            lease=1.5,
+            lease_renewal=0.4,
+            sweep=0.2,
+            stream_after=0.1,
+            retry=(0.05, 0.1),
+            drain=float(os.environ.get("SHOP_DRAIN", "8")),
+            drain_notice=float(os.environ.get("SHOP_NOTICE", "0")),
+        )
+    ),
+)
+
+
+@server.tool
+async def who() -> int:
+    """Tell which process this is."""
+    return os.getpid()
+
+
+@server.tool
+async def bump(ctx: Context) -> int:
+    """Count in the session."""
+    return await ctx.state.incr("n")
+
+
+@server.tool
+async def counted(ctx: Context) -> int:
+    return int(await ctx.state.get("n", 0))
+
+
+@server.tool
+async def steps(n: int, seconds: float, ctx: Context) -> int:
+    """Report progress, and tell which process did the work."""
+    for step in range(1, n + 1):
+        await asyncio.sleep(seconds)
+        await ctx.progress(step, n)
+    return os.getpid()
+
+
+@server.tool
+async def ask(ctx: Context) -> str:
+    """Ask the client's model; its answer may come to another process."""
+    answer = await ctx.sample("who?", max_tokens=5)
+    return answer.model
+
+
+@server.tool
+async def block(seconds: float) -> str:
+    """Hold the whole process up, as a careless author would."""
+    time.sleep(seconds)
+    return "blocked"
+
+
+@server.tool
+async def die() -> str:
+    """End the process at once."""
+    sys.stderr.flush()
+    os._exit(7)

@@ -1,0 +1,161 @@
+"""Processes that share a Redis, as on several hosts: any request at any of them, and each may go at any time."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.http.client import Connection, http_test_within
+from tests.redis_server import RedisServer, needs_redis, redis_server
+from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, until
+
+pytestmark = needs_redis
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+@contextlib.contextmanager
+def replicas(redis: RedisServer, count: int, *options: str) -> Iterator[list[Fleet]]:
+    """Run processes that share a Redis; its URL is in no argument list."""
+    with contextlib.ExitStack() as stack:
+        env = {"HOLDFAST_STORE": redis.url}
+        yield [stack.enter_context(fleet(*options, env=env)) for _ in range(count)]
+
+
+@http_test_within(55)
+async def test_twenty_clients_count_to_ten_thousand_over_three_processes(redis: RedisServer) -> None:
+    with replicas(redis, 3) as running:
+        ports = tuple(replica.port for replica in running)
+        client = await at_every(ports)
+        clients = [client, *(Anywhere(port) for _ in range(7) for port in ports)][:20]
+        for other in clients[1:]:
+            other.session_id, other.numbers, other.ports = client.session_id, client.numbers, ports
+        await asyncio.gather(*(increments(each, 500) for each in clients))
+        assert await client.call("counted") == 10_000
+
+
+@http_test_within(40)
+async def test_the_calls_of_a_killed_process_end_with_one_honest_error_in_time(redis: RedisServer) -> None:
+    with replicas(redis, 3) as running:
+        ports = tuple(replica.port for replica in running)
+        client = await at_every(ports)
+        journeys = [Journey(client, "steps", n=40, seconds=0.1) for _ in range(12)]
+        tasks = [asyncio.create_task(journey.run()) for journey in journeys]
+        await until(lambda: all(len(journey.messages) > 2 for journey in journeys))
+        victim = running[0]
+        os.kill(victim.pid, signal.SIGKILL)
+        killed_at = time.monotonic()
+        client.ports = tuple(port for port in client.ports if port != victim.port)
+        done, _ = await asyncio.wait(tasks, timeout=1.5 + 2)
+        lost = [answer for task in done if not isinstance(answer := await task, int)]
+        assert time.monotonic() - killed_at < 1.5 + 2 + 0.5
+        assert len(lost) == 4, "those it ran, and no other"
+        assert {answer["code"] for answer in lost} == {-31002}
+        answers = await asyncio.gather(*tasks)
+        assert sum(isinstance(answer, int) for answer in answers) == 8
+        assert all(
+            journey.progress == list(range(1, len(journey.progress) + 1))
+            and (answer in lost or len(journey.progress) == 40)
+            for journey, answer in zip(journeys, answers, strict=True)
+        )
+
+
+@http_test_within(55)
+async def test_restarting_one_process_after_another_loses_no_running_call(redis: RedisServer) -> None:
+    with contextlib.ExitStack() as stack:
+        env = {"HOLDFAST_STORE": redis.url}
+        old = [stack.enter_context(fleet(env=env)) for _ in range(2)]
+        client = await at_every(tuple(replica.port for replica in old))
+        for replica in old:
+            journeys = [Journey(client, "steps", n=12, seconds=0.2) for _ in range(6)]
+            tasks = [asyncio.create_task(journey.run()) for journey in journeys]
+            await until(lambda journeys=journeys: all(journey.messages for journey in journeys))  # type: ignore[misc]
+            replica.tell(signal.SIGTERM)
+            answers = await asyncio.gather(*tasks)
+            assert answers.count(replica.pid) == 3, "it finished what it had begun"
+            assert all(journey.progress == list(range(1, 13)) for journey in journeys)
+            assert sum(bool(journey.resumed) for journey in journeys) == 3, "its streams were handed over"
+            await until(lambda replica=replica: replica.popen.poll() is not None)  # type: ignore[misc]
+            assert replica.popen.returncode == 0, replica.output()
+            await asyncio.to_thread(stack.enter_context, fleet(env=env, http=f"127.0.0.1:{replica.port}"))
+        assert await Journey(client, "bump").run() == 1, "the session has outlived both"
+
+
+@http_test_within(30)
+async def test_servers_of_two_namespaces_on_one_redis_never_see_each_other(redis: RedisServer) -> None:
+    with (
+        replicas(redis, 1, "--namespace", "one") as (one,),
+        replicas(redis, 1, "--namespace", "two") as (two,),
+    ):
+        client = await at_every((one.port,))
+        assert await client.call("bump") == 1
+        client.port = two.port
+        for response in (await client.start("bump"), await client.get()):
+            assert response.status == 404
+        assert await client.delete() == 404
+        client.port = one.port
+        assert await client.call("bump") == 2
+
+
+def test_a_redis_that_throws_keys_away_is_warned_of() -> None:
+    with redis_server("--maxmemory-policy", "allkeys-lru") as careless, replicas(careless, 1) as (running,):
+        assert running.output().count("store.evicts") <= 1
+        running.end()
+        assert "set maxmemory-policy noeviction" in running.output()
+
+
+def test_a_password_is_neither_needed_in_the_arguments_nor_shown() -> None:
+    with redis_server() as guarded:
+        assert guarded.tell("CONFIG", "SET", "requirepass", "sEcret") == "OK"
+        url = f"redis://:sEcret@127.0.0.1:{guarded.port}/0"
+        with fleet("--workers", "2", env={"HOLDFAST_STORE": url}) as running:
+            lines = [_arguments(pid) for pid in (running.pid, *running.workers())]
+            assert len(lines) == 3
+            assert "sEcret" not in "".join(lines)
+            assert f"redis://***@127.0.0.1:{guarded.port}/0" in running.output()
+            assert "sEcret" not in running.output()
+
+
+def _arguments(pid: int) -> str:
+    with open(f"/proc/{pid}/cmdline") as file:  # noqa: PTH123 - not a path of files
+        return file.read()
+
+
+@http_test_within(30)
+async def test_a_process_told_to_stop_is_not_ready_then_takes_nothing_new_then_ends(
+    redis: RedisServer,
+) -> None:
+    env = {"HOLDFAST_STORE": redis.url, "SHOP_NOTICE": "1.5"}
+    with fleet(env=env) as running:
+        client = await Anywhere.opened(running.port, version="2025-06-18")
+        journey = Journey(client, "steps", n=30, seconds=0.1)
+        task = asyncio.create_task(journey.run())
+        assert await _status(running.port, "/readyz") == 200
+        await until(lambda: bool(journey.messages))
+        running.tell(signal.SIGTERM)
+        while await _status(running.port, "/readyz") == 200:
+            await asyncio.sleep(0.02)
+        assert await client.call("who") == running.pid, "it goes on serving while the balancer notices"
+        assert await _status(running.port, "/healthz") == 200
+        while (response := await client.start("who")).status == 200:
+            await response.body()
+        assert (response.status, response.headers["retry-after"]) == (503, "1")
+        assert await task == running.pid
+        assert journey.progress == list(range(1, 31))
+        await until(lambda: running.popen.poll() is not None)
+        assert running.popen.returncode == 0
+
+
+async def _status(port: int, path: str) -> int:
+    connection = await Connection.open(port)
+    response = await connection.request("GET", {"Host": "10.0.0.7"}, path=path)
+    connection.cut()
+    return response.status

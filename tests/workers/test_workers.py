@@ -1,0 +1,189 @@
+"""`--workers`: several processes on one socket, without a word about a store."""
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.http.client import http_test_within
+from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, lives, until, wait
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Fleet]:
+    with fleet("--workers", "3") as running:
+        yield running
+
+
+@http_test_within(50)
+async def test_twenty_clients_count_to_ten_thousand_over_three_workers(three: Fleet) -> None:
+    client = await at_every((three.port,))
+    clients = [client, *(Anywhere(three.port) for _ in range(19))]
+    for other in clients[1:]:
+        other.session_id, other.numbers, other.ports = client.session_id, client.numbers, client.ports
+    await asyncio.gather(*(increments(each, 500) for each in clients))
+    assert await client.call("counted") == 10_000
+
+
+@http_test_within(30)
+async def test_a_session_is_served_by_whoever_takes_the_connection(three: Fleet) -> None:
+    client = await at_every((three.port,))
+    served: set[int] = set()
+    while len(served) < 3:
+        served.update(await asyncio.gather(*(client.call("who") for _ in range(10))))
+    assert served == set(three.workers())
+
+
+@http_test_within(30)
+async def test_an_answer_may_come_to_another_worker_than_the_one_that_asked(three: Fleet) -> None:
+    client = await at_every((three.port,))
+    for _ in range(5):
+        response = await client.start("ask")
+        async for message in response.messages():
+            if message.get("method") == "sampling/createMessage":
+                content = {"type": "text", "text": "me"}
+                status = await client.reply(message, {"role": "assistant", "content": content, "model": "m"})
+                assert status == 202
+            elif "result" in message:
+                assert message["result"]["structuredContent"]["result"] == "m"
+        response.connection.cut()
+
+
+def test_the_store_nobody_named_is_private(three: Fleet) -> None:
+    (home,) = three.home.iterdir()
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in home.iterdir()} == {0o600}
+
+
+def test_the_banner_is_shown_once(three: Fleet) -> None:
+    assert three.output().count("Ctrl+C stops") == 1
+    assert "3 workers" in three.output()
+
+
+@http_test_within(40)
+async def test_a_killed_workers_calls_end_with_one_honest_error_and_no_other_is_touched() -> None:
+    with fleet("--workers", "3") as running:
+        client = await at_every((running.port,))
+        journeys = [Journey(client, "steps", n=25, seconds=0.1) for _ in range(24)]
+        tasks = [asyncio.create_task(journey.run()) for journey in journeys]
+        await until(lambda: all(len(journey.messages) > 3 for journey in journeys))
+        victim = running.workers()[0]
+        os.kill(victim, signal.SIGKILL)
+        killed_at = time.monotonic()
+        answers = await asyncio.gather(*tasks)
+        lost = [answer for answer in answers if not isinstance(answer, int)]
+        assert all(answer["code"] == -31002 for answer in lost)
+        assert victim not in answers
+        assert 0 < len(lost) < len(answers), "the victim had some of the calls, and not all"
+        assert time.monotonic() - killed_at < 25 * 0.1 + 1.5 + 2 + 5
+        for journey, answer in zip(journeys, answers, strict=True):
+            told = journey.progress
+            assert told == list(range(1, len(told) + 1))
+            assert answer in lost or len(told) == 25
+        await until(lambda: len(running.workers()) == 3 and victim not in running.workers())
+        assert f"(pid {victim}) was killed by SIGKILL" in running.output()
+
+
+@http_test_within(40)
+async def test_the_calls_of_the_dead_end_within_the_lease_and_two_seconds() -> None:
+    with fleet("--workers", "2") as running:
+        client = await at_every((running.port,))
+        journey = Journey(client, "steps", n=400, seconds=0.1)
+        task = asyncio.create_task(journey.run())
+        await until(lambda: len(journey.messages) > 1)
+        killed_at = 0.0
+        for victim in running.workers():
+            # Nobody else knows who runs it: the first to die may be the wrong one.
+            killed_at = time.monotonic()
+            os.kill(victim, signal.SIGKILL)
+            done, _ = await asyncio.wait({task}, timeout=1.5 + 2)
+            if done:
+                break
+            await until(lambda: len(running.workers()) == 2)
+        assert (await task)["code"] == -31002
+        assert time.monotonic() - killed_at < 1.5 + 2
+
+
+@http_test_within(50)
+async def test_replacing_every_worker_loses_no_running_call() -> None:
+    with fleet("--workers", "2", "--log-level", "warning") as running:
+        before = running.workers()
+        client = await at_every((running.port,))
+        journeys = [Journey(client, "steps", n=20, seconds=0.15) for _ in range(12)]
+        tasks = [asyncio.create_task(journey.run()) for journey in journeys]
+        counting = asyncio.create_task(_count_on(client, running))
+        await until(lambda: all(journey.messages for journey in journeys))
+        running.tell(signal.SIGHUP)
+        await until(lambda: "every worker was replaced" in running.output())
+        counting.cancel()
+        assert set(await asyncio.gather(*tasks)) <= set(before), "they were finished where they had begun"
+        assert all(journey.progress == list(range(1, 21)) for journey in journeys)
+        assert any(journey.resumed for journey in journeys), "streams were handed over"
+        after = running.workers()
+        assert len(after) == 2
+        assert not set(after) & set(before)
+
+
+async def _count_on(client: Anywhere, running: Fleet) -> None:
+    """Send short calls all the while: each is answered, wherever it lands."""
+    while True:
+        assert await Journey(client, "who").run() > 0
+
+
+@http_test_within(30)
+async def test_a_stop_lets_running_calls_finish_and_is_a_good_end() -> None:
+    with fleet("--workers", "2") as running:
+        workers = running.workers()
+        # A revision whose streams cannot be handed over: they are served to their end.
+        client = await Anywhere.opened(running.port, version="2025-06-18")
+        journeys = [Journey(client, "steps", n=8, seconds=0.2) for _ in range(6)]
+        tasks = [asyncio.create_task(journey.run()) for journey in journeys]
+        await until(lambda: all(journey.messages for journey in journeys))
+        running.tell(signal.SIGTERM)
+        assert set(await asyncio.gather(*tasks)) <= set(workers)
+        assert not any(journey.resumed for journey in journeys)
+        await until(lambda: running.popen.poll() is not None)
+        assert running.popen.returncode == 0
+        assert not any(map(lives, workers))
+        assert "Traceback" not in running.output()
+
+
+def test_no_worker_outlives_a_parent_that_was_killed() -> None:
+    with fleet("--workers", "2") as running:
+        workers = running.workers()
+        assert len(workers) == 2
+        running.popen.kill()
+        running.popen.wait()
+        wait(lambda: not any(map(lives, workers)))
+
+
+def test_a_worker_that_hangs_is_killed_in_the_end() -> None:
+    with fleet("--workers", "2", env={"SHOP_DRAIN": "1"}) as running:
+        stopped = running.workers()[0]
+        os.kill(stopped, signal.SIGSTOP)
+        began = time.monotonic()
+        running.tell(signal.SIGTERM)
+        assert running.popen.wait(15) == 1
+        assert time.monotonic() - began > 1
+        assert "did not end in time" in running.output()
+
+
+@http_test_within(30)
+async def test_a_worker_that_keeps_dying_is_started_ever_later() -> None:
+    with fleet("--workers", "2") as running:
+        client = await at_every((running.port,))
+        for _ in range(4):
+            alive = set(running.workers())
+            with socket.create_connection(("127.0.0.1", running.port)):
+                response = asyncio.create_task(client.call("die"))
+                await until(lambda alive=alive: set(running.workers()) != alive)  # type: ignore[misc]
+                response.cancel()
+            await until(lambda: len(running.workers()) == 2)
+        assert running.output().count("ended with status 7") >= 4
+        assert "another begins in 0.1 s" in running.output()
+        assert "another begins in 0.2 s" in running.output()
