@@ -1,6 +1,7 @@
 """Readers: who reads a stream now, who waits behind them, and what their end means for the session."""
 
 import asyncio
+from typing import Final
 
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import SessionExchange
@@ -9,11 +10,13 @@ from holdfast.engine.reader import End, Reader
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions
-from holdfast.errors import HoldfastError, SessionGone
+from holdfast.errors import Fenced, HoldfastError, SessionGone, StoreUnavailable, StreamClosed
 from holdfast.stores.base import Refusal
 
 _LOOK_SECONDS = 0.1
 """How often one looks whether another replica has begun a stream."""
+_STORE_SECONDS: Final = 0.5
+"""How often a store that is away is tried again."""
 _BREAKS = frozenset({End.BROKE, End.STALLED})
 """Ends that are not our design: without another reader they detach the session."""
 
@@ -30,8 +33,17 @@ class Readers:
         self._sessions = sessions
 
     async def first(self, exchange: SessionExchange, outlet: StreamOutlet) -> Reader:
-        """Make the POST that claimed the exchange the reader of its stream, which now begins to exist."""
-        await outlet.open()
+        """Make the POST that claimed the exchange the reader of its stream, which now begins to exist.
+
+        Raises:
+            StoreUnavailable: not now; the exchange goes on, and so may whoever waits for it.
+        """
+        try:
+            await outlet.open()
+        except (Fenced, StreamClosed):
+            # This replica was taken for dead and another has ended the exchange: its end is there to read.
+            record = exchange.session.record
+            return await self.attach(record.key, record.principal, exchange.claim.stream)
         # From its start, not from where it is now: the handler may have written since.
         reader = self._reader(exchange.session, exchange.claim.stream, 0, outlet.start)
         self._install(reader, standalone=False)
@@ -140,21 +152,34 @@ class Readers:
             successor.resume()
             return
         broke = reader.end in _BREAKS
-        if await self._runtime.store.detach(
-            session.record.key, reader.stream, reader.generation, reader.cursor, broke=broke
-        ):
-            self._sessions.detached(session)
+        await self._leave(session, reader.stream, reader.generation, reader.cursor, broke=broke)
         self._runtime.release(session)
+
+    async def _leave(
+        self, session: Session, stream: str, generation: int, cursor: Position | None, *, broke: bool
+    ) -> None:
+        """Tell the store. One that is away is told when it is back, or the session would seem attended for ever."""
+        try:
+            detached = await self._runtime.store.detach(
+                session.record.key, stream, generation, cursor, broke=broke
+            )
+        except StoreUnavailable:
+
+            async def later() -> None:
+                await asyncio.sleep(_STORE_SECONDS)
+                await self._leave(session, stream, generation, cursor, broke=broke)
+
+            self._runtime.spawn(later())
+            return
+        if detached:
+            self._sessions.detached(session)
 
     async def broke_before_stream(self, exchange: SessionExchange) -> None:
         """Record that the connection waiting for a plain answer is gone."""
         outlet = exchange.outlet
         if isinstance(outlet, StreamOutlet):
             outlet.abandoned()
-        if await self._runtime.store.detach(
-            exchange.session.record.key, exchange.claim.stream, 0, None, broke=True
-        ):
-            self._sessions.detached(exchange.session)
+        await self._leave(exchange.session, exchange.claim.stream, 0, None, broke=True)
 
     async def keep_answer(self, exchange: SessionExchange, terminal: bytes) -> None:
         """After a failed write of a plain answer: keep it for a repeat of the request."""

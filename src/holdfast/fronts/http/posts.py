@@ -5,6 +5,7 @@ slow or talkative, it becomes a stream that can be resumed.
 """
 
 import asyncio
+import contextlib
 from typing import Final
 
 from holdfast.config import HttpSettings
@@ -12,9 +13,10 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.outlet import StreamOutlet
+from holdfast.engine.reader import Reader
 from holdfast.engine.sessions import session_key
 from holdfast.engine.wake import turn
-from holdfast.errors import INVALID_REQUEST, HoldfastError, SessionGone
+from holdfast.errors import INVALID_REQUEST, HoldfastError, SessionGone, StoreUnavailable
 from holdfast.fronts.http.answer import ACCEPTED, Answer, json_answer, refusal_for, refuse, retry_after
 from holdfast.fronts.http.batch import Batch
 from holdfast.fronts.http.connection import Connection
@@ -114,13 +116,31 @@ class Posts:
     async def _wait(
         self, exchange: SessionExchange, outlet: StreamOutlet, connection: Connection
     ) -> Answer | None:
-        """Wait for the result or for the moment to become a stream."""
+        """Wait for the result or for the moment to become a stream, which a store that is away puts off."""
         connection.watch(outlet.wake.ring)
+        reader: Reader | None = None
+        while reader is None:
+            if not await self._is_due(exchange, outlet, connection):
+                return None
+            if outlet.terminal is not None and outlet.position is None:
+                await self._late(exchange, outlet.terminal, connection)
+                return None
+            # The call runs: to send its client away now would be to invite it to run the call twice.
+            with contextlib.suppress(StoreUnavailable):
+                reader = await self._engine.readers.first(exchange, outlet)
+        try:
+            await self._streamer.pump(reader, connection, exchange.principal)
+        finally:
+            await self._streamer.keep_unread(exchange, reader)
+        return None
+
+    async def _is_due(self, exchange: SessionExchange, outlet: StreamOutlet, connection: Connection) -> bool:
+        """Wait until the exchange is to be answered, at once or as a stream. False: nobody is there any more."""
         while outlet.terminal is None and outlet.position is None:
             outlet.wake.clear()
             if connection.gone:
                 await self._engine.readers.broke_before_stream(exchange)
-                return None
+                return False
             try:
                 rung = await outlet.wake.wait(self._patience)
             except asyncio.CancelledError:
@@ -130,15 +150,7 @@ class Posts:
             # A call that still waits for its slot may yet be refused with a status of its own.
             if not rung and exchange.task is not None:
                 break
-        if outlet.terminal is not None and outlet.position is None:
-            await self._late(exchange, outlet.terminal, connection)
-            return None
-        reader = await self._engine.readers.first(exchange, outlet)
-        try:
-            await self._streamer.pump(reader, connection, exchange.principal)
-        finally:
-            await self._streamer.keep_unread(exchange, reader)
-        return None
+        return True
 
     async def _late(self, exchange: SessionExchange, terminal: bytes, connection: Connection) -> None:
         answer = self._ready(terminal)
