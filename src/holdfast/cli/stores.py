@@ -18,9 +18,12 @@ _FILE: Final = "store.db"
 
 def redacted(url: str) -> str:
     """Return a store's URL without what opens it: no user, no password, no query."""
-    rest = url.partition("?")[0]
-    scheme, separator, place = rest.partition("://")
-    return f"{scheme}{separator}***@{place.rpartition('@')[2]}" if "@" in place else rest
+    scheme, separator, place = url.partition("://")
+    if scheme == "sqlite":
+        return url
+    # A password may hold any character, also those that end it in a URL: what comes last counts.
+    _, at, host = place.rpartition("@")
+    return f"{scheme}{separator}{'***@' if at else ''}{host.partition('?')[0]}"
 
 
 def check(url: str) -> None:

@@ -1,0 +1,140 @@
+"""Stores on the command line: named by URL, shown without secrets, and one of its own for several workers."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from holdfast.cli import stores
+from holdfast.errors import ConfigError
+
+SMALL: Final = str(Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py")
+
+
+def holdfast(*arguments: str, store: str | None = None) -> "subprocess.CompletedProcess[str]":
+    return _run("-m", "holdfast", *arguments, store=store)
+
+
+def _run(*arguments: str, store: str | None = None) -> "subprocess.CompletedProcess[str]":
+    env = {name: value for name, value in os.environ.items() if name != "HOLDFAST_STORE"}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=env if store is None else {**env, "HOLDFAST_STORE": store},
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
+        ("redis://:word@localhost", "redis://***@localhost"),
+        ("rediss://user:w@rd@host:1/2?ssl_keyfile=x", "rediss://***@host:1/2"),
+        ("redis://:w/o?r#d@host/0", "redis://***@host/0"),
+        ("redis+sentinel://u:word@a:1,b:2/main", "redis+sentinel://***@a:1,b:2/main"),
+        ("sqlite:///var/lib/a@b.db", "sqlite:///var/lib/a@b.db"),
+        ("memory:", "memory:"),
+    ],
+)
+def test_a_url_is_shown_without_what_opens_it(url: str, shown: str) -> None:
+    assert stores.redacted(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "memory:",
+        "sqlite:///a.db",
+        "redis://h",
+        "valkey://h:1",
+        "redis+cluster://a:1,b:2",
+        "redis+sentinel://a,b/m",
+    ],
+)
+def test_every_kind_of_store_passes(url: str) -> None:
+    stores.check(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["reddis://:word@h", "word", "postgres://u:word@h/db", "redis://:word@h:port"]
+)
+def test_what_is_no_store_is_refused_without_repeating_a_password(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        stores.check(url)
+    assert "word" not in str(refused.value) or url == "word"
+    assert "redis:" in str(refused.value)
+
+
+def test_a_private_store_is_for_its_owner_alone_and_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with stores.private_store() as url:
+        home = Path(url.removeprefix("sqlite://")).parent
+        assert home.parent == tmp_path
+        assert stat.S_IMODE(home.stat().st_mode) == 0o700
+        Path(home, "store.db").touch()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_lodger_takes_a_store_away_that_nobody_else_can(tmp_path: Path) -> None:
+    home = tmp_path / "holdfast-x"
+    home.mkdir()
+    url = f"sqlite://{home}/store.db"
+    first, last = stores.Lodger(url), stores.Lodger(url)
+    first.leave_for_good()
+    assert home.exists()
+    last.leave_for_good()
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--store", "postgres://u:sEcret@h/db"],
+            "--store postgres: is no store: begin it with one of memory:",
+        ),
+        (["--store", "sqlite:"], "sqlite:///absolute/path.db"),
+        (["--store", "sqlite:///nowhere/at/all/store.db"], "/nowhere/at/all"),
+        (["--store", "redis://:sEcret@127.0.0.1:1"], "redis://***@127.0.0.1:1 cannot be used"),
+        (["--store", "redis://h", "--namespace", "a b"], "namespace='a b'"),
+        (["--stdio", "--workers", "2"], "leave --workers out"),
+        (["--store", "memory:", "--workers", "2"], "several workers need a store that they share"),
+        (["--store", "redis://:sEcret@127.0.0.1:1", "--workers", "2"], "name another with --store URL"),
+    ],
+)
+def test_a_store_that_cannot_work_is_said_in_words(arguments: list[str], said: str) -> None:
+    told = holdfast("serve", SMALL, "--http", "127.0.0.1:0", *arguments)
+    assert told.returncode == 2, told.stderr
+    assert said in told.stderr
+    assert told.stderr.count("holdfast: ") == 1
+    assert "sEcret" not in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_the_store_may_be_named_by_the_environment() -> None:
+    told = holdfast("serve", SMALL, "--http", "127.0.0.1:0", store="postgres:")
+    assert (told.returncode, "postgres: is no store" in told.stderr) == (2, True)
+    assert "HOLDFAST_STORE" in holdfast("serve", "--help").stdout
+
+
+def test_a_store_whose_package_is_missing_says_what_to_install() -> None:
+    program = "import sys; sys.modules['redis'] = None; from holdfast.cli.main import main; main()"
+    told = _run("-c", program, "serve", SMALL, "--http", "127.0.0.1:0", "--store", "redis://h")
+    assert told.returncode == 2
+    assert "pip install 'holdfast[redis]'" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_a_target_that_cannot_be_served_ends_all_workers(tmp_path: Path) -> None:
+    told = holdfast("serve", str(tmp_path / "none.py"), "--http", "127.0.0.1:0", "--workers", "3")
+    assert told.returncode == 2
+    assert told.stderr.count("there is no file") == 1
