@@ -33,7 +33,9 @@ class SessionMethods(Core):
         """Take a place in the index, evicting where the contract says so, then begin the session."""
         evicted: list[Closed] = []
         for _ in range(_EVICTIONS):
-            verdict = await self._reserve(record, evict=evict)
+            # One goes for one that comes, also where more than the limit were let in before.
+            most = self._limits.sessions if evicted else self._limits.sessions_per_principal
+            verdict = await self._reserve(record, most, evict=evict)
             if verdict == b"ok":
                 await self.run("open", record.key, msgspec.json.encode(record), _facts(record))
                 return evicted
@@ -43,14 +45,11 @@ class SessionMethods(Core):
             evicted.append(victim)
         return Refusal.FULL
 
-    async def _reserve(self, record: SessionRecord, *, evict: bool) -> Any:
-        limits = self._limits
+    async def _reserve(self, record: SessionRecord, own_most: int, *, evict: bool) -> Any:
         first_look = _ms(min(record.idle, record.lifetime))
         life = _ms(max(record.lifetime, record.idle + record.grace))
         place = (record.key, hashed(record.principal), first_look)
-        reply = await self.index(
-            "reserve", *place, limits.sessions, limits.sessions_per_principal, int(evict), life
-        )
+        reply = await self.index("reserve", *place, self._limits.sessions, own_most, int(evict), life)
         return reply[0]
 
     async def _evict(self, principal: str) -> Closed | None:
