@@ -1,0 +1,131 @@
+"""What goes wrong between a replica and its store: time, lost replies, lost bells, partitions.
+
+A lost reply is the dangerous one: the call was executed, nobody knows, and it is sent again.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+from msgspec import Struct
+
+from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.stores.base import Bell, Ring, Store
+from holdfast.testing.simulation import Actor, SimLoop
+from holdfast.testing.simulation_store import Seat
+
+RESEND_AFTER: Final = 0.2
+"""Seconds after which a call without a reply is sent again."""
+PATIENCE: Final = 1.0
+"""Seconds after which a store that cannot be reached is given up."""
+SECOND_LOOK: Final = 1.0
+"""Stores look again after lost bells this often."""
+_LOOKS: Final = frozenset(
+    {"read", "sweep", "orphans", "untold", "announced", "inbox", "take_answer", "get_state"}
+)
+
+
+class Faults(Struct, kw_only=True):
+    """How often what goes wrong."""
+
+    latency: float = 0.02
+    """A call and a reply take up to so many seconds each."""
+    lost_reply: float = 0.0
+    lost_bell: float = 0.0
+    fired: Counter[str] = Counter()
+    """What has really gone wrong."""
+
+
+class FaultyStore:
+    """A seat at the store, with faults between. Use it as a `Store` through `store`."""
+
+    is_shared = True
+
+    def __init__(self, loop: SimLoop, actor: Actor, seat: Seat, faults: Faults) -> None:
+        self._loop = loop
+        self._actor = actor
+        self._seat = seat
+        self._faults = faults
+        self._random = loop.random.random
+        self._bell: Bell | None = None
+        self._operations = 0
+        self.replica = seat.replica
+        self.cut_until = 0.0
+        """The store cannot be reached before this moment."""
+
+    def __repr__(self) -> str:
+        return f"<FaultyStore {self._seat!r}>"
+
+    @property
+    def store(self) -> Store:
+        """This as the engine sees it."""
+        return cast("Store", self)
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        carry = self._look if name in _LOOKS else self._change
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await carry(name, args, kwargs)
+
+        # Found by the next lookup without coming here.
+        self.__dict__[name] = call
+        return call
+
+    async def _look(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Carry a call that may be made twice for nothing; its way there and back is one wait."""
+        await self._cross()
+        return await self._seat.call(name, args, kwargs)
+
+    async def _change(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        await self._cross()
+        if self._random() >= self._faults.lost_reply:
+            try:
+                return await self._seat.call(name, args, kwargs)
+            finally:
+                await asyncio.sleep(self._random() * self._faults.latency)
+        self._faults.fired["lost reply"] += 1
+        self._operations += 1
+        operation = (self.replica, self._operations)
+        # A refusal changed nothing and is made anew.
+        with contextlib.suppress(HoldfastError):
+            await self._seat.call(name, args, kwargs, operation)
+        await asyncio.sleep(RESEND_AFTER)
+        await self._cross()
+        return await self._seat.call(name, args, kwargs, operation)
+
+    async def _cross(self) -> None:
+        await asyncio.sleep(self._random() * self._faults.latency)
+        wait = self.cut_until - self._loop.time()
+        if wait > 0:
+            self._faults.fired["partition"] += 1
+            await asyncio.sleep(min(wait, PATIENCE))
+            if wait > PATIENCE:
+                raise StoreUnavailable("the store cannot be reached")
+
+    # Bells
+
+    def bind(self, bell: Bell) -> None:
+        """Ring this bell, late or, where it was lost, at the store's second look."""
+        self._bell = bell
+        self._seat.bind(self._rung)
+
+    def _rung(self, what: Ring, key: str, name: str) -> None:
+        delay = self._random() * self._faults.latency
+        if self._random() < self._faults.lost_bell or self._loop.time() < self.cut_until:
+            self._faults.fired["lost bell"] += 1
+            delay = max(0.0, self.cut_until - self._loop.time()) + self._random() * SECOND_LOOK
+        self._loop.call_later(delay, self._ring, what, key, name, context=self._actor.context)
+
+    def _ring(self, what: Ring, key: str, name: str) -> None:
+        if self._bell is not None:
+            self._bell(what, key, name)
+
+    def twin(self) -> Store:
+        """Return this one: there is one loop only."""
+        return self.store
+
+    async def aclose(self) -> None:
+        """Hear nothing more."""
+        self._bell = None

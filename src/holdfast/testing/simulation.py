@@ -1,0 +1,224 @@
+"""A world in one event loop: virtual time, actors that can be stopped or killed, chance with a seed.
+
+Each actor is a process: its callbacks run in their own order, as asyncio promises, but between two
+actors the seed decides. A stopped actor runs nothing while time goes on, as under SIGSTOP; a killed
+one never runs again. The same seed gives the same run, callback by callback.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from itertools import count
+from random import Random
+from typing import Any, TypeVar, TypeVarTuple
+
+from typing_extensions import override
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_CLEANUP_ROUNDS = 50
+
+
+class Stuck(Exception):
+    """Everybody waits, and no timer is left that could wake one."""
+
+
+class Actor:
+    """One simulated process: what it still has to do, in order."""
+
+    __slots__ = ("context", "is_alive", "is_stopped", "name", "queue")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queue: deque[asyncio.Handle] = deque()
+        self.is_stopped = False
+        self.is_alive = True
+        self.context = copy_context()
+        """Where its callbacks run: everything begun in it belongs to the actor."""
+        self.context.run(_ACTOR.set, self)
+
+    def __repr__(self) -> str:
+        state = "dead" if not self.is_alive else "stopped" if self.is_stopped else "running"
+        return f"<Actor {self.name} {state}>"
+
+
+_ACTOR: ContextVar[Actor] = ContextVar("actor")
+
+
+class _Task(asyncio.Task[Any]):
+    """A task whose place in a set does not depend on its address: sets of tasks are walked in a foreseeable order."""
+
+    _numbers = count()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._number = next(self._numbers)
+        super().__init__(*args, **kwargs)
+
+    @override
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """The loop of a simulated world."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        _Task._numbers = count()
+        self.random = Random(seed)  # noqa: S311 - foreseeable on purpose
+        self.steps = 0
+        self.problems: list[dict[str, Any]] = []
+        """What was reported to the loop's exception handler."""
+        self._now = 0.0
+        self._order = count()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle, Actor]] = []
+        self._outside = Actor("outside")
+        """Whoever is no process: the test itself, and clients."""
+        self._held: list[Actor] = []
+        """The stopped and the dead."""
+        self._runnable: list[Actor] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        """All there were: collected early, a task would clean up at a moment that no seed decides."""
+        self.set_task_factory(self._new_task)
+        self.set_exception_handler(lambda _, context: self.problems.append(context))
+
+    # Actors
+
+    def spawn(self, actor: Actor, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run something as this actor."""
+        return self.create_task(work, context=actor.context)
+
+    def stop_actor(self, actor: Actor) -> None:
+        """Let it run nothing until `resume_actor`; its timers go on."""
+        actor.is_stopped = True
+        self._hold(actor)
+
+    def resume_actor(self, actor: Actor) -> None:
+        """Let it go on where it was, without knowing that it had stopped."""
+        actor.is_stopped = False
+        self._offer(actor)
+
+    def kill(self, actor: Actor) -> None:
+        """Let it never run again, nor clean up anything."""
+        actor.is_alive = False
+        self._hold(actor)
+
+    def _offer(self, actor: Actor) -> None:
+        if actor.queue and actor.is_alive and not actor.is_stopped and actor not in self._runnable:
+            self._runnable.append(actor)
+
+    def _hold(self, actor: Actor) -> None:
+        self._held.append(actor)
+        if actor in self._runnable:
+            self._runnable.remove(actor)
+
+    # What asyncio asks of a loop
+
+    @override
+    def time(self) -> float:
+        return self._now
+
+    @override
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        context = copy_context() if context is None else context
+        handle = asyncio.Handle(callback, args, self, context)
+        self._enqueue(context.get(_ACTOR, self._outside), handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    @override
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        context = copy_context() if context is None else context
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._order), timer, context.get(_ACTOR, self._outside)))
+        return timer
+
+    @override
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    @override
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        """Do it at once: threads have an order of their own, which no seed decides."""
+        done: asyncio.Future[T] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            done.set_exception(error)
+        return done
+
+    def _timer_handle_cancelled(self, _: asyncio.TimerHandle) -> None:
+        """Leave it: it is passed over when its time comes."""
+
+    def _new_task(self, _: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
+        task = _Task(work, loop=self, **more)
+        self._tasks.append(task)
+        return task
+
+    def clean_up(self) -> None:
+        """Cancel what is left. The dead are woken for it: nothing of theirs may be left for the collector."""
+        for actor in self._held:
+            actor.is_alive, actor.is_stopped = True, False
+            self._offer(actor)
+        for _ in range(_CLEANUP_ROUNDS):
+            left = asyncio.all_tasks(self)
+            if not left:
+                break
+            for task in left:
+                task.cancel()
+            self.run_until_complete(asyncio.wait(left, timeout=60.0))
+        self.run_until_complete(self.shutdown_asyncgens())
+
+    def _enqueue(self, actor: Actor, handle: asyncio.Handle) -> None:
+        actor.queue.append(handle)
+        if len(actor.queue) == 1:
+            self._offer(actor)
+
+    def _run_once(self) -> None:
+        timers = self._timers
+        if not self._runnable:
+            while timers and timers[0][2].cancelled():
+                heapq.heappop(timers)
+            if not timers:
+                raise Stuck(f"nothing can happen after virtual second {self._now:g}")
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            _, _, timer, actor = heapq.heappop(timers)
+            if not timer.cancelled():
+                self._enqueue(actor, timer)
+        runnable = self._runnable
+        if not runnable:
+            return
+        index = int(self.random.random() * len(runnable)) if len(runnable) > 1 else 0
+        actor = runnable[index]
+        handle = actor.queue.popleft()
+        if not actor.queue:
+            del runnable[index]
+        self.steps += 1
+        if not handle.cancelled():
+            handle._run()
+
+
+def simulate(seed: int, world: Callable[[SimLoop], Coroutine[Any, Any, T]]) -> T:
+    """Run a world to its end in virtual time and return what it returns.
+
+    What is still running afterwards, the killed included, is cancelled and let go of.
+    """
+    loop = SimLoop(seed)
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(world(loop))
+    finally:
+        loop.clean_up()
+        asyncio.set_event_loop(None)
+        loop.close()

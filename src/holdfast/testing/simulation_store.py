@@ -1,0 +1,314 @@
+"""A shared store for simulated replicas: the memory store as the truth, and a seat at it for each replica.
+
+It keeps what `holdfast.stores.base` says of replicas: owners, leases, orphans, inboxes, news, bells
+that ring where something waits. Every call is one step of the loop, so it is atomic.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+from msgspec.structs import replace
+from typing_extensions import override
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import Input, State, step
+from holdfast.core.stream import Position
+from holdfast.ports import Clock
+from holdfast.stores.base import (
+    Attached,
+    Bell,
+    Claim,
+    Claimed,
+    Closed,
+    Duplicate,
+    Forwarded,
+    Lease,
+    Orphan,
+    Refusal,
+    Ring,
+    Store,
+)
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.memory_session import Channel, Session
+
+Operation = tuple[str, int]
+"""Names one call, so that it can be sent again."""
+UNTOLD_SECONDS: Final = 30.0
+_INBOX: Final = 10_000
+_REMEMBERED: Final = frozenset({"close", "settle", "sweep", "untold"})
+"""Calls whose second sending must be answered as the first: they leave nothing behind that tells them apart."""
+
+
+class Seat:
+    """One replica's place at the store. Use it as a `Store` through `store`; `call` sends one call, or sends it again."""
+
+    is_shared = True
+
+    def __init__(self, cluster: "Cluster", replica: str) -> None:
+        self._cluster = cluster
+        self.replica = replica
+        self.owner = f"{replica}.0"
+        self.bell: Bell | None = None
+
+    def __repr__(self) -> str:
+        return f"<Seat {self.owner}>"
+
+    @property
+    def store(self) -> Store:
+        """This seat as the engine sees it."""
+        return cast("Store", self)
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await self.call(name, args, kwargs)
+
+        return call
+
+    async def call(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], op: Operation | None = None
+    ) -> Any:
+        """Do one call; with the `op` of an earlier one it is that one, sent again."""
+        return await self._cluster.serve(self, name, args, kwargs, op)
+
+    def bind(self, bell: Bell) -> None:
+        """Ring this bell from now on."""
+        self.bell = bell
+
+    def twin(self) -> Store:
+        """Return this seat: there is one loop only."""
+        return self.store
+
+    async def aclose(self) -> None:
+        """Hear nothing more."""
+        self.bell = None
+
+
+class Cluster(MemoryStore):
+    """The truth that all seats share."""
+
+    is_shared = True
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        super().__init__(limits, clock)
+        self._seats: dict[str, Seat] = {}
+        self._me = Seat(self, "nobody")
+        self._incarnations = 0
+        self._leases: dict[str, float] = {}
+        self._owners: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        """Session → stream → who runs the exchange."""
+        self._readers: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        """Session → stream → who reads it."""
+        self._askers: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self._inboxes: defaultdict[str, OrderedDict[str, tuple[float, bytes]]] = defaultdict(OrderedDict)
+        self._closings: dict[str, tuple[float, Closed]] = {}
+        self._closed = 0
+        self._done: dict[Operation, Any] = {}
+        super().bind(self._route)
+
+    def seat(self, replica: str) -> Seat:
+        """Return the place of a replica."""
+        return self._seats.setdefault(replica, Seat(self, replica))
+
+    async def serve(
+        self, seat: Seat, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], op: Operation | None
+    ) -> Any:
+        """Do a call for a replica, in one step."""
+        self._me = seat
+        if op is not None and op in self._done:
+            return self._done.pop(op)
+        result = await getattr(self, name)(*args, **kwargs)
+        if op is not None and name in _REMEMBERED:
+            self._done[op] = result
+        return result
+
+    # Bells
+
+    def _route(self, what: Ring, key: str, name: str) -> None:
+        match what:
+            case Ring.STREAM:
+                self._ring({self._me.owner: None, self._readers[key].get(name, ""): None}, what, key, name)
+            case Ring.ANSWER:
+                self._ring({self._askers[key].get(name, ""): None}, what, key, name)
+            case Ring.CANCEL:
+                self._ring({self._owners[key].get(name, ""): None}, what, key, name)
+            case _:
+                self._ring(dict.fromkeys(f"{replica}." for replica in self._seats), what, key, name)
+
+    def _ring(self, owners: dict[str, None], what: Ring, key: str, name: str) -> None:
+        for replica in dict.fromkeys(owner.rpartition(".")[0] for owner in owners):
+            seat = self._seats.get(replica)
+            if seat is not None and seat.bell is not None:
+                seat.bell(what, key, name)
+
+    # Who has what
+
+    @override
+    async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        known = key in self._sessions and claim.stream in self._sessions[key].channels
+        claimed = await super().claim(key, principal, claim)
+        if isinstance(claimed, Claimed) and not known:
+            self._owners[key][claim.stream] = self._readers[key][claim.stream] = self._me.owner
+        return claimed
+
+    @override
+    async def attach(
+        self, key: str, principal: str, stream: str | None, cursor: Position | None
+    ) -> Attached | Refusal:
+        attached = await super().attach(key, principal, stream, cursor)
+        if isinstance(attached, Attached):
+            name = stream or attached.record.standalone
+            before = self._readers[key].get(name, "")
+            if before and before.rpartition(".")[0] != self._me.replica:
+                self._ring({before: None}, Ring.TAKEN, key, name)
+            self._readers[key][name] = self._me.owner
+        return attached
+
+    @override
+    async def detach(
+        self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
+    ) -> bool:
+        detached = await super().detach(key, stream, generation, cursor, broke=broke)
+        session = self._sessions.get(key)
+        channel = session.channels.get(stream) if session else None
+        if channel is None or not channel.has_reader:
+            self._readers[key].pop(stream, None)
+        return detached
+
+    @override
+    async def ask(self, key: str, ask: str, stream: str) -> bool:
+        asked = await super().ask(key, ask, stream)
+        if asked:
+            self._askers[key].setdefault(ask, self._me.owner)
+        return asked
+
+    @override
+    def _append(
+        self, session: Session, channel: Channel, tag: int, data: bytes, *, final: bool = False
+    ) -> Position:
+        # Sent again, an event may no longer be the newest: a handler's other messages overtake a lost reply.
+        for event in channel.log.events if channel.log is not None else ():
+            if event.position.tag == tag:
+                return event.position
+        return super()._append(session, channel, tag, data, final=final)
+
+    @override
+    def _end(self, session: Session, reason: Input) -> Closed:
+        closed = super()._end(session, reason)
+        key = session.record.key
+        for table in (self._owners, self._readers, self._askers):
+            table.pop(key, None)
+        self._closed += 1
+        closed = replace(closed, event=f"{key}.{self._closed}")
+        self._closings[closed.event] = self._now(), closed
+        return closed
+
+    # Leases and what the dead leave behind
+
+    @override
+    async def renew(self, seconds: float) -> Lease:
+        seat, until = self._me, self._now() + seconds
+        if self._leases.get(seat.owner, 0.0) <= self._now():
+            self._incarnations += 1
+            seat.owner = f"{seat.replica}.{self._incarnations}"
+        self._leases[seat.owner] = until
+        return Lease(seat.replica, int(seat.owner.rpartition(".")[2]), seconds)
+
+    @override
+    async def release(self) -> None:
+        self._leases[self._me.owner] = 0.0
+
+    @override
+    async def replicas(self) -> list[str]:
+        now = self._now()
+        return [owner.rpartition(".")[0] for owner, until in self._leases.items() if until > now]
+
+    @override
+    async def orphans(self) -> list[Orphan]:
+        now = self._now()
+        dead = [owner for owner, until in self._leases.items() if until <= now]
+        found: list[Orphan] = []
+        for owner in dead:
+            self._drop_readers(owner)
+            left = self._left_by(owner)
+            found += left
+            if not left:
+                del self._leases[owner]
+        return found
+
+    def _left_by(self, owner: str) -> list[Orphan]:
+        left: list[Orphan] = []
+        for key, streams in self._owners.items():
+            channels = self._sessions[key].channels
+            for stream in [stream for stream, who in streams.items() if who == owner]:
+                channel = channels.get(stream)
+                if channel is None or not channel.running:
+                    del streams[stream]
+                elif channel.claim is not None:
+                    left.append(Orphan(key, stream, channel.claim.id, owner))
+        return left
+
+    def _drop_readers(self, owner: str) -> None:
+        for key, streams in self._readers.items():
+            for stream in [stream for stream, who in streams.items() if who == owner]:
+                del streams[stream]
+                session = self._sessions[key]
+                channel = session.channels.get(stream)
+                if channel is not None and channel.has_reader:
+                    channel.has_reader = False
+                    self._lose_reader(session)
+
+    def _lose_reader(self, session: Session) -> None:
+        session.readers -= 1
+        session.touched = self._now()
+        if not session.readers and session.state is State.ATTACHED:
+            session.broke = session.touched
+            session.state = step(session.state, Input.BROKE)
+        self._schedule(session)
+
+    @override
+    async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
+        session = self._sessions.get(orphan.session)
+        channel = session.channels.get(orphan.stream) if session else None
+        if session is None or channel is None:
+            return False
+        if not channel.running:
+            return channel.log is not None and channel.log.top.tag == tag
+        if self._owners[orphan.session].get(orphan.stream) != orphan.owner:
+            return False
+        session.fence += 1
+        channel.fence = session.fence
+        await self.settle(orphan.session, orphan.stream, channel.fence, terminal, tag=tag, keep=True)
+        return True
+
+    # Requests and news
+
+    @override
+    async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
+        box = self._inboxes[replica]
+        if replica not in await self.replicas() or len(box) >= _INBOX:
+            return False
+        box.setdefault(name, (self._now() + seconds, payload))
+        self._ring({f"{replica}.": None}, Ring.FORWARD, "", "")
+        return True
+
+    @override
+    async def inbox(self) -> list[Forwarded]:
+        waiting = self._inboxes[self._me.replica].items()
+        return [Forwarded(name, payload) for name, (expires, payload) in waiting if expires > self._now()]
+
+    @override
+    async def took(self, name: str) -> None:
+        self._inboxes[self._me.replica].pop(name, None)
+
+    @override
+    async def told(self, closed: Closed) -> None:
+        self._closings.pop(closed.event, None)
+
+    @override
+    async def untold(self) -> list[Closed]:
+        now = self._now()
+        late = [event for event, (at, _) in self._closings.items() if at <= now - UNTOLD_SECONDS]
+        found = [self._closings[event][1] for event in late]
+        self._closings.update({closed.event: (now, closed) for closed in found})
+        return found

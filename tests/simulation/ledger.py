@@ -1,0 +1,202 @@
+"""What happened, as nobody inside the system can see it: every claim, event, answer and end, in order."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from typing_extensions import override
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import Input
+from holdfast.core.stream import Event, Position
+from holdfast.ports import Clock
+from holdfast.stores.base import Answered, Claim, Claimed, Closed, Duplicate, Refusal
+from holdfast.stores.memory_session import Channel, Session
+from holdfast.testing.network import Call
+from holdfast.testing.simulation_store import Cluster, Operation, Seat
+
+Json = dict[str, Any]
+
+
+class Request:
+    """One request of a client's: what it sent, and what it got."""
+
+    def __init__(self, nonce: str, session: str, request_id: int | str) -> None:
+        self.nonce = nonce
+        self.session = session
+        self.id = request_id
+        self.posts = 0
+        self.refusals: list[int] = []
+        self.last_id = ""
+        """The newest event id: with one, everything that follows is promised."""
+        self.events: list[tuple[str, Json]] = []
+        self.plain: list[Json] = []
+        """Answers that came as one body."""
+        self.gone = False
+        """The session was."""
+
+    @property
+    def terminals(self) -> list[Json]:
+        return [message for _, message in self.events if "method" not in message] + self.plain
+
+
+class Ledger:
+    """Everything that the invariants look at."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.requests: list[Request] = []
+        self.starts: Counter[str] = Counter()
+        """Handler starts by exchange."""
+        self.claims: dict[str, tuple[str, Claim, str]] = {}
+        """By stream: the session, the claim, and who made it."""
+        self.nonces: dict[str, str] = {}
+        """By stream: the request that its handler was started for."""
+        self.logs: defaultdict[tuple[str, str], list[tuple[Event, bool]]] = defaultdict(list)
+        self.added: Counter[str] = Counter()
+        self.adding: Counter[str] = Counter()
+        self.values: dict[str, int] = {}
+        self.first: dict[str, bytes] = {}
+        """By ask: the answer that counted."""
+        self.resolved: defaultdict[str, list[Any]] = defaultdict(list)
+        """By nonce and number of an ask: what its handler got."""
+        self.asked: dict[str, str] = {}
+        """By ask: nonce and number."""
+        self.most_asks = 0
+        self.closings: defaultdict[str, list[tuple[float, Input]]] = defaultdict(list)
+        self.deleted: set[str] = set()
+        """Sessions whose own client asked for their end."""
+        self.opened: dict[Call, str] = {}
+        """Streams that clients have open now, and of which session."""
+        self.disturbed: set[str] = set()
+        """Replicas that have been stopped or cut off from the store."""
+        self.told: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self.trace: list[tuple[float, str]] = []
+
+    def violate(self, invariant: str, text: str) -> None:
+        self.violations.append(f"{invariant}: {text} at {self.now():.3f}")
+
+    def note(self, text: str) -> None:
+        self.trace.append((self.now(), text))
+
+
+class WatchedCluster(Cluster):
+    """The truth, with somebody who writes everything down and compares."""
+
+    def __init__(self, limits: Limits, clock: Clock, ledger: Ledger) -> None:
+        super().__init__(limits, clock)
+        self.ledger = ledger
+        self.limits = limits
+
+    @override
+    async def serve(
+        self, seat: Seat, name: str, args: tuple[Any, ...], kwargs: Json, op: Operation | None
+    ) -> Any:
+        session = self._sessions.get(args[0]) if name in _FOR_A_CLIENT else None
+        if session is None or session.record.principal == args[1]:
+            return await super().serve(seat, name, args, kwargs, op)
+        before = _fingerprint(session)
+        result = await super().serve(seat, name, args, kwargs, op)
+        if result not in {None, Refusal.NO_SESSION} or _fingerprint(session) != before:
+            self.ledger.violate("I10", f"{name} of a stranger was {result!r}")
+        return result
+
+    @override
+    async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        claimed = await super().claim(key, principal, claim)
+        if isinstance(claimed, Claimed) and claim.stream not in self.ledger.claims:
+            session = self._sessions[key]
+            twins = [
+                channel
+                for channel in session.channels.values()
+                if channel.running
+                and channel.claim is not None
+                and _typed(channel.claim.id) == _typed(claim.id)
+            ]
+            if len(twins) > 1 and not session.record.isolate:
+                self.ledger.violate("I4", f"{len(twins)} exchanges in flight under id {claim.id!r}")
+            self.ledger.claims[claim.stream] = key, claim, self._me.owner
+        kind = type(claimed).__name__ if not isinstance(claimed, Refusal) else claimed.name
+        self.ledger.note(f"{self._me.owner} claims {claim.id!r} as {claim.stream[:6]}: {kind}")
+        return claimed
+
+    @override
+    def _append(
+        self, session: Session, channel: Channel, tag: int, data: bytes, *, final: bool = False
+    ) -> Position:
+        position = super()._append(session, channel, tag, data, final=final)
+        name = channel.name(session)
+        log = self.ledger.logs[session.record.key, name]
+        if not log or log[-1][0].position.seq < position.seq:
+            log.append((Event(position, data), final))
+            end = " (last)" if final else ""
+            self.ledger.note(f"{self._me.owner} writes {name[:6]}.{position.seq}{end}")
+        return position
+
+    @override
+    async def ask(self, key: str, ask: str, stream: str) -> bool:
+        asked = await super().ask(key, ask, stream)
+        outstanding = self._sessions[key].outstanding
+        self.ledger.most_asks = max(self.ledger.most_asks, outstanding)
+        if not 0 <= outstanding <= self.limits.asks:
+            self.ledger.violate("I7", f"{outstanding} asks outstanding, {self.limits.asks} allowed")
+        return asked
+
+    @override
+    async def answer(
+        self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
+    ) -> Answered | Refusal:
+        answered = await super().answer(key, principal, ask, digest, payload)
+        if answered is Answered.FIRST:
+            if ask in self.ledger.first:
+                self.ledger.violate("I6", f"ask {ask} had two first answers")
+            self.ledger.first[ask] = payload
+        self.ledger.note(f"{self._me.owner} takes an answer to {ask[:6]}: {answered.name}")
+        return answered
+
+    @override
+    def _end(self, session: Session, reason: Input) -> Closed:
+        key = session.record.key
+        counter = session.cells.get("n")
+        self.ledger.values[key] = msgspec.json.decode(counter.value) if counter else 0
+        self.ledger.closings[key].append((self._now(), reason))
+        if reason is Input.GRACE_OVER:
+            self._check_grace(session)
+        self.ledger.note(f"{self._me.owner} closes {key[:6]}: {reason.value}")
+        return super()._end(session, reason)
+
+    def _check_grace(self, session: Session) -> None:
+        if self._now() < max(session.broke, session.settled) + session.record.grace:
+            self.ledger.violate("I8", "a session was closed before its grace was over")
+        for wire, key in self.ledger.opened.items():
+            actor = wire.node.actor
+            if key == session.record.key and actor.is_alive and actor.name not in self.ledger.disturbed:
+                self.ledger.violate(
+                    "I8", f"a session was closed while its client was connected to {actor.name}"
+                )
+
+    def counters(self) -> dict[str, int]:
+        """Return every session's counter, as it is or was at the end."""
+        for key, session in self._sessions.items():
+            counter = session.cells.get("n")
+            self.ledger.values[key] = msgspec.json.decode(counter.value) if counter else 0
+        return self.ledger.values
+
+
+_FOR_A_CLIENT = frozenset({"find", "claim", "attach", "answer", "cancel"})
+
+
+def _typed(request_id: int | str) -> tuple[type, int | str]:
+    return type(request_id), request_id
+
+
+def _fingerprint(session: Session) -> object:
+    channels = [
+        (name, channel.fence, channel.generation, channel.has_reader, channel.running, channel.kept)
+        for name, channel in session.channels.items()
+    ]
+    asks = [(name, ask.digest) for name, ask in session.asks.items()]
+    fields = (session.state, session.touched, session.fence, session.readers, session.outstanding)
+    return channels, asks, fields

@@ -1,0 +1,215 @@
+"""Six ways to live and to die. Each is a few seconds of virtual time, decided by a seed, with all invariants after it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.testing.faults import Faults
+from tests.simulation.clients import Client, Neighbour, Steps, Stranger
+from tests.simulation.invariants import check
+from tests.simulation.world import GRACE, LEASE, SETTINGS, Replica, World
+from tests.simulation.world import Run as Run  # noqa: PLC0414 - what `play` returns
+from tests.simulation.world import run as run_world
+
+IDS: Final[list[int | str]] = [1, "1", 2, "2"]
+SWEEPS: Final = 2.5
+"""After the lease or the grace is over, what is due has been swept after so many seconds."""
+
+
+async def claim(world: World) -> None:
+    """Racing duplicates, repeats word for word, and ids that only look alike, at all replicas at once."""
+    client = Client(world)
+    await client.open()
+    random = world.random
+    calls: list[Awaitable[object]] = []
+    for _ in range(3):
+        request_id: int | str = random.choice(IDS)
+        nonce = world.nonce()
+        steps: Steps = [("wait", random.random() * 0.3), ("tell", random.randrange(2)), ("add", 1)]
+        calls += [
+            client.call(request_id, steps, cut=0.2, nonce=nonce) for _ in range(random.choice([1, 2, 3]))
+        ]
+        calls.append(client.call(request_id, [("add", 1)]))
+    random.shuffle(calls)
+    await asyncio.gather(*calls, Stranger(world, client).intrude())
+    await _quiet(world, client)
+
+
+async def log(world: World) -> None:
+    """Streams that are cut and resumed anywhere, by two readers at once too, while they are written."""
+    client = Client(world)
+    await client.open()
+    random = world.random
+    calls: list[Awaitable[object]] = []
+    for number in range(3):
+        steps: Steps = []
+        for _ in range(random.randrange(1, 4)):
+            steps += [("tell", random.randrange(1, 4)), ("wait", random.random() * 0.4)]
+        calls.append(client.call(number, steps, cut=0.7, shadow=random.random() < 0.3))
+    await asyncio.gather(_news(world, client), *calls)
+    await Neighbour(world, "eve").resume(random.choice(world.ledger.requests))
+    await _quiet(world, client)
+
+
+async def _news(world: World, client: Client) -> None:
+    """Push to the session from all replicas while its client follows with many cuts."""
+    following = asyncio.create_task(client.follow(1.5))
+    for number in range(4):
+        await world.sleep(0.0, 0.3)
+        replica = world.any_replica()
+        push = replica.engine.sessions.push(client.key, "notifications/message", {"n": number})
+        await world.loop.spawn(replica.actor, push)
+    got = [message["params"]["n"] for message in await following]
+    if got != list(range(len(got))):
+        world.ledger.violate("I2", f"the client was told {got} outside of its requests")
+
+
+async def answer(world: World) -> None:
+    """Asks, several at once, answered at any replica: late, twice, differently."""
+    clients = [Client(world, "alice"), Client(world, "bob")]
+    random = world.random
+    await asyncio.gather(*(client.open() for client in clients))
+    calls: list[Awaitable[object]] = []
+    for client in clients:
+        for number in range(2):
+            steps: Steps = [("tell", 1), ("ask", random.randrange(1, 5)), ("add", 1)]
+            calls.append(client.call(number, steps, cut=0.2))
+    if random.random() < 0.3:
+        calls.append(clients[1].cancel(random.randrange(2)))
+    await asyncio.gather(*calls)
+    await Stranger(world, clients[0]).intrude()
+    await _quiet(world, *clients)
+
+
+async def grace(world: World) -> None:
+    """Clients that leave and come back around the deadline, with every replica sweeping; one that says goodbye."""
+    clients = [Client(world, "alice"), Client(world, "bob")]
+    await asyncio.gather(*(client.open() for client in clients))
+    await asyncio.gather(*(_come_and_go(world, client) for client in clients))
+    left = world.loop.time()
+    if world.random.random() < 0.4:
+        await asyncio.gather(clients[0].end(), clients[0].end())
+    await _quiet(world, *clients)
+    await asyncio.sleep(max(0.0, left + GRACE + SWEEPS + 0.5 - world.loop.time()))
+    for client in clients:
+        if client.key in await world.cluster.sessions() and not world.ledger.disturbed:
+            world.ledger.violate("I8", f"the session of {client.token} outlived its grace")
+
+
+async def _come_and_go(world: World, client: Client) -> None:
+    random = world.random
+    for number in range(2):
+        if random.random() < 0.5:
+            await client.listen(random.random())
+        else:
+            await client.call(number, [("tell", 1), ("wait", random.random())], cut=0.5)
+        # On either side of the deadline, as close as the latency of the store.
+        await asyncio.sleep(random.choice([0.1, GRACE + random.uniform(-0.3, 1.3)]))
+    await client.listen(0.3)
+
+
+async def drain(world: World) -> None:
+    """Every replica is replaced, one after another, while clients work; no running request is lost."""
+    client = Client(world)
+    await client.open()
+    calls = [asyncio.create_task(_work(world, client, start)) for start in (0, 100)]
+    for old in list(world.replicas):
+        await world.add_replica()
+        await world.sleep(0.0, 0.4)
+        await old.drain()
+    await asyncio.gather(*calls)
+    for request in world.ledger.requests:
+        if any("error" in message for message in request.terminals):
+            world.ledger.violate("G11", f"{request.nonce} was lost by a rolling restart: {request.terminals}")
+    await _quiet(world, client)
+
+
+async def _work(world: World, client: Client, first: int) -> None:
+    for number in range(first, first + 4):
+        steps: Steps = [("tell", 1), ("wait", world.random.random() * 0.6), ("tell", 1), ("add", 1)]
+        await client.call(number, steps, cut=0.1)
+
+
+async def takeover(world: World) -> None:
+    """Crashes, zombies and partitions; what they ran ends once, with a result or with one honest error."""
+    client = Client(world)
+    await client.open()
+    random = world.random
+    calls: list[Awaitable[object]] = [_disturb(world)]
+    for number in range(4):
+        steps: Steps = [("tell", 1), ("wait", random.random() * 2.0), ("tell", 1), ("add", 1), ("tell", 1)]
+        calls.append(client.call(number, steps, cut=0.3))
+    await asyncio.gather(*calls)
+    await asyncio.sleep(LEASE + SWEEPS)
+    await _quiet(world, client)
+
+
+async def _disturb(world: World) -> None:
+    random = world.random
+    await world.sleep(0.1, 1.0)
+    one, two, _ = random.sample(world.replicas, 3)
+    first: Callable[[Replica], Awaitable[None]] = random.choice([_crash, _zombie, _partition])
+    second: Callable[[Replica], Awaitable[None]] = random.choice([_crash, _zombie, _partition, _spare])
+    await asyncio.gather(first(one), second(two))
+
+
+async def _crash(replica: Replica) -> None:
+    await replica.world.sleep(0.0, 0.5)
+    replica.crash()
+
+
+async def _zombie(replica: Replica) -> None:
+    await replica.world.sleep(0.0, 0.5)
+    await replica.pause(replica.world.random.choice([1.0, LEASE + 2.0]))
+
+
+async def _partition(replica: Replica) -> None:
+    await replica.world.sleep(0.0, 0.5)
+    replica.partition(replica.world.random.choice([0.5, LEASE + 2.0]))
+
+
+async def _spare(replica: Replica) -> None:
+    """Leave it in peace."""
+
+
+async def _quiet(world: World, *clients: Client) -> None:
+    """Let everything come to rest."""
+    for client in clients:
+        await client.finish()
+    await asyncio.sleep(1.0)
+    check(world)
+
+
+class Scenario(Struct, frozen=True):
+    """A script and what goes wrong meanwhile."""
+
+    script: Callable[[World], Awaitable[None]]
+    faults: Faults
+    expected: tuple[str, ...]
+    """Faults that happen in any few hundred seeds, or else nothing was tried."""
+
+
+_STORE: Final = ("lost reply", "lost bell", "cut")
+
+SCENARIOS: Final = {
+    "claim": Scenario(claim, Faults(lost_reply=0.1, lost_bell=0.1), _STORE),
+    "log": Scenario(log, Faults(lost_reply=0.1, lost_bell=0.3), _STORE),
+    "answer": Scenario(answer, Faults(lost_reply=0.1, lost_bell=0.3), _STORE),
+    "grace": Scenario(grace, Faults(lost_reply=0.1, lost_bell=0.1), _STORE),
+    "drain": Scenario(drain, Faults(lost_reply=0.05, lost_bell=0.1), (*_STORE, "drain")),
+    "takeover": Scenario(
+        takeover, Faults(lost_reply=0.05, lost_bell=0.1), (*_STORE, "crash", "pause", "partition")
+    ),
+}
+
+
+def play(name: str, seed: int) -> Run:
+    """Run a scenario with a seed."""
+    scenario = SCENARIOS[name]
+
+    async def script(world: World) -> None:
+        await scenario.script(world)
+
+    return run_world(seed, script, scenario.faults, SETTINGS)
