@@ -2,6 +2,7 @@
 
 import asyncio
 
+from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
 from holdfast.errors import ConfigError
 from holdfast.stores.base import Attached, Claim, Claimed, Refusal
@@ -151,4 +152,22 @@ async def test_by_the_clock_of_redis_a_hint_that_came_too_early_is_put_back_exac
     score = float(server.tell("ZSCORE", "hf:1:default:{*}:due", KEY))
     assert score == int(score), "nobody looks at it any more"
     assert 90_000 < score - float(server.tell("TIME").split()[0]) * 1000 < 101_000
+    await store.aclose()
+
+
+@async_test
+async def test_of_many_sessions_the_longest_idle_one_is_evicted(server: RedisServer) -> None:
+    clock = VirtualClock()
+    store = RedisStore(server.url, Limits(sessions_per_principal=250), clock)
+    for number in range(250):
+        await store.open(record(f"k{number}", idle=1e6, lifetime=1e6), evict=True)
+        clock.advance(1)
+    for number in [*range(120), *range(130, 250)]:
+        await store.find(f"k{number}", PRINCIPAL)
+        clock.advance(1)
+    await store.attach("k120", PRINCIPAL, None, None)
+    for number in range(3):
+        closed = await store.open(record(f"new{number}", idle=1e6, lifetime=1e6), evict=True)
+        assert not isinstance(closed, Refusal)
+        assert [one.record.key for one in closed] == [f"k{121 + number}"]
     await store.aclose()

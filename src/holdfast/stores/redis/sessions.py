@@ -10,6 +10,7 @@ from holdfast.stores.base import Closed, Found, Refusal, Ring, SessionRecord
 from holdfast.stores.redis.core import Core, hashed, record_of
 
 _BATCH: Final = 100
+_LOOKS: Final = 64
 _EVICTIONS: Final = 5
 """How often a place is looked for before the store says it is full: others may take what was freed."""
 UNTOLD_SECONDS: Final = 30.0
@@ -53,38 +54,44 @@ class SessionMethods(Core):
         return reply[0]
 
     async def _evict(self, principal: str) -> Closed | None:
-        """Close the principal's longest idle session; None if all of them work or are read.
-
-        The index holds when each was last seen at the earliest, so the search ends as soon as
-        no session further up can be older than the best one found.
-        """
-        own = hashed(principal)
-        best: tuple[int, str] | None = None
-        start = 0
-        while True:
-            _, _, found = await self.index("own", own, start, start + _BATCH - 1)
-            keys = [key.decode() for key in found[::2]]
-            floors = [float(score) for score in found[1::2]]
-            seen = await asyncio.gather(*(self.run("peek", key) for key in keys))
-            moved: list[str | int] = []
-            for key, floor, peek in zip(keys, floors, seen, strict=True):
-                if peek[0] != b"ok":
-                    await self._gone(key, principal)
-                    continue
-                touched, works = peek[2], peek[3]
-                if touched > floor:
-                    moved += [key, touched]
-                if not works and (best is None or touched < best[0]):
-                    best = touched, key
-            if moved:
-                await self.index("seen", own, *moved)
-            if len(keys) < _BATCH or (best is not None and best[0] <= floors[-1]):
-                break
-            start += _BATCH
-        if best is None:
+        """Close the principal's longest idle session; None if all of them work or are read."""
+        oldest = await self._longest_idle(principal)
+        if oldest is None:
             return None
-        reply = await self.run("evict", best[1], best[0])
-        return await self._ended(best[1], reply) or await self._evict(principal)
+        touched, key = oldest
+        reply = await self.run("evict", key, touched)
+        return await self._ended(key, reply) or await self._evict(principal)
+
+    async def _longest_idle(self, principal: str) -> tuple[int, str] | None:
+        """Return when a principal's longest idle session was last seen, and which it is.
+
+        The index knows when each was last seen at the earliest. What it knows is put right until
+        the first ones are exact: the first idle one among them is then the oldest of all.
+        """
+        own, start = hashed(principal), 0
+        best: tuple[int, str] | None = None
+        for _ in range(_LOOKS):
+            _, _, found = await self.index("own", own, start, start + _BATCH - 1)
+            floors = {key.decode(): float(score) for key, score in zip(found[::2], found[1::2], strict=True)}
+            seen = await asyncio.gather(*(self._peek(key, principal) for key in floors))
+            living = [peek for peek in seen if peek is not None]
+            best = min(((touched, key) for key, touched, works in living if not works), default=None)
+            moved = [(key, touched) for key, touched, _ in living if touched > floors[key]]
+            if moved or len(living) < len(floors):
+                await self.index("seen", own, *(word for pair in moved for word in pair))
+                start = 0
+            elif best is not None or len(floors) < _BATCH:
+                break
+            else:
+                start += _BATCH
+        return best
+
+    async def _peek(self, key: str, principal: str) -> tuple[str, int, bool] | None:
+        reply = await self.run("peek", key)
+        if reply[0] != b"ok":
+            await self._gone(key, principal)
+            return None
+        return key, reply[2], bool(reply[3])
 
     async def find(self, key: str, principal: str) -> Found | None:
         """Return the session; its client is here."""
