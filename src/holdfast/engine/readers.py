@@ -37,10 +37,13 @@ class Readers:
 
         Raises:
             StoreUnavailable: not now; the exchange goes on, and so may whoever waits for it.
+            Fenced, StreamClosed: the exchange has ended meanwhile and needs no stream.
         """
         try:
             await outlet.open()
         except (Fenced, StreamClosed):
+            if outlet.terminal is not None:
+                raise
             # This replica was taken for dead and another has ended the exchange: its end is there to read.
             record = exchange.session.record
             return await self.attach(record.key, record.principal, exchange.claim.stream)
@@ -148,7 +151,9 @@ class Readers:
         if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
             exchange.outlet.lost(reader)
         if successor is not None:
-            successor.cursor, successor.generation = reader.cursor, reader.generation
+            # Never back: a reader that came late and broke at once was behind the one it superseded.
+            successor.cursor = max(successor.cursor, reader.cursor)
+            successor.generation = reader.generation
             successor.resume()
             return
         broke = reader.end in _BREAKS
