@@ -99,7 +99,8 @@ class WatchedCluster(Cluster):
             return await super().serve(seat, name, args, kwargs, op)
         before = _fingerprint(session)
         result = await super().serve(seat, name, args, kwargs, op)
-        if result not in {None, Refusal.NO_SESSION} or _fingerprint(session) != before:
+        refused = result is None or result is Refusal.NO_SESSION
+        if not refused or _fingerprint(session) != before:
             self.ledger.violate("I10", f"{name} of a stranger was {result!r}")
         return result
 

@@ -276,9 +276,12 @@ def run(seed: int, script: Script, faults: Faults, settings: Settings = SETTINGS
 
     async def life(loop: SimLoop) -> Run:
         world = World(loop, msgspec.structs.replace(faults, fired=Counter()), settings)
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(*(world.add_replica() for _ in range(replicas)))
-            await script(world)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.gather(*(world.add_replica() for _ in range(replicas)))
+                await script(world)
+        except TimeoutError:
+            world.ledger.violate("I1", "somebody still waits for an answer")
         world.cluster.counters()
         return Run(seed, world.ledger, world.fired, loop.steps, loop.time())
 

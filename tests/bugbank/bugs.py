@@ -1,0 +1,383 @@
+"""Mistakes that others have made, or that we could: each a small patch that puts it back.
+
+A bug is a context in which the mistake is there. It names what must find it: scenarios of the
+simulation with the invariant that breaks, or the contract of stores.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from math import inf
+from typing import Any, Final
+from unittest.mock import patch
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.lifecycle import Input
+from holdfast.core.stream import Log, Page, Position
+from holdfast.engine.exchange import SessionExchange
+from holdfast.engine.outlet import StreamOutlet
+from holdfast.engine.reader import End, Reader
+from holdfast.engine.readers import Readers
+from holdfast.errors import Fenced
+from holdfast.fronts.http.front import HttpFront
+from holdfast.stores.base import Answered, Attached, Claim, Claimed, Closed, Duplicate, Found, Refusal, Ring
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.memory_session import Channel, Session
+from holdfast.stores.memory_state import Cells
+from holdfast.testing.faults import FaultyStore
+from holdfast.testing.simulation_store import Cluster
+
+Patches = Callable[[], AbstractContextManager[None]]
+
+
+class Bug(Struct, frozen=True):
+    """One mistake."""
+
+    patches: Patches
+    scenario: str = ""
+    """The simulation that finds it; empty: the contract of stores does."""
+    invariant: str = ""
+
+
+def _with(*patches: tuple[object, str, Any]) -> Patches:
+    @contextmanager
+    def patched() -> Iterator[None]:
+        with ExitStack() as stack:
+            for target, name, value in patches:
+                stack.enter_context(patch.object(target, name, value))
+            yield
+
+    return patched
+
+
+# Identity
+
+
+def map_by_id() -> Patches:
+    """Answers find their connection by the client's id, and a second request takes the first one's place."""
+    by_id: dict[tuple[str, str], SessionExchange] = {}
+    claim, first = MemoryStore.claim, Readers.first
+
+    async def unchecked(self: MemoryStore, key: str, principal: str, wanted: Claim) -> Any:
+        if (session := self._sessions.get(key)) is not None:
+            session.ids.clear()
+        return await claim(self, key, principal, wanted)
+
+    async def misled(self: Readers, exchange: SessionExchange, outlet: StreamOutlet) -> Reader:
+        found = by_id.setdefault((exchange.session.record.key, str(exchange.request.id)), exchange)
+        return await first(self, found, found.stream)
+
+    return _with((MemoryStore, "claim", unchecked), (Readers, "first", misled))
+
+
+def id_as_text() -> Patches:
+    """1 and "1" are the same id."""
+    claim = MemoryStore.claim
+
+    async def textual(self: MemoryStore, key: str, principal: str, wanted: Claim) -> Any:
+        return await claim(self, key, principal, replace(wanted, id=str(wanted.id)))
+
+    return _with((MemoryStore, "claim", textual))
+
+
+def not_scoped_to_session() -> Patches:
+    """A stream is found by its name alone, whosever it is."""
+    attach = MemoryStore.attach
+
+    async def anywhere(
+        self: MemoryStore, key: str, principal: str, stream: str | None, cursor: Position | None
+    ) -> Attached | Refusal:
+        for session in self._sessions.values():
+            if stream in session.channels and key in self._sessions:
+                return await attach(self, session.record.key, session.record.principal, stream, cursor)
+        return await attach(self, key, principal, stream, cursor)
+
+    async def read(self: MemoryStore, key: str, stream: str, *rest: Any) -> Page | None:
+        logs = [
+            session.channels[stream].log for session in self._sessions.values() if stream in session.channels
+        ]
+        return logs[0].read(*rest) if logs and logs[0] is not None else None
+
+    return _with((MemoryStore, "attach", anywhere), (MemoryStore, "read", read))
+
+
+def principal_unchecked() -> Patches:
+    """GET and DELETE look at the session's id and not at who sends it."""
+    find, attach = MemoryStore.find, Cluster.attach
+
+    def owner(self: MemoryStore, key: str, principal: str) -> str:
+        session = self._sessions.get(key)
+        return session.record.principal if session else principal
+
+    async def found(self: MemoryStore, key: str, principal: str) -> Found | None:
+        return await find(self, key, owner(self, key, principal))
+
+    async def attached(self: Cluster, key: str, principal: str, *rest: Any) -> Attached | Refusal:
+        return await attach(self, key, owner(self, key, principal), *rest)
+
+    return _with((MemoryStore, "find", found), (Cluster, "attach", attached))
+
+
+# Streams
+
+
+def replay_then_register() -> Patches:
+    """First everything that was written, then everything that is; what comes between the two is lost."""
+
+    async def pages(self: Reader) -> AsyncIterator[Page | None]:
+        while not self._is_over():
+            page = await self._read()
+            if page is None or not page.events:
+                break
+            yield page
+            self._advance(page)
+        await asyncio.sleep(0.02)
+        top = await self._store.read(self.session.record.key, self.stream, self.cursor, 1_000, 1 << 20)
+        if top is not None and top.events and not top.finished:
+            self.cursor = top.events[-1].position
+        async for live in original(self):
+            yield live
+
+    original = Reader.pages
+    return _with((Reader, "pages", pages))
+
+
+def data_in_the_bell() -> Patches:
+    """The bell brings the message: only the newest is there when it rings, and a lost bell is a lost message."""
+    read = Reader._read
+
+    async def newest(self: Reader) -> Page | None:
+        page = await read(self)
+        return msgspec.structs.replace(page, events=page.events[-1:]) if page is not None else None
+
+    return _with((Reader, "_read", newest))
+
+
+def no_fence() -> Patches:
+    """Whoever once claimed an exchange may write to it for ever."""
+
+    def writable(self: MemoryStore, key: str, stream: str, fence: int) -> tuple[Session, Channel]:
+        session = self._owner(key)
+        channel = session.channels.get(stream)
+        if channel is None:
+            raise Fenced
+        return session, channel
+
+    return _with((MemoryStore, "_writable", writable))
+
+
+def no_tag() -> Patches:
+    """A position is a number: it proves nothing about the log it was read from."""
+
+    def proves(self: Log, cursor: Position) -> bool:
+        return 0 <= cursor.seq <= self.top.seq
+
+    return _with((Log, "proves", proves))
+
+
+def append_sent_again() -> Patches:
+    """An event whose reply was lost is there twice."""
+
+    def append(
+        self: Cluster, session: Session, channel: Channel, tag: int, data: bytes, **more: Any
+    ) -> Position:
+        if channel.log is not None and channel.log.events and channel.log.top.tag == tag:
+            tag += 1
+        return MemoryStore._append(self, session, channel, tag, data, **more)
+
+    return _with((Cluster, "_append", append))
+
+
+def fatal_write() -> Patches:
+    """A write that fails ends the session."""
+    detach = Readers.detach
+
+    async def fatal(self: Readers, reader: Reader) -> None:
+        await detach(self, reader)
+        if reader.end is End.BROKE:
+            await self._sessions.close(reader.session, Input.SHUTDOWN)
+
+    return _with((Readers, "detach", fatal))
+
+
+# State, asks, calls
+
+
+def whole_payload() -> Patches:
+    """A counter is read, changed and written back."""
+
+    async def add(self: FaultyStore, scope: str, field: str, by: int, *, op: str) -> int:
+        cell = await self._look("get_state", (scope, field), {})
+        total = (int(cell.value) if cell else 0) + by
+        await self._change("set_state", (scope, field, b"%d" % total), {"op": op})
+        return total
+
+    return _with_new((FaultyStore, "add_state", add))
+
+
+def state_sent_again() -> Patches:
+    """An addition whose reply was lost counts twice."""
+    add_cell = Cells.add_cell
+
+    def add(self: Cells, field: str, by: int, op: str, limit: int) -> int:
+        self.ops.pop(op, None)
+        return add_cell(self, field, by, op, limit)
+
+    return _with((Cells, "add_cell", add))
+
+
+def check_then_claim() -> Patches:
+    """Whether an id is free is asked first; it is claimed afterwards."""
+
+    async def claim(
+        self: FaultyStore, key: str, principal: str, wanted: Claim
+    ) -> Claimed | Duplicate | Refusal:
+        found = await self._change("would_claim", (key, principal, wanted), {})
+        if not isinstance(found, Claimed):
+            return found  # type: ignore[no-any-return]
+        result: Claimed = await self._change("force_claim", (key, principal, wanted), {})
+        return result
+
+    async def would_claim(self: Cluster, key: str, principal: str, wanted: Claim) -> Any:
+        session = self._live(key, principal)
+        if session is None:
+            return Refusal.NO_SESSION
+        taken = session.ids.get(wanted.id)
+        if taken is not None:
+            return Duplicate(
+                taken, same=False, finished=False, has_reader=True, version=session.record.version
+            )
+        return Claimed(session.record, 0, returned=False)
+
+    async def force_claim(self: Cluster, key: str, principal: str, wanted: Claim) -> Any:
+        if (session := self._sessions.get(key)) is not None:
+            session.ids.pop(wanted.id, None)
+        return await self.claim(key, principal, wanted)
+
+    return _with_new(
+        (FaultyStore, "claim", claim),
+        (Cluster, "would_claim", would_claim),
+        (Cluster, "force_claim", force_claim),
+    )
+
+
+def last_answer_wins() -> Patches:
+    """A second answer to an ask takes the first one's place."""
+    answer = MemoryStore.answer
+
+    async def again(
+        self: MemoryStore, key: str, principal: str, ask: str, digest: bytes, payload: bytes
+    ) -> Any:
+        session = self._live(key, principal)
+        known = session.asks.get(ask) if session is not None else None
+        if known is not None and known.answer is not None and known.digest != digest:
+            known.answer, known.digest = payload, digest
+            self._bell(Ring.ANSWER, key, ask)
+            return Answered.AGAIN
+        return await answer(self, key, principal, ask, digest, payload)
+
+    return _with((MemoryStore, "answer", again))
+
+
+def serial_receive_loop() -> Patches:
+    """A session's messages are taken one after another: an answer waits for the call that waits for it."""
+    in_session = HttpFront._in_session
+    locks: dict[tuple[int, str], asyncio.Lock] = {}
+
+    async def one_by_one(self: HttpFront, message: Any, body: bytes, head: Any, *rest: Any) -> Any:
+        # One for all replicas: what a balancer with sticky sessions would give.
+        session = (id(asyncio.get_running_loop()), head.text(b"mcp-session-id"))
+        async with locks.setdefault(session, asyncio.Lock()):
+            return await in_session(self, message, body, head, *rest)
+
+    return _with((HttpFront, "_in_session", one_by_one))
+
+
+# Life
+
+
+def unbounded_sessions() -> Patches:
+    """There is always room for one more."""
+    open_session = MemoryStore.open
+
+    async def always(self: MemoryStore, record: Any, *, evict: bool) -> list[Closed] | Refusal:
+        limits, self._limits = self._limits, replace(self._limits, sessions=1 << 40)
+        try:
+            return await open_session(self, record, evict=False)
+        finally:
+            self._limits = limits
+
+    return _with((MemoryStore, "open", always))
+
+
+def stale_detach() -> Patches:
+    """The end of an old connection takes the place of the new one."""
+    detach = Cluster.detach
+
+    async def any_generation(
+        self: Cluster, key: str, stream: str, generation: int, *rest: Any, **more: Any
+    ) -> bool:
+        session = self._sessions.get(key)
+        channel = session.channels.get(stream) if session else None
+        return await detach(self, key, stream, channel.generation if channel else generation, *rest, **more)
+
+    return _with((Cluster, "detach", any_generation))
+
+
+def grace_by_timer() -> Patches:
+    """Once begun, a grace is not looked at again: who came back in time is closed all the same."""
+    schedule = MemoryStore._schedule
+
+    def due(self: Session) -> tuple[float, Input]:
+        ends = self.broke + self.record.grace if self.broke else inf
+        return ends, Input.GRACE_OVER
+
+    return _with((Session, "due", due), (MemoryStore, "_schedule", schedule))
+
+
+def forgotten_owner() -> Patches:
+    """Nobody looks after what the dead have left."""
+
+    async def none(self: Cluster) -> list[Any]:
+        return []
+
+    return _with((Cluster, "orphans", none))
+
+
+def _with_new(*patches: tuple[object, str, Any]) -> Patches:
+    """As `_with`, for names that the target may not have."""
+
+    @contextmanager
+    def patched() -> Iterator[None]:
+        with ExitStack() as stack:
+            for target, name, value in patches:
+                stack.enter_context(patch.object(target, name, value, create=True))
+            yield
+
+    return patched
+
+
+BUGS: Final[dict[str, Bug]] = {
+    "answers mapped by the client's id": Bug(map_by_id(), "claim", "I3"),
+    "ids compared as texts": Bug(id_as_text()),
+    "streams not scoped to their session": Bug(not_scoped_to_session(), "log", "I3"),
+    "principal unchecked on GET and DELETE": Bug(principal_unchecked(), "claim", "I10"),
+    "replay, then register": Bug(replay_then_register(), "log", "I2"),
+    "data in pub/sub": Bug(data_in_the_bell(), "log", "I2"),
+    "no fence": Bug(no_fence(), "takeover", "I1"),
+    "no tag": Bug(no_tag()),
+    "append not safe to send again": Bug(append_sent_again(), "log", "I2"),
+    "session removed at the first write error": Bug(fatal_write(), "log", "I8"),
+    "whole payload read and written": Bug(whole_payload(), "claim", "I5"),
+    "state not safe to send again": Bug(state_sent_again(), "claim", "I5"),
+    "check, then claim": Bug(check_then_claim(), "claim", "I4"),
+    "the last answer wins": Bug(last_answer_wins(), "answer", "I6"),
+    "serial receive loop": Bug(serial_receive_loop(), "answer", "I7"),
+    "unbounded sessions": Bug(unbounded_sessions()),
+    "detach without generation": Bug(stale_detach(), "grace", "I8"),
+    "grace not looked at again": Bug(grace_by_timer(), "grace", "I8"),
+    "nobody reaps": Bug(forgotten_owner(), "takeover", "I1"),
+}
