@@ -160,7 +160,8 @@ class Exchanges:
             exchange.deadline.cancel()
         if not await self._is_written(exchange, outcome.message(exchange.request.id)):
             self._runtime.spawn(self._write_later(exchange, outcome.message(exchange.request.id)))
-        self._runtime.release(session)
+        if self._runtime.store.is_shared:
+            self._runtime.release(session)
 
     async def _is_written(self, exchange: SessionExchange, terminal: bytes) -> bool:
         """Write the end of an exchange. False: the store is away, and has to be told when it is back."""
@@ -183,17 +184,21 @@ class Exchanges:
 
     def _free_slot(self, exchange: SessionExchange, task: asyncio.Task[None]) -> None:
         """Give the slot to the next call once the handler has really ended, cancelled ones included."""
-        if task is asyncio.current_task():
-            self._next(exchange.session)
-        else:
+        if task is not asyncio.current_task():
             task.add_done_callback(lambda _: self._next(exchange.session))
+        elif (following := exchange.session.gate.leave()) is not None:
+            self._go(following)
 
     def _next(self, session: Session) -> None:
         following = session.gate.leave()
         if following is not None:
-            if following.deadline is not None:
-                following.deadline.cancel()
-            following.task = asyncio.get_running_loop().create_task(self._run(following))
+            self._go(following)
+
+    def _go(self, following: SessionExchange) -> None:
+        """Start a call whose turn has come."""
+        if following.deadline is not None:
+            following.deadline.cancel()
+        following.task = asyncio.get_running_loop().create_task(self._run(following))
 
     async def end(self, exchange: SessionExchange, error: McpError) -> None:
         """Stop the handler and settle with an error; what the handler still returns is dropped."""

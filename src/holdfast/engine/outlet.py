@@ -45,8 +45,8 @@ class SessionOutlet(Outlet, Protocol):
 class StreamOutlet:
     """The writer's side of a resumable stream. The stream begins to exist when it is first needed."""
 
-    __slots__ = ("_begun", "_leaving", "_random", "_room", "_store", "claim", "fence", "has_reader", "position",
-                 "reader", "releasing", "session", "start", "streams", "terminal", "wake", "written_bytes")  # fmt: skip
+    __slots__ = ("_begun", "_leaving", "_random", "_room", "_store", "_wake", "claim", "fence", "has_reader", "position",
+                 "reader", "releasing", "session", "start", "streams", "terminal", "written_bytes")  # fmt: skip
 
     def __init__(
         self, store: Store, random: Random, session: Session, claim: Claim, fence: int, *, streams: bool
@@ -63,8 +63,7 @@ class StreamOutlet:
         self.position: Position | None = None
         """The newest position; None while no stream exists."""
         self.terminal: bytes | None = None
-        self.wake = Wake()
-        """Rung when the stream begins to exist and when the exchange is settled."""
+        self._wake: Wake | None = None
         self.reader: Reader | None = None
         self.releasing = False
         """The next reader is to end as soon as it has its position."""
@@ -75,6 +74,13 @@ class StreamOutlet:
         """Set when the store has answered whoever wanted the stream to begin."""
         self._room: asyncio.Event | None = None
         self._leaving: asyncio.Event | None = None
+
+    @property
+    def wake(self) -> Wake:
+        """Rung when the stream begins to exist and when the exchange is settled. Most calls end with nobody waiting."""
+        if self._wake is None:
+            self._wake = Wake()
+        return self._wake
 
     async def open(self) -> Position:
         """Begin the stream, if it has not begun, and return its newest position."""
@@ -132,7 +138,8 @@ class StreamOutlet:
                 keep=keep,
             )
         finally:
-            self.wake.ring()
+            if self._wake is not None:
+                self._wake.ring()
             self.freed()
             if self._leaving is not None:
                 self._leaving.set()

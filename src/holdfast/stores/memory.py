@@ -213,16 +213,17 @@ class MemoryStore(MemoryState, TaskMethods, ReplicaMethods):
         session.running -= 1
         session.calls -= not claim.control
         session.settled = session.touched = self._now()
-        session.forget_asks(channel)
-        channel.kept = keep and terminal is not None
-        if not channel.kept:
-            session.release(channel)
-        if terminal is not None:
+        if channel.asks:
+            session.forget_asks(channel)
+        if terminal is None:
+            self._forget(session, stream)
+        else:
+            channel.kept = keep
+            if not keep:
+                session.release(channel)
             channel.start(_before(tag))
             self._append(session, channel, tag, terminal, final=True)
             self._finish(session, stream)
-        else:
-            self._forget(session, stream)
         # A session that only became idle later than it was hinted to be is found by that hint; one that was
         # looked at while this exchange ran has a hint as far as its lifetime.
         if session.hint > session.settled + session.record.idle or session.state is State.DETACHED:
@@ -462,11 +463,11 @@ class MemoryStore(MemoryState, TaskMethods, ReplicaMethods):
         return False
 
     def _forget(self, session: Session, name: str) -> None:
-        self._finished.pop((session.record.key, name), None)
         channel = session.channels.pop(name)
         session.release(channel)
         session.readers -= channel.has_reader
         if channel.log is not None:
+            self._finished.pop((session.record.key, name), None)
             self._account(session, -channel.log.bytes)
 
     def _schedule(self, session: Session, at: float = -inf) -> None:

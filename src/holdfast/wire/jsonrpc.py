@@ -114,9 +114,18 @@ def _refuse_duplicates(data: bytes) -> None:
     _counting_decoder.decode(data.decode())
 
 
+_USUAL: Final = {"jsonrpc", "id", "method", "params"}
+
+
 def _classify(value: Any) -> Message:
     if type(value) is not dict:
         raise WireError(INVALID_REQUEST, "Invalid request: a message is a JSON object")
+    if value.keys() == _USUAL:
+        # What nearly every message is, recognised in one look; anything else is looked at member by member.
+        number, method, params = value["id"], value["method"], value["params"]
+        well_formed = type(number) is int and type(method) is str and type(params) is dict
+        if well_formed and -MAX_ID <= number <= MAX_ID and value["jsonrpc"] == "2.0":
+            return Request(number, method, params)
     request_id = value.get("id")
     if type(request_id) is not int and type(request_id) is not str:
         request_id = None

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, Protocol
 
-from holdfast.fronts.http.answer import Answer, refuse, too_large
+from holdfast.fronts.http.answer import Answer, json_answer, refuse, too_large
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -33,7 +33,7 @@ class BadBody(Exception):
 
 
 class Transport(Protocol):
-    """What `holdfast serve` knows of the connection underneath."""
+    """What `holdfast serve` knows of, and can do with, the connection underneath."""
 
     def is_closing(self) -> bool:
         """Tell whether the connection is gone."""
@@ -41,6 +41,18 @@ class Transport(Protocol):
 
     def abort(self) -> None:
         """Drop the connection with whatever is still buffered for it."""
+        ...
+
+    def take_body(self) -> bytes | None:
+        """Return the whole body if it has come; None: it must be waited for."""
+        ...
+
+    def answer_json(self, body: bytes) -> bool:
+        """Do the same for a JSON body with status 200."""
+        ...
+
+    def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Write a whole answer at once; False, with nothing written, if it cannot be done this way."""
         ...
 
 
@@ -64,13 +76,20 @@ class Connection:
         """Add these headers to whatever is answered: the browser's page may read it."""
         self._cors = headers
 
-    async def body(self, limit: int, seconds: float) -> bytes:
-        """Return the request's body.
+    async def body(self, limit: int, seconds: float, declared: str = "") -> bytes:
+        """Return the request's body; one that is declared to be too large is not read.
 
         Raises:
             BadBody: it is too large or too slow.
             Gone: its sender has gone.
         """
+        whole = self._transport.take_body() if self._transport is not None else None
+        if whole is not None:
+            if len(whole) > limit:
+                raise BadBody(too_large(limit))
+            return whole
+        if declared.isdecimal() and int(declared[:12]) > limit:
+            raise BadBody(too_large(limit))
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise Gone
@@ -99,15 +118,25 @@ class Connection:
             more = message.get("more_body", False)
         return b"".join(parts)
 
+    async def answer_json(self, body: bytes) -> bool:
+        """Send a JSON body with status 200, as `answer` does."""
+        transport = self._transport
+        if transport is not None and not self._cors and transport.answer_json(body):
+            return not transport.is_closing()
+        return await self.answer(json_answer(body))
+
     async def answer(self, answer: Answer) -> bool:
         """Send a whole answer; False if it is known that nobody could take it."""
         headers = [*answer.headers, *self._cors] if self._cors else answer.headers
+        transport = self._transport
+        if transport is not None and transport.answer(answer.status, headers, answer.body):
+            return not transport.is_closing()
         try:
             await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
             await self._send({"type": "http.response.body", "body": answer.body})
         except OSError:
             return False
-        return not (self.gone or (self._transport is not None and self._transport.is_closing()))
+        return not (self.gone or (transport is not None and transport.is_closing()))
 
     async def start_stream(self, first: bytes, stall: float) -> None:
         """Begin an event stream. Proxies hold headers until a byte of body: there is always a first one."""

@@ -28,7 +28,6 @@ from holdfast.fronts.http.answer import (
     not_allowed,
     refusal_for,
     refuse,
-    too_large,
 )
 from holdfast.fronts.http.connection import BadBody, Connection, Gone, Receive, Scope, Send
 from holdfast.fronts.http.cors import cors_headers, preflight
@@ -96,15 +95,16 @@ class HttpFront:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = _path(scope)
-        if path != self._path:
-            await self._elsewhere(path, scope, receive, send)
-            return
+        if scope["path"] != self._path or scope.get("root_path"):
+            path = _path(scope)
+            if path != self._path:
+                await self._elsewhere(path, scope, receive, send)
+                return
         if not self._engine.started:
             await self._engine.ensure_started()
         connection = Connection(scope, receive, send)
         head = Head(scope["headers"])
-        origin = head.text(b"origin")
+        origin = head.text(b"origin") if head.has(b"origin") else ""
         if origin and self._rules.origin_allowed(origin):
             # Its page may also read why it was refused.
             connection.allow_origin(cors_headers(origin))
@@ -182,10 +182,7 @@ class HttpFront:
 
     async def _post(self, head: Head, principal: Principal | None, connection: Connection) -> Answer | None:
         limits = self._limits
-        length = head.text(b"content-length")
-        if length.isdecimal() and int(length[:12]) > limits.body:
-            return too_large(limits.body)
-        body = await connection.body(limits.body, limits.body_seconds)
+        body = await connection.body(limits.body, limits.body_seconds, head.text(b"content-length"))
         message = decode(body, max_depth=limits.depth)
         caller = Caller(_owner(principal), principal, Headers(connection.scope["headers"]))
         if self._engine.draining and self._is_new_work(message):

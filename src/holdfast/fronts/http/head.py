@@ -70,6 +70,10 @@ class Head:
         found = [value for key, value in self._raw if key == wanted]
         return b", ".join(found).strip().decode("latin-1") if found else None
 
+    def has(self, name: bytes) -> bool:
+        """Tell whether a known header is given."""
+        return name in self._values
+
     def text(self, name: bytes) -> str:
         """Return a header's value."""
         return self._values.get(name, b"").decode("latin-1")

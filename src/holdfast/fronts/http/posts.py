@@ -16,7 +16,14 @@ from holdfast.engine.outlet import StreamOutlet
 from holdfast.engine.reader import Reader
 from holdfast.engine.sessions import session_key
 from holdfast.engine.wake import turn
-from holdfast.errors import INVALID_REQUEST, HoldfastError, SessionGone, StoreUnavailable
+from holdfast.errors import (
+    INVALID_REQUEST,
+    Fenced,
+    HoldfastError,
+    SessionGone,
+    StoreUnavailable,
+    StreamClosed,
+)
 from holdfast.fronts.http.answer import ACCEPTED, Answer, json_answer, refusal_for, refuse, retry_after
 from holdfast.fronts.http.batch import Batch
 from holdfast.fronts.http.connection import Connection
@@ -103,7 +110,11 @@ class Posts:
         outlet = exchange.stream
         if outlet.terminal is None or outlet.position is not None:
             return await self._wait(exchange, outlet, connection)
-        if not await connection.answer(self._ready(outlet.terminal)):
+        if self._mode != "sse":
+            taken = await connection.answer_json(outlet.terminal)
+        else:
+            taken = await connection.answer(self._ready(outlet.terminal))
+        if not taken:
             await self._engine.readers.keep_answer(exchange, outlet.terminal)
         return None
 
@@ -111,7 +122,8 @@ class Posts:
         """Return an answer that is complete: JSON, or where streams are wanted one event in one write."""
         if self._mode != "sse":
             return json_answer(message)
-        return Answer(200, [_SSE], sse.event(message))
+        event = sse.event(message)
+        return Answer(200, [_SSE, (b"content-length", b"%d" % len(event))], event)
 
     async def _wait(
         self, exchange: SessionExchange, outlet: StreamOutlet, connection: Connection
@@ -126,7 +138,7 @@ class Posts:
                 await self._late(exchange, outlet.terminal, connection)
                 return None
             # The call runs: to send its client away now would be to invite it to run the call twice.
-            with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(Fenced, StoreUnavailable, StreamClosed):
                 reader = await self._engine.readers.first(exchange, outlet)
         try:
             await self._streamer.pump(reader, connection, exchange.principal)

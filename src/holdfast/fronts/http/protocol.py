@@ -14,6 +14,7 @@ from uvicorn.server import ServerState
 
 from holdfast.config import Limits
 from holdfast.fronts.http.connection import EXTENSION
+from holdfast.fronts.http.wire import DefaultHeaders, Wire
 
 _SLASH: Final = ord("/")
 _PER_HEADER: Final = 4
@@ -70,7 +71,7 @@ class GuardedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._extensions: dict[str, Any] = {}
+        self._defaults = DefaultHeaders()
         self._phase = HEAD
         self._since = 0.0
         self._fed = 0
@@ -81,7 +82,6 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._extensions[EXTENSION] = transport
         self._since = self.watch.now
         super().connection_made(transport)
 
@@ -110,8 +110,13 @@ class GuardedProtocol(HttpToolsProtocol):
             self._stop(self._too_large())
         self._phase = BODY
         self._since = self.watch.now
-        self.scope["extensions"] = self._extensions
+        before = self.cycle
         HttpToolsProtocol.on_headers_complete(self)
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and cycle is not before:
+            # Its task has not run yet: it was made in this very step.
+            extensions: dict[str, Any] = {EXTENSION: Wire(self.transport, cycle, self._defaults)}
+            self.scope["extensions"] = extensions
 
     @override
     def on_message_complete(self) -> None:

@@ -71,6 +71,18 @@ class FakeTransport:
         """Take note."""
         self.aborted = True
 
+    def take_body(self) -> bytes | None:
+        """Leave it to ASGI."""
+        return None
+
+    def answer_json(self, _body: bytes) -> bool:
+        """Leave it to ASGI."""
+        return False
+
+    def answer(self, _status: int, _headers: list[tuple[bytes, bytes]], _body: bytes) -> bool:
+        """Leave it to ASGI."""
+        return False
+
 
 class Event:
     """One event of a stream, or a comment."""
