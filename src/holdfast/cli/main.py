@@ -48,6 +48,11 @@ Path = Annotated[str, typer.Option(help="The endpoint's path.")]
 Grace = Annotated[
     float | None, typer.Option(min=0, help="Seconds a session lives after its connection broke.")
 ]
+Drain = Annotated[float | None, typer.Option(min=0, help="Seconds running calls have to finish at the end.")]
+DrainNotice = Annotated[
+    float | None,
+    typer.Option(min=0, help="Seconds to go on serving, not ready, before that: a balancer has to notice."),
+]
 OnDuplicates = Annotated[
     Duplicates | None, typer.Option(help="A request id already in flight: refuse it, or run both apart.")
 ]
@@ -97,6 +102,8 @@ def serve_command(  # noqa: PLR0913, PLR0917 - a command has as many parameters 
     stdio: Stdio = False,
     path: Path = "/mcp",
     grace: Grace = None,
+    drain: Drain = None,
+    drain_notice: DrainNotice = None,
     duplicates: OnDuplicates = None,
     response: Response = "adaptive",
     in_order: InOrder = False,
@@ -112,6 +119,8 @@ def serve_command(  # noqa: PLR0913, PLR0917 - a command has as many parameters 
     """Serve a server object over HTTP, or over stdio."""
     options = Options(
         grace=grace,
+        drain=drain,
+        drain_notice=drain_notice,
         duplicates=duplicates,
         in_order=in_order,
         stateless=stateless,

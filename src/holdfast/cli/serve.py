@@ -24,6 +24,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """What the command line said; None where it said nothing and the server's own word counts."""
 
     grace: float | None = None
+    drain: float | None = None
+    drain_notice: float | None = None
     duplicates: Duplicates | None = None
     in_order: bool = False
     stateless: bool = False
@@ -37,8 +39,10 @@ class Options(Struct, frozen=True, kw_only=True):
 
     def over(self, settings: Settings) -> Settings:
         """Return the server's settings with these options laid over them."""
-        if self.grace is not None:
-            settings = replace(settings, times=replace(settings.times, grace=self.grace))
+        times = {"grace": self.grace, "drain": self.drain, "drain_notice": self.drain_notice}
+        given = {name: seconds for name, seconds in times.items() if seconds is not None}
+        if given:
+            settings = replace(settings, times=replace(settings.times, **given))
         said: dict[str, Any] = {
             "duplicates": self.duplicates,
             "in_order": self.in_order,

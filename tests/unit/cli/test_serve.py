@@ -52,8 +52,9 @@ def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
 def test_options_change_only_what_they_name() -> None:
     own = Settings(times=Times(idle=5, grace=7), in_order=True, duplicates="isolate")
     assert Options().over(own) == own
-    changed = Options(grace=0, duplicates="reject", stateless=True).over(own)
-    assert changed == Settings(times=Times(idle=5, grace=0), in_order=True, stateless=True)
+    changed = Options(grace=0, drain_notice=3, duplicates="reject", stateless=True).over(own)
+    times = Times(idle=5, grace=0, drain_notice=3)
+    assert changed == Settings(times=times, in_order=True, stateless=True)
 
 
 def test_hosts_are_added_to_those_of_this_machine() -> None:
