@@ -1,0 +1,123 @@
+"""The examples under deploy/: they can be read, use only options that exist, and give the process the time it needs."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import typer.main
+import yaml
+
+from holdfast.cli.main import app
+from holdfast.cli.worker import MARGIN
+from holdfast.fronts.http.health import LIVE, READY
+from holdfast.stores.urls import SCHEMES
+
+DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+
+
+def objects() -> dict[tuple[str, str], Any]:
+    found = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    return {(item["kind"], item["metadata"]["name"]): item for item in found}
+
+
+def compose() -> dict[str, Any]:
+    services: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    return services
+
+
+def pod() -> dict[str, Any]:
+    spec: dict[str, Any] = objects()["Deployment", "mcp"]["spec"]["template"]["spec"]
+    return spec
+
+
+def image_command() -> list[str]:
+    text = (DEPLOY / "Dockerfile").read_text()
+    found = re.findall(r"^(?:ENTRYPOINT|CMD) (\[.*\])$", text, re.MULTILINE)
+    return [word for line in found for word in yaml.safe_load(line)]
+
+
+def commands() -> Iterator[list[str]]:
+    """Yield every `holdfast serve` of the examples, from its target on."""
+    container = pod()["containers"][0]
+    yield [*container["command"], *container["args"]]
+    yield image_command()
+    entry = image_command()[:5]
+    yield [*entry, *compose()["mcp"]["command"]]
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=["kubernetes", "image", "compose"])
+def test_every_option_exists_and_has_a_value_that_can_be_read(words: list[str]) -> None:
+    group: Any = typer.main.get_command(app)
+    assert words[:2] == ["holdfast", "serve"]
+    context = group.commands["serve"].make_context("serve", words[2:])
+    assert context.params["http"] == "0.0.0.0:8000"
+    assert context.params["target"] == "server.py:server"
+    assert context.params["allow_host"]
+
+
+def test_the_process_has_the_time_it_asks_for() -> None:
+    for words, grace in (
+        (pod()["containers"][0]["args"], pod()["terminationGracePeriodSeconds"]),
+        (compose()["mcp"]["command"], int(compose()["mcp"]["stop_grace_period"].removesuffix("s"))),
+    ):
+        given = dict(word.split("=") for word in words if "=" in word)
+        assert 0 < float(given["--drain-notice"]) + float(given["--drain"]) + MARGIN < grace
+
+
+def test_probes_and_checks_are_at_the_paths_that_answer_them() -> None:
+    container = pod()["containers"][0]
+    assert container["livenessProbe"]["httpGet"]["path"] == LIVE
+    assert container["readinessProbe"]["httpGet"]["path"] == READY
+    assert f"option httpchk GET {READY}" in (DEPLOY / "haproxy.cfg").read_text()
+    assert LIVE in " ".join(compose()["mcp"]["healthcheck"]["test"])
+
+
+def test_the_store_is_named_by_the_environment_and_keeps_its_keys() -> None:
+    secret = objects()["Secret", "mcp-store"]["stringData"]
+    (variable,) = pod()["containers"][0]["env"]
+    assert variable["name"] == "HOLDFAST_STORE"
+    assert variable["valueFrom"]["secretKeyRef"] == {"name": "mcp-store", "key": "url"}
+    assert secret["url"].partition(":")[0] in SCHEMES
+    assert compose()["mcp"]["environment"]["HOLDFAST_STORE"].partition(":")[0] in SCHEMES
+    for settings in (secret["redis.conf"], shlex.join(compose()["redis"]["command"])):
+        assert re.search(r"maxmemory-policy\s+noeviction", settings)
+        assert re.search(r"appendonly\s+yes", settings)
+
+
+def test_what_refers_to_each_other_is_there() -> None:
+    everything = objects()
+    labels = everything["Deployment", "mcp"]["spec"]["template"]["metadata"]["labels"]
+    assert everything["Service", "mcp"]["spec"]["selector"] == labels
+    assert everything["PodDisruptionBudget", "mcp"]["spec"]["selector"]["matchLabels"] == labels
+    (rule,) = everything["Ingress", "mcp"]["spec"]["rules"]
+    assert f"--allow-host={rule['host']}" in pod()["containers"][0]["args"]
+    (path,) = rule["http"]["paths"]
+    assert path["backend"]["service"] == {"name": "mcp", "port": {"name": "http"}}
+    assert everything["Service", "mcp"]["spec"]["ports"][0]["name"] == "http"
+
+
+def test_haproxy_takes_its_configuration() -> None:
+    program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+    if program is None:
+        pytest.skip("haproxy is not installed; tools/install-system.sh does it")
+    config = (DEPLOY / "haproxy.cfg").read_text()
+    # The names of a compose network are unknown here.
+    checked = re.sub(r"mcp:8000 resolvers docker init-addr libc,none", "127.0.0.1:8000", config)
+    assert checked != config
+    done = subprocess.run(
+        [program, "-c", "-f", "/dev/stdin"], input=checked, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+
+
+def test_nginx_buffers_nothing_and_waits_long_enough() -> None:
+    config = (DEPLOY / "nginx.conf").read_text()
+    assert config.count("{") == config.count("}")
+    for line in ("proxy_buffering off;", "proxy_set_header Host $host;", "proxy_read_timeout 1h;"):
+        assert line in config
