@@ -7,6 +7,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -151,6 +152,25 @@ async def test_a_stop_lets_running_calls_finish_and_is_a_good_end() -> None:
         assert running.popen.returncode == 0
         assert not any(map(lives, workers))
         assert "Traceback" not in running.output()
+
+
+@http_test_within(40)
+async def test_a_session_in_a_file_outlives_a_killed_process_and_its_calls_end_honestly(
+    tmp_path: Path,
+) -> None:
+    options = ("--store", f"sqlite://{tmp_path}/store.db")
+    with fleet(*options) as first:
+        client = await at_every((first.port,))
+        assert await client.call("bump") == 1
+        journey = Journey(client, "steps", n=400, seconds=0.1)
+        task = asyncio.create_task(journey.run())
+        await until(lambda: len(journey.messages) > 2)
+        first.popen.kill()
+        first.popen.wait()
+    with fleet(*options, http=f"127.0.0.1:{first.port}"):
+        assert (await task)["code"] == -31002
+        assert journey.progress == list(range(1, len(journey.messages)))
+        assert await client.call("bump") == 2
 
 
 def test_no_worker_outlives_a_parent_that_was_killed() -> None:
