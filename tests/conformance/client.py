@@ -7,8 +7,21 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
+import aiohttp
+
+from holdfast.auth.oauth import (
+    AuthorizationCode,
+    ClientCredentials,
+    ClientIdentity,
+    Grant,
+    IdentityAssertion,
+    JwtBearer,
+    MemoryStorage,
+    OAuth,
+)
 from holdfast.client.client import Client
 from holdfast.client.handlers import Elicitation
 from holdfast.errors import HoldfastError
@@ -16,6 +29,9 @@ from holdfast.protocol.params import CreateMessageParams
 
 SCENARIO: Final = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 VERSION: Final = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "auto")
+CLIENT_DOCUMENT: Final = "https://conformance-test.local/client-metadata.json"
+"""The suite expects this one; nobody fetches it."""
+REDIRECT_URI: Final = "http://localhost:3000/callback"
 CONTEXT: Final[dict[str, Any]] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
 
 
@@ -74,6 +90,45 @@ def simplest(schema: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+async def open_browser(url: str) -> str:
+    """Play a user who agrees at once: follow the page to where it sends the browser."""
+    async with aiohttp.ClientSession() as browser, browser.get(url, allow_redirects=False) as page:
+        return page.headers["location"]
+
+
+def authorizer() -> OAuth:
+    """Return what the scenario lets the client know."""
+    name = SCENARIO.removeprefix("auth/")
+    identity = ClientIdentity(
+        CONTEXT.get("client_id", ""),
+        secret=CONTEXT.get("client_secret", ""),
+        private_key=CONTEXT.get("private_key_pem", ""),
+        algorithm=CONTEXT.get("signing_algorithm", "ES256"),
+    )
+    grants: dict[str, Callable[[], Grant]] = {
+        "client-credentials-basic": ClientCredentials,
+        "client-credentials-jwt": ClientCredentials,
+        "wif-jwt-bearer": lambda: JwtBearer(CONTEXT["valid_jwt"]),
+        "enterprise-managed-authorization": lambda: JwtBearer(
+            IdentityAssertion(
+                CONTEXT["idp_id_token"],
+                token_endpoint=CONTEXT["idp_token_endpoint"],
+                client_id=CONTEXT["idp_client_id"],
+            )
+        ),
+    }
+    make = grants.get(name)
+    return OAuth(
+        make() if make else AuthorizationCode(open_browser, redirect_uri=REDIRECT_URI),
+        client=identity if identity.id else None,
+        client_document=CLIENT_DOCUMENT,
+        client_name="holdfast-conformance",
+        storage=MemoryStorage(),
+        dpop=name.startswith("dpop"),
+        guess_endpoints=name.startswith("2025-03-26"),
+    )
+
+
 PARTS: Final = {
     "initialize": list_tools,
     "tools_call": add_numbers,
@@ -94,6 +149,7 @@ async def main(url: str) -> int:
         version=VERSION,
         timeout=20,
         info={"name": "holdfast-conformance"},
+        auth=authorizer() if SCENARIO.startswith("auth/") else None,
     )
     try:
         async with client:

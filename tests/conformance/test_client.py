@@ -37,14 +37,14 @@ TOLD: Final = {"INFO", "SKIPPED"}
 """Entries that judge nothing: transcripts, and what the scenario's revision does not ask for."""
 
 
-def play(version: str, scenario: str, output: Path) -> tuple[Counter[str], str]:
+def play(version: str, scenario: str, output: Path, *more: str) -> tuple[Counter[str], str]:
     """Run one scenario and return its verdicts by status, and what the suite and the client said."""
     command = [str(NODE), str(SUITE._script()), "client", "--scenario", scenario, "--spec-version", version]
-    command += ["--command", f"{sys.executable} {PROGRAM}", "--timeout", "30000", "-o", str(output)]
+    command += ["--command", f"{sys.executable} {PROGRAM}", "--timeout", "30000", "-o", str(output), *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False, cwd=ROOT)
     entries: list[dict[str, Any]] = [
         entry
-        for file in output.glob("*/checks.json")
+        for file in output.rglob("checks.json")
         for entry in json.loads(file.read_text(encoding="utf-8"))
     ]
     assert "CLIENT EXITED WITH ERROR" not in done.stdout, done.stdout[-3000:]
