@@ -65,7 +65,11 @@ class RedisServer:
         self._process = subprocess.Popen(
             [*command, *self._options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        _wait(lambda: "PONG" in self.tell("PING"))
+        try:
+            _wait(lambda: "PONG" in self.tell("PING"))
+        except BaseException:
+            self.stop()
+            raise
 
     def tell(self, *words: str) -> str:
         """Send a command from outside; return what redis-cli prints."""
