@@ -254,7 +254,7 @@ class SharedContract:
         for orphan in orphans:
             reaps = [
                 bench.store.reap(orphan, DEAD, tag=tag_of(orphan.stream, number))
-                for number, bench in enumerate([two, three] * 5)
+                for number, bench in enumerate([two, three] * 5, start=10)
             ]
             assert sorted(await asyncio.gather(*reaps)) == [False] * 9 + [True]
         page = await two.read("a", await two.start_of("a"))
