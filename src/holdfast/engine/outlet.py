@@ -13,7 +13,7 @@ from holdfast.engine.asks import ask
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session
 from holdfast.engine.wake import Wake, turn
-from holdfast.errors import NoBackChannel
+from holdfast.errors import NoBackChannel, StreamClosed
 from holdfast.ports import Random
 from holdfast.stores.base import Claim, Store
 
@@ -83,11 +83,17 @@ class StreamOutlet:
         return self._wake
 
     async def open(self) -> Position:
-        """Begin the stream, if it has not begun, and return its newest position."""
+        """Begin the stream, if it has not begun, and return its newest position.
+
+        Raises:
+            StreamClosed: the exchange has ended without one.
+        """
         while self.position is None and self._begun is not None and not self._begun.is_set():
             # Asked twice at once, the slower question could reach the store after the exchange has ended.
             await self._begun.wait()
         if self.position is None:
+            if self.terminal is not None:
+                raise StreamClosed
             begun = self._begun = asyncio.Event()
             try:
                 self.start = self.position = await self._store.open_stream(
