@@ -237,6 +237,24 @@ class Client:
             self.world.ledger.opened.pop(wire, None)
         return wire.status
 
+    async def stay(self) -> None:
+        """Keep a stream open, and come back whenever the server ends it or breaks: the session must live."""
+        last_id = ""
+        while True:
+            wire, parser = self.get(last_id), EventParser(1 << 20)
+            try:
+                while (chunk := await wire.chunk()) is not None:
+                    for event in parser.feed(chunk) if wire.status == 200 else ():
+                        last_id = event.id or last_id
+            except Lost:
+                pass
+            finally:
+                wire.cut()
+            if wire.status == 404:
+                self.world.ledger.violate("I8", "a session was closed although its client stayed")
+                return
+            await self.world.sleep(0.05, 0.2)
+
 
 class Neighbour(Client):
     """Somebody with a session of his own who has seen another's event id."""

@@ -142,8 +142,11 @@ async def takeover(world: World) -> None:
     for number in range(4):
         steps: Steps = [("tell", 1), ("wait", random.random() * 2.0), ("tell", 1), ("add", 1), ("tell", 1)]
         calls.append(client.call(number, steps, cut=0.3))
+    staying = asyncio.create_task(client.stay()) if random.random() < 0.5 else None
     await asyncio.gather(*calls)
     await asyncio.sleep(LEASE + SWEEPS)
+    if staying is not None:
+        staying.cancel()
     await _quiet(world, client)
 
 

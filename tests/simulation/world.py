@@ -34,6 +34,8 @@ TIMES: Final = Times(
     lease_renewal=1.0, sweep=1.0, drain=DRAIN, retry=(0.05, 0.2),
 )  # fmt: skip
 SETTINGS: Final = Settings(limits=Limits(asks=ASKS, ask_seconds=20.0), times=TIMES)
+GOODBYE: Final = 2.0
+"""How long a server that has drained waits for its last connections."""
 PATIENCE: Final = 300.0
 """Virtual seconds after which a run hangs."""
 
@@ -205,12 +207,16 @@ class Replica:
         self.store.cut_until = self.world.loop.time() + seconds
 
     async def drain(self) -> None:
-        """SIGTERM: out of the balancer, finish, leave."""
+        """SIGTERM: out of the balancer, drain while listening, let the last answers out, leave."""
         self.world.fired["drain"] += 1
         self.world.ledger.note(f"{self.name} drains")
-        self.engine.draining = True
-        await asyncio.sleep(0.1)
         self.ready = False
+        await asyncio.sleep(0.1)
+        await self.world.loop.spawn(self.actor, self.engine.drain())
+        self.node.is_listening = False
+        deadline = self.world.loop.time() + GOODBYE
+        while self.node.calls and self.world.loop.time() < deadline:
+            await asyncio.sleep(0.05)
         await self.world.loop.spawn(self.actor, self.engine.aclose())
         self.world.ledger.note(f"{self.name} has left")
         self.world.network.kill(self.node)

@@ -31,6 +31,7 @@ class Node:
         """Open connections."""
         self.failures: list[BaseException] = []
         """What the application raised instead of answering."""
+        self.is_listening = True
 
     def __repr__(self) -> str:
         return f"<Node {self.actor.name}>"
@@ -171,7 +172,7 @@ class Network:
     def _arrive(self, call: Call) -> None:
         if not call._is_open:
             return
-        if not call.node.actor.is_alive:
+        if not (call.node.actor.is_alive and call.node.is_listening):
             self.later(call.lose)
             return
         call.node.calls[call] = None
