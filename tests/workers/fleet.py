@@ -53,6 +53,10 @@ class Fleet:
     def tell(self, number: signal.Signals) -> None:
         self.popen.send_signal(number)
 
+    def press_ctrl_c(self) -> None:
+        """Send what a terminal sends: to the parent and its workers at once."""
+        os.killpg(self.pid, signal.SIGINT)
+
     def end(self, seconds: float = PATIENCE) -> int:
         """Ask it to stop; return its exit status."""
         self.tell(signal.SIGTERM)
@@ -101,6 +105,7 @@ def fleet(*options: str, env: dict[str, str] | None = None, http: str = "127.0.0
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            start_new_session=True,
         )
         started: set[int] = set()
         running = Fleet(popen, log, Path(home))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.client import http_test_within
+from tests.http.client import Connection, http_test_within, value
 from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, lives, until, wait
 
 
@@ -152,6 +152,53 @@ async def test_a_stop_lets_running_calls_finish_and_is_a_good_end() -> None:
         assert running.popen.returncode == 0
         assert not any(map(lives, workers))
         assert "Traceback" not in running.output()
+
+
+@http_test_within(40)
+async def test_clients_that_keep_their_connections_are_never_refused_while_workers_are_replaced() -> None:
+    with fleet("--workers", "2") as running:
+        client = await at_every((running.port,))
+        before, served, done = set(running.workers()), set[int](), asyncio.Event()
+
+        async def chat() -> int:
+            moves = 0
+            connection = await Connection.open(running.port)
+            while not done.is_set():
+                response = await client.start("who", on=connection)
+                assert response.status == 200
+                served.add(value(await response.answer()))
+                if response.headers.get("connection") == "close":
+                    moves += 1
+                    connection.cut()
+                    connection = await Connection.open(running.port)
+            return moves
+
+        chats = [asyncio.create_task(chat()) for _ in range(6)]
+        running.tell(signal.SIGHUP)
+        await until(lambda: "every worker was replaced" in running.output())
+        done.set()
+        assert min(await asyncio.gather(*chats)) >= 1, "each was told to take another connection"
+        assert served - before <= set(running.workers())
+        assert served - before
+
+
+@http_test_within(40)
+async def test_ctrl_c_in_a_terminal_drains_and_a_second_one_stops_waiting() -> None:
+    with fleet("--workers", "2") as running:
+        client = await Anywhere.opened(running.port, version="2025-06-18")
+        journey = Journey(client, "steps", n=1_000, seconds=0.05)
+        task = asyncio.create_task(journey.run())
+        await until(lambda: bool(journey.messages))
+        running.press_ctrl_c()
+        told = len(journey.messages)
+        await until(lambda: len(journey.messages) > told + 20)
+        assert running.popen.poll() is None, "it waits for what runs"
+        began = time.monotonic()
+        running.press_ctrl_c()
+        await until(lambda: running.popen.poll() is not None)
+        assert time.monotonic() - began < 5
+        assert "Traceback" not in running.output()
+        task.cancel()
 
 
 @http_test_within(40)

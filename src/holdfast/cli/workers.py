@@ -80,9 +80,10 @@ class Worker:
 
     async def ready(self) -> bool:
         """Wait until it serves; False: it ended first."""
-        line = await self._reader.readline()
-        if line:
-            self.facts = msgspec.json.decode(line, type=banner.Facts)
+        # One that ended before it had read its job resets the connection.
+        with contextlib.suppress(OSError):
+            if line := await self._reader.readline():
+                self.facts = msgspec.json.decode(line, type=banner.Facts)
         return self.facts is not None
 
     def tell(self, number: signal.Signals) -> None:

@@ -99,6 +99,9 @@ class Service(uvicorn.Server):
             await draining
         await self._goodbye()
         await super().shutdown(sockets)
+        if self.force_exit:
+            # The lifespan is left out then, and its task cancelled with the loop: no error to be logged.
+            self.config.lifespan = "auto"
         if self._sweeper is not None:
             self._sweeper.cancel()
 
