@@ -11,6 +11,7 @@ from typing import Final
 from holdfast.core.stream import Page, Position, Verdict
 from holdfast.engine.session import Session
 from holdfast.engine.wake import Wake
+from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock
 from holdfast.stores.base import Store
 
@@ -112,9 +113,13 @@ class Reader:
         return self.end is not None
 
     async def _read(self) -> Page | None:
-        page = await self._store.read(
-            self.session.record.key, self.stream, self.cursor, PAGE_EVENTS, PAGE_BYTES
-        )
+        try:
+            page = await self._store.read(
+                self.session.record.key, self.stream, self.cursor, PAGE_EVENTS, PAGE_BYTES
+            )
+        except StoreUnavailable:
+            # The connection holds; the store's bells, or the next keep-alive, lead to another look.
+            return None
         if page is None:
             self.end = self.end or End.CLOSED
         elif page.verdict is Verdict.FORK:

@@ -8,9 +8,10 @@ from typing import Final
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.lease import LeaseKeeper
 from holdfast.engine.listening import Listening
+from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessions import Sessions
-from holdfast.errors import HoldfastError, OutcomeUnknown
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError
 from holdfast.protocol.subscriptions import Change, decode_change, encode_change
 from holdfast.stores.base import Orphan, Ring
 from holdfast.wire.jsonrpc import refusal
@@ -65,7 +66,24 @@ class Replica:
     def _lost_lease(self) -> None:
         """The lease had ended: what ran may have been reaped, and is Fenced when it writes. Go on as a new one."""
         self._runtime.observer.note("replica.lease_lost", replica=self._runtime.store.replica)
-        self._runtime.spawn(self._take_lease())
+        self._runtime.spawn(self._retake_lease())
+
+    async def _retake_lease(self) -> None:
+        """Take a new lease, however long the store is away; then let those who read here attach again.
+
+        Their places went with the old lease: a break that nobody can report would not start their grace.
+        """
+        while True:
+            try:
+                await self._take_lease()
+                break
+            except StoreError:
+                await asyncio.sleep(self._runtime.settings.times.lease_renewal)
+        for session in list(self._runtime.sessions.values()):
+            for stream, readers in list(session.readers.items()):
+                if session.revision.early_close or stream == session.record.standalone:
+                    for reader in readers:
+                        reader.stop(End.AGED)
 
     async def _tick(self) -> None:
         while True:
