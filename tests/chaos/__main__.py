@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import sys
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -19,11 +20,12 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--break", dest="broken", choices=sorted(BREAKAGES), default="")
+    parser.add_argument("--keep", type=Path, help="copy logs and journals to this directory")
     arguments = parser.parse_args()
     plan = replace(FULL if arguments.full else SMALL, seed=arguments.seed)
     print(f"seed {plan.seed}: {plan}")
     print("faults:", ", ".join(f"{fault.kind} at {fault.after:g}" for fault in schedule(plan)), flush=True)
-    report = asyncio.run(trial(plan, broken=arguments.broken))
+    report = asyncio.run(trial(plan, broken=arguments.broken, keep=arguments.keep))
     print("\n".join(report.weather))
     print(show(report))
     return 0 if report.is_valid and not report.violations else 1

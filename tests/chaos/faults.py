@@ -24,8 +24,12 @@ class Fault(NamedTuple):
 def schedule(plan: Plan) -> list[Fault]:
     """Return a plan's faults in the order of time."""
     chance = Random(f"{plan.seed}/faults")
-    kinds = ["kill"] * plan.kills + ["stop"] * plan.stops + ["redis"] * plan.redis_restarts
-    return sorted(Fault(round(chance.uniform(0.02, 1) * plan.fault_seconds, 2), kind) for kind in kinds)
+    kinds = ["kill"] * plan.kills + ["stop"] * plan.stops
+    faults = [Fault(round(chance.uniform(0.02, 1) * plan.fault_seconds, 2), kind) for kind in kinds]
+    # In the thick of it.
+    restarts = range(plan.redis_restarts)
+    faults += [Fault(round(chance.uniform(0.2, 0.6) * plan.fault_seconds, 2), "redis") for _ in restarts]
+    return sorted(faults)
 
 
 class Weather:

@@ -263,9 +263,14 @@ listen balancer
 
 @contextlib.asynccontextmanager
 async def fleet(
-    settings: Settings, *, replicas: int = 3, broken: str = "", anonymous: bool = False
+    settings: Settings,
+    *,
+    replicas: int = 3,
+    broken: str = "",
+    anonymous: bool = False,
+    keep: Path | None = None,
 ) -> AsyncIterator[Fleet]:
-    """Run a fleet; whatever happens, nothing of it stays."""
+    """Run a fleet; whatever happens, nothing of it stays but, if wanted, a copy of its logs and journals."""
     with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as home:
         running = Fleet(Path(home), settings, broken=broken, anonymous=anonymous)
         try:
@@ -274,3 +279,5 @@ async def fleet(
             yield running
         finally:
             running.end()
+            if keep is not None:
+                shutil.copytree(home, keep, dirs_exist_ok=True)

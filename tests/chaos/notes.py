@@ -41,10 +41,21 @@ class Plan(Struct, frozen=True, kw_only=True):
     fault_seconds: float
     """The faults are spread over this long."""
 
+    @property
+    def imitations(self) -> int:
+        """How many duplicates that is."""
+        return round(self.sessions * self.requests * self.duplicates)
+
+    @property
+    def idle(self) -> float:
+        """How long a session lives whose client is gone without anybody having noticed."""
+        return self.grace + 3
+
     def settings(self) -> Settings:
         """Return what the replicas run with."""
         times = Times(
             grace=self.grace,
+            idle=self.idle,
             lease=self.lease,
             lease_renewal=self.lease / 4,
             loop_patience=self.lease * 3,
@@ -132,6 +143,8 @@ class Notes:
         """By session: increments that were acknowledged, and the counter's value at the end."""
         self.most_asked: Counter[str] = Counter()
         """By session: asks outstanding at once, at most."""
+        self.crowds: list[tuple[float, str]] = []
+        """When more asks seemed to be outstanding than may be. A call that was lost no longer counts, but is replayed."""
         self.latencies: list[float] = []
 
     def violate(self, law: str, what: str) -> None:

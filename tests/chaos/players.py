@@ -44,6 +44,7 @@ class Player:
             self.random.randrange(OPENING_BYTES)
             for _ in range(plan.cuts // plan.sessions + (number < plan.cuts % plan.sessions))
         )
+        self.imitations = plan.imitations // plan.sessions + (number < plan.imitations % plan.sessions)
         self.bumped = 0
         self.asking: set[str] = set()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -83,6 +84,15 @@ class Player:
         if call.answer is not None and "result" in call.answer:
             value = int(_text(call).rpartition("/")[2])
             self.notes.counters[self.session] = (self.bumped, value)
+
+    async def stay(self, over: asyncio.Event) -> None:
+        """Be heard of now and then, also when all calls are made."""
+        while not over.is_set():
+            with contextlib.suppress(TimeoutError, Cut, OSError):
+                if self.session:
+                    await self.client.tell("notifications/roots/list_changed")
+                async with asyncio.timeout(3):
+                    await over.wait()
 
     async def leave(self) -> None:
         """Begin a call and go away in the middle of it, for good."""
@@ -126,11 +136,10 @@ class Player:
         """Make a call and see it through to its answer."""
         call = self._new(tool)
         call.began = time.time()
-        imitated = tool == "ticks" and self.random.random() < self.plan.duplicates
         try:
             async with asyncio.timeout(self.plan.patience):
                 while call.answer is None:
-                    if await self._connection(call, imitated=imitated):
+                    if await self._connection(call):
                         await self._pause()
         except TimeoutError:
             self.notes.violate(
@@ -145,7 +154,7 @@ class Player:
             self._judge(call)
         return call
 
-    async def _connection(self, call: Call, *, imitated: bool) -> bool:
+    async def _connection(self, call: Call) -> bool:
         """Use one connection for a call; True if it is wise to wait before the next."""
         # A plain answer that was written has been given: only streams are cut, or what would become one.
         cut = self.cuts.popleft() if self.cuts and call.tool in {"ticks", "fanout"} else None
@@ -159,7 +168,7 @@ class Player:
             else:
                 call.posts += 1
                 response = await self.client.post(call.body, on=connection, cut_at=cut)
-            return await self._read(call, response, imitated=imitated)
+            return await self._read(call, response)
         except (Cut, OSError):
             fired = connection is not None and cut is not None and connection.received >= cut
             call.cuts += fired
@@ -171,7 +180,7 @@ class Player:
             if connection is not None:
                 connection.cut(reset=self.random.random() < 0.5)
 
-    async def _read(self, call: Call, response: Response, *, imitated: bool) -> bool:
+    async def _read(self, call: Call, response: Response) -> bool:
         self.notes.statuses[str(response.status)] += 1
         if response.status != 200:
             await self._refused(call, response)
@@ -186,7 +195,8 @@ class Player:
             if call.answer is not None and event.data:
                 self.notes.violate("I1", f"{call.nonce} gets more after its end: {event.data[:200]}")
             self._take(call, event)
-            if imitated and call.events == 1 and event.data:
+            if self.imitations and call.steps == 1 and event.data and self.random.random() < 0.3:
+                self.imitations -= 1
                 self._spawn(self._imitate(call))
         return call.answer is None
 
@@ -281,7 +291,9 @@ class Player:
         most = self.notes.most_asked
         most[self.session] = max(most[self.session], len(self.asking))
         if len(self.asking) > CREDIT:
-            self.notes.violate("I7", f"{len(self.asking)} asks are outstanding in {self.session}")
+            self.notes.crowds.append(
+                (time.time(), f"{len(self.asking)} asks are outstanding in {self.session}")
+            )
         self._spawn(self._answer(call, ask, question, name))
 
     async def _answer(self, call: Call, ask: Any, question: str, name: str) -> None:
@@ -327,8 +339,7 @@ class Player:
                 connection.cut()
         self.notes.counts["duplicates"] += 1
         self.notes.statuses[f"duplicate {status}"] += 1
-        if not word_for_word:
-            self.notes.duplicates[nonce] = (call.nonce, status)
+        self.notes.duplicates[nonce] = (call.nonce, status)
 
     async def _pause(self) -> None:
         await asyncio.sleep(self.random.uniform(*PAUSE))

@@ -5,6 +5,8 @@ import contextlib
 import platform
 import subprocess
 import time
+from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from msgspec import Struct
@@ -16,7 +18,7 @@ from tests.chaos.intruder import Intruder, nothing_moves
 from tests.chaos.judge import Judge
 from tests.chaos.notes import Notes, Plan, Violation
 from tests.chaos.players import Player
-from tests.http.client import Connection
+from tests.http.client import Connection, Cut
 
 SMALL: Final = Plan(
     seed=1,
@@ -83,11 +85,11 @@ class Report(Struct, frozen=True, kw_only=True):
         return {violation.law for violation in self.violations}
 
 
-async def trial(plan: Plan, *, broken: str = "") -> Report:
+async def trial(plan: Plan, *, broken: str = "", keep: Path | None = None) -> Report:
     """Run one."""
     notes = Notes()
     began = time.time()
-    async with fleet(plan.settings(), broken=broken) as running:
+    async with fleet(plan.settings(), broken=broken, keep=keep) as running:
         try:
             weather = await _play(plan, running, notes)
         finally:
@@ -116,12 +118,10 @@ async def trial(plan: Plan, *, broken: str = "") -> Report:
 
 
 def _planned(plan: Plan) -> dict[str, int]:
-    # Each call is a duplicate's victim by chance: two thirds of the expected number is still all of them.
-    duplicates = round(plan.sessions * plan.requests * plan.duplicates * 2 / 3)
     faults: dict[str, int] = {}
     for fault in schedule(plan):
         faults[fault.kind] = faults.get(fault.kind, 0) + 1
-    return {**faults, "cuts": plan.cuts, "duplicates": duplicates}
+    return {**faults, "cuts": plan.cuts, "duplicates": plan.imitations}
 
 
 async def _play(plan: Plan, running: Fleet, notes: Notes) -> Weather:
@@ -132,23 +132,33 @@ async def _play(plan: Plan, running: Fleet, notes: Notes) -> Weather:
         await player.open()
     weather = Weather(running, plan)
     intruding = asyncio.create_task(Intruder(players, notes, plan.seed).run())
+    over = asyncio.Event()
+    staying = [asyncio.create_task(player.stay(over)) for player in players]
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(weather.run())
+        chance = Random(f"{plan.seed}/leavers")
         for player in leavers:
-            tasks.create_task(_leave(player))
+            tasks.create_task(_leave(player, chance.uniform(0, plan.fault_seconds)))
         for player in players:
             tasks.create_task(player.play())
     intruding.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await intruding
+    over.set()
+    await asyncio.gather(*staying)
     await nothing_moves(running, players[:3], notes, plan.seed)
     await asyncio.gather(*(player.delete() for player in players))
     await _until_closed(plan, running, notes)
     return weather
 
 
-async def _leave(player: Player) -> None:
-    """Leave as soon as a connection holds for one event."""
+async def _leave(player: Player, after: float) -> None:
+    """Leave then, as soon as a connection holds for one event; until then stay in touch."""
+    deadline = time.time() + after
+    while time.time() < deadline:
+        await asyncio.sleep(min(2.0, max(0.0, deadline - time.time())))
+        with contextlib.suppress(Cut, OSError):
+            await player.client.tell("notifications/roots/list_changed")
     while True:
         with contextlib.suppress(Exception):
             await player.leave()
@@ -158,7 +168,7 @@ async def _leave(player: Player) -> None:
 
 async def _until_closed(plan: Plan, running: Fleet, notes: Notes) -> None:
     """Wait until those who left are forgotten, and what was closed is told; not much longer than promised."""
-    deadline = time.time() + plan.grace + plan.lease + 10
+    deadline = time.time() + plan.idle + plan.lease + 10
     while time.time() < deadline:
         closed = {entry.session for entry in running.journal() if entry.what == "closed"}
         if set(notes.sessions) <= closed:
