@@ -8,10 +8,13 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+import holdfast
 from tests.http.client import Connection, http_test_within, value
+from tests.support import async_test_within
 from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, lives, until, wait
 
 
@@ -180,6 +183,30 @@ async def test_clients_that_keep_their_connections_are_never_refused_while_worke
         assert min(await asyncio.gather(*chats)) >= 1, "each was told to take another connection"
         assert served - before <= set(running.workers())
         assert served - before
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_our_own_client_notices_nothing_of_a_rolling_restart(era: Literal["modern", "legacy"]) -> None:
+    async def conversation(running: Fleet) -> None:
+        before = set(running.workers())
+        async with holdfast.Client(f"http://127.0.0.1:{running.port}/mcp", version=era) as client:
+            progress: list[float] = []
+            long = asyncio.create_task(
+                client.call_tool(
+                    "steps", {"n": 30, "seconds": 0.1}, progress=lambda done, *_: progress.append(done)
+                )
+            )
+            await until(lambda: bool(progress))
+            running.tell(signal.SIGHUP)
+            served = set[int]()
+            while "every worker was replaced" not in running.output():
+                served.add((await client.call_tool("who", {})).data)
+            assert (await long).data in before
+            assert progress == list(range(1, 31))
+            assert served - before
+
+    with fleet("--workers", "2") as running:
+        async_test_within(30)(conversation)(running)
 
 
 @http_test_within(40)

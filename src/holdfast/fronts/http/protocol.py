@@ -85,6 +85,13 @@ class GuardedProtocol(HttpToolsProtocol):
         self._since = self.watch.now
         super().connection_made(transport)
 
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nothing of a request has come that is not answered."""
+        cycle: RequestResponseCycle | None = self.cycle
+        waits = self._phase == IDLE or (self._phase == HEAD and not self._fed)
+        return waits and (cycle is None or cycle.response_complete)
+
     # The base's methods are named outright: `super()` would cost a tenth of what they do.
 
     @override

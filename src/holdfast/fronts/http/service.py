@@ -8,6 +8,7 @@ import contextlib
 import gc
 import signal
 import socket
+from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
@@ -115,22 +116,23 @@ class Service(uvicorn.Server):
         state.default_headers = [*state.default_headers, _CLOSE]
         for connection in list(state.connections):
             _make_last(connection, state.default_headers)
-        loop = asyncio.get_running_loop()
-        patience = self._engine.settings.times.drain_notice
-        if self._siblings:
-            patience = max(patience, _LINGER)
-            for server in self.servers:
-                server.close()
-        deadline = loop.time() + patience
-        # Nobody rings when a connection ends, or when haste is asked for.
-        while loop.time() < deadline and not self._is_left():  # noqa: ASYNC110
-            await asyncio.sleep(_POLL)
-        if self._siblings:
-            for connection in list(state.connections):
+        notice = self._engine.settings.times.drain_notice
+        if not self._siblings:
+            await self._wait(notice)
+            return
+        for server in self.servers:
+            server.close()
+        await self._wait(max(notice, _LINGER), lambda: not state.connections)
+        for connection in list(state.connections):
+            if isinstance(connection, GuardedProtocol) and connection.is_idle:
                 connection.shutdown()
 
-    def _is_left(self) -> bool:
-        return self.force_exit or (self._siblings and not self.server_state.connections)
+    async def _wait(self, seconds: float, reached: Callable[[], bool] = lambda: False) -> None:
+        """Wait, unless haste is asked for. Nobody rings when a connection ends: look."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while loop.time() < deadline and not (self.force_exit or reached()):  # noqa: ASYNC110
+            await asyncio.sleep(_POLL)
 
     async def _goodbye(self) -> None:
         """Let the last answers leave, end the streams that never end by themselves, drop who takes nothing."""
@@ -139,6 +141,10 @@ class Service(uvicorn.Server):
         for session in self._engine.runtime.sessions.values():
             for reader in session.readers.get(session.record.standalone, ()):
                 reader.stop(End.AGED)
+        if self._engine.runtime.store.is_shared:
+            # Who has just had the end of a stream may send the next request on its connection, which said nothing of
+            # an end: it is refused, which is better than cut.
+            await self._wait(_LINGER, lambda: not self.server_state.connections)
         for connection in list(self.server_state.connections):
             connection.shutdown()
         tasks = set(self.server_state.tasks)
@@ -149,10 +155,7 @@ class Service(uvicorn.Server):
 
 
 def _make_last(connection: object, headers: list[tuple[bytes, bytes]]) -> None:
-    """Make the request that a connection serves now its last one."""
+    """Let the answer that a connection waits for say that it is its last one."""
     cycle = connection.cycle if isinstance(connection, GuardedProtocol) else None
-    if cycle is not None and not cycle.response_complete:
-        if cycle.response_started:
-            cycle.keep_alive = False
-        else:
-            cycle.default_headers = headers
+    if cycle is not None and not cycle.response_started:
+        cycle.default_headers = headers
