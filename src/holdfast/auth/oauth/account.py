@@ -84,11 +84,15 @@ class Account:
         if self._tokens is not None and sent != self._tokens.header:
             return True
         if self._prover is not None and demand.error == CHALLENGE:
-            return self._prover.learn(challenge.url, next(iter(challenge.headers.get("dpop-nonce", ())), ""))
+            nonce = next(iter(challenge.headers.get("dpop-nonce", ())), "")
+            self._prover.learn(challenge.url, nonce)
+            return bool(nonce)
         if not self._is_hopeful(challenge, demand):
             return False
-        key = (challenge.status, sent, demand.scopes)
-        return await self._flights.join(key, lambda: self._satisfy(demand, sent))
+        # A token that was refreshed for this very request and refused again is not mended by refreshing.
+        may_refresh = challenge.attempt == 1 and demand.error != INSUFFICIENT
+        key = (may_refresh, sent, demand.scopes)
+        return await self._flights.join(key, lambda: self._satisfy(demand, sent, may_refresh=may_refresh))
 
     def _is_hopeful(self, challenge: Challenge, demand: Demand) -> bool:
         """Tell whether there is anything left to try for this request."""
@@ -103,7 +107,7 @@ class Account:
 
     # What happens once for all
 
-    async def _satisfy(self, demand: Demand, sent: str) -> bool:
+    async def _satisfy(self, demand: Demand, sent: str, *, may_refresh: bool) -> bool:
         async with self._lock:
             before = self._tokens
             if before is not None and before.header != sent:
@@ -113,7 +117,7 @@ class Account:
                     web, self._server, demand, prefer=self._preferred(), guess=self._setup.guess
                 )
                 is_same = self._kept is not None and self._kept.issuer == place.server.issuer
-                if demand.error != INSUFFICIENT and before and is_same and await self._refresh(web, place):
+                if may_refresh and is_same and await self._refresh(web, place):
                     return True
                 scopes = wanted(demand, self._setup.scopes, place.scopes)
                 await self._authorize(web, place, scopes)
@@ -131,8 +135,10 @@ class Account:
                     place = Place(server=server, resource=kept.resource)
                     if not await self._refresh(web, place) and self._setup.grant.is_silent:
                         await self._authorize(web, place, kept.scopes)
-            except LinkError:
-                if due.is_over(self._clock.wall()):
+            except (LinkError, AuthorizationFailed) as error:
+                # Where a user can still be asked, the server's refusal leads there.
+                is_final = isinstance(error, LinkError) or self._setup.grant.is_silent
+                if is_final and due.is_over(self._clock.wall()):
                     raise
             if self._tokens == due and due.is_over(self._clock.wall()):
                 await self._keep(replace(kept, tokens=None))

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
@@ -87,6 +88,7 @@ class FileStorage:
     def __init__(self, directory: str | Path | None = None) -> None:
         """Say where; left out, in the user's own state directory."""
         self._directory = Path(directory) if directory is not None else default_directory()
+        self._writing = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<FileStorage {self._directory}>"
@@ -121,7 +123,11 @@ class FileStorage:
         return shelf if shelf.server == server else None
 
     def _write(self, server: str, kept: Kept) -> None:
-        shelf = (self._read(server) or _Shelf(server, kept.issuer, {})).with_one(kept)
+        with self._writing:
+            shelf = (self._read(server) or _Shelf(server, kept.issuer, {})).with_one(kept)
+            self._replace(shelf)
+
+    def _replace(self, shelf: _Shelf) -> None:
         try:
             self._directory.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
             # Made with mode 0600, under a name that nobody else can have taken.
@@ -131,7 +137,7 @@ class FileStorage:
                     file.write(msgspec.json.encode(shelf))
                     file.flush()
                     os.fsync(file.fileno())
-                Path(name).replace(self._path(server))
+                Path(name).replace(self._path(shelf.server))
             except BaseException:
                 with suppress(OSError):
                     Path(name).unlink()

@@ -1,0 +1,88 @@
+"""The listener on this machine: one answer with the right state ends the journey, and nothing else does."""
+
+import asyncio
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from holdfast.auth.oauth import AuthorizationCode, Loopback, MemoryStorage, OAuth
+from holdfast.errors import AuthorizationFailed
+from tests.support import async_test
+from tests.unit.auth.oauth.authority import authority, call
+
+
+def get(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as page:
+            return int(page.status)
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return refused.code
+
+
+@async_test
+async def test_the_browser_comes_back_to_a_free_port_and_strangers_are_turned_away() -> None:
+    statuses: list[int] = []
+
+    def launch(url: str) -> bool:
+        fields = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        back = fields["redirect_uri"]
+        statuses.append(get(f"{back}?{urlencode({'code': 'evil', 'state': 'guessed'})}"))
+        statuses.append(get(f"{back}?code=evil"))
+        statuses.append(get(back.replace("/callback", "/favicon.ico")))
+        statuses.append(
+            get(f"{back}?{urlencode({'code': 'the-code', 'state': fields['state'], 'iss': at.base})}")
+        )
+        at._challenge = fields["code_challenge"]
+        return True
+
+    async with authority() as at:
+        oauth = OAuth(AuthorizationCode(browser=Loopback(launch=launch)), storage=MemoryStorage())
+        assert await call(oauth, at.url) == 200
+        assert statuses == [400, 400, 400, 200]
+        assert at.forms[0]["code"] == "the-code"
+
+
+@async_test
+async def test_the_port_of_an_earlier_registration_is_taken_again_if_it_is_free() -> None:
+    browser = Loopback(launch=lambda _url: True)
+    async with browser.visit("") as first:
+        taken = first.redirect_uri
+        async with browser.visit(taken) as second:
+            assert second.redirect_uri != taken
+    async with browser.visit(taken) as third:
+        assert third.redirect_uri == taken
+
+
+@async_test
+async def test_garbage_and_silence_at_the_listener_change_nothing() -> None:
+    browser = Loopback(launch=lambda _url: True)
+    async with browser.visit("") as visit:
+        journey = asyncio.create_task(visit.go("https://auth.example.com", "right"))
+        port = urlsplit(visit.redirect_uri).port
+        for garbage in (
+            b"\x00\xff\r\n\r\n",
+            b"GET\r\n\r\n",
+            b"A" * 40_000,
+            b"POST /callback?state=right x\r\n\r\n",
+            b"",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(garbage)
+            writer.write_eof()
+            with suppress(ConnectionError):
+                assert b"200 OK" not in await reader.read()
+            writer.close()
+        assert not journey.done()
+        assert await asyncio.to_thread(get, f"{visit.redirect_uri}?state=right&code=c") == 200
+        assert await journey == f"{visit.redirect_uri}?state=right&code=c"
+
+
+@async_test
+async def test_a_machine_without_a_browser_is_told_what_to_do() -> None:
+    async with Loopback(launch=lambda _url: False).visit("") as visit:
+        with pytest.raises(AuthorizationFailed, match="open_browser"):
+            await visit.go("https://auth.example.com", "s")

@@ -1,0 +1,502 @@
+"""A client's tokens: had once for all, renewed in time, stepped up, kept, and shown to nobody else."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from aiohttp import web
+
+from holdfast.auth.oauth import (
+    AuthorizationCode,
+    Bounds,
+    ClientCredentials,
+    ClientIdentity,
+    FileStorage,
+    MemoryStorage,
+    OAuth,
+    TokenStorage,
+)
+from holdfast.errors import AuthorizationFailed, ConfigError, NotSent, Unauthorized
+from holdfast.testing import SeededRandom, VirtualClock
+from tests.support import async_test
+from tests.unit.auth.oauth.authority import Authority, authority, call
+
+REDIRECT_URI = "http://127.0.0.1:3000/callback"
+
+
+def user(
+    at: Authority,
+    *,
+    storage: TokenStorage | None = None,
+    clock: VirtualClock | None = None,
+    browse: Callable[[str], Awaitable[str]] | None = None,
+    **options: Any,
+) -> OAuth:
+    return OAuth(
+        AuthorizationCode(browse or at.browse, redirect_uri=REDIRECT_URI),
+        storage=storage or MemoryStorage(),
+        ports=(clock or VirtualClock(), SeededRandom(1)),
+        **options,
+    )
+
+
+async def fails(at: Authority, oauth: OAuth, match: str) -> None:
+    with pytest.raises(AuthorizationFailed, match=match):
+        await call(oauth, at.url)
+
+
+@async_test
+async def test_the_first_refusal_leads_to_a_token_and_later_requests_carry_it() -> None:
+    async with authority() as at:
+        oauth = user(at)
+        assert [await call(oauth, at.url) for _ in range(3)] == [200, 200, 200]
+        assert (at.seen["/mcp"], at.seen["/authorize"], at.seen["/token"]) == (4, 1, 1)
+        assert at.forms[0]["resource"] == at.url
+
+
+@async_test
+async def test_twenty_requests_at_once_ask_the_user_once() -> None:
+    async with authority() as at:
+        oauth = user(at)
+        assert await asyncio.gather(*(call(oauth, at.url) for _ in range(20))) == [200] * 20
+        assert (at.seen["/authorize"], at.seen["/register"], at.seen["/token"]) == (1, 1, 1)
+
+
+@async_test
+async def test_a_user_who_says_no_is_asked_once_and_everybody_is_told() -> None:
+    async with authority() as at:
+        visits = 0
+
+        async def refuse(url: str) -> str:
+            nonlocal visits
+            visits += 1
+            await at.gate.wait()
+            answer = await at.browse(url)
+            return answer.replace("code=the-code", "error=access_denied")
+
+        at.gate.clear()
+        oauth = user(at, browse=refuse)
+        calls = [asyncio.create_task(call(oauth, at.url)) for _ in range(20)]
+        while at.seen["/mcp"] < 20 or not visits:
+            await asyncio.sleep(0.01)
+        at.gate.set()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert {getattr(outcome, "error", None) for outcome in outcomes} == {"access_denied"}
+        assert visits == 1
+
+
+@async_test
+async def test_a_token_that_is_due_is_refreshed_once_before_anybody_sends_it() -> None:
+    async with authority() as at:
+        clock = VirtualClock()
+        oauth = user(at, clock=clock)
+        await call(oauth, at.url)
+        clock.advance(3571)
+        before = at.seen["/mcp"]
+        assert await asyncio.gather(*(call(oauth, at.url) for _ in range(10))) == [200] * 10
+        assert at.seen["/mcp"] == before + 10
+        assert [form["grant_type"] for form in at.forms] == ["authorization_code", "refresh_token"]
+        assert at.forms[1]["resource"] == at.url
+        assert at.seen["/authorize"] == 1
+
+
+@async_test
+async def test_a_refused_token_is_refreshed_and_if_that_fails_the_user_is_asked() -> None:
+    async with authority() as at:
+        oauth = user(at)
+        await call(oauth, at.url)
+        at.forget_tokens()
+        assert await call(oauth, at.url) == 200
+        assert at.seen["/authorize"] == 1
+        at.forget_tokens()
+        at.refresh = "revoked"
+        assert await call(oauth, at.url) == 200
+        assert at.seen["/authorize"] == 2
+
+
+@async_test
+async def test_a_refreshed_token_that_is_refused_again_leads_to_the_user() -> None:
+    async with authority() as at:
+        oauth = user(at)
+        await call(oauth, at.url)
+        at.forget_tokens()
+
+        async def refreshed_in_vain(request: web.BaseRequest) -> web.StreamResponse:
+            answer = await at._token(request)
+            if at.forms[-1]["grant_type"] == "refresh_token":
+                at.forget_tokens()
+            return answer
+
+        at.instead["/token"] = refreshed_in_vain
+        assert await call(oauth, at.url) == 200
+        grants = [form["grant_type"] for form in at.forms]
+        assert grants == ["authorization_code", "refresh_token", "authorization_code"]
+
+
+@async_test
+async def test_requests_at_once_all_take_up_the_nonce_that_the_server_wants() -> None:
+    async with authority() as at:
+        at.metadata["dpop_signing_alg_values_supported"] = ["ES256"]
+        oauth = user(at, dpop=True)
+        assert await call(oauth, at.url) == 200
+        all_there = asyncio.Barrier(3)
+
+        async def wants_nonce(request: web.BaseRequest) -> web.StreamResponse:
+            if _claims(request.headers["dpop"]).get("nonce") == "n1":
+                return await at._mcp(request)
+            await all_there.wait()
+            refusal = {"www-authenticate": 'DPoP error="use_dpop_nonce"', "dpop-nonce": "n1"}
+            return web.Response(status=401, headers=refusal)
+
+        at.instead["/mcp"] = wants_nonce
+        assert await asyncio.gather(*(call(oauth, at.url) for _ in range(3))) == [200, 200, 200]
+        assert at.seen["/authorize"] == 1
+
+
+@async_test
+async def test_an_authorization_server_that_is_gone_for_good_leads_to_the_user_when_the_token_ends() -> None:
+    async with authority() as at:
+        clock = VirtualClock()
+        oauth = user(at, clock=clock)
+        await call(oauth, at.url)
+        at.metadata["issuer"] = "https://another.example.com"
+        clock.advance(3580)
+        assert await call(oauth, at.url) == 200
+        clock.advance(30)
+        assert await oauth.headers("POST", at.url) == {}
+        del at.metadata["issuer"]
+        assert await call(oauth, at.url) == 200
+        assert at.seen["/authorize"] == 2
+
+
+@async_test
+async def test_a_token_is_used_to_its_end_while_nobody_can_renew_it() -> None:
+    async with authority() as at:
+        clock = VirtualClock()
+        oauth = user(at, clock=clock)
+        await call(oauth, at.url)
+
+        async def down(_request: web.BaseRequest) -> web.Response:
+            return web.Response(status=503)
+
+        at.instead["/token"] = down
+        clock.advance(3580)
+        assert await call(oauth, at.url) == 200
+        clock.advance(30)
+        with pytest.raises(NotSent):
+            await call(oauth, at.url)
+        del at.instead["/token"]
+        assert await call(oauth, at.url) == 200
+        assert at.seen["/authorize"] == 1
+
+
+@async_test
+async def test_another_process_goes_on_with_the_files_of_the_first(tmp_path: Path) -> None:
+    async with authority() as at:
+        clock = VirtualClock()
+        await call(user(at, storage=FileStorage(tmp_path), clock=clock), at.url)
+        again = user(at, storage=FileStorage(tmp_path), clock=clock)
+        assert await call(again, at.url) == 200
+        clock.advance(4000)
+        assert await call(again, at.url) == 200
+        assert (at.seen["/authorize"], at.seen["/register"]) == (1, 1)
+
+
+@async_test
+async def test_a_refresh_token_that_another_process_has_used_is_not_used_again(tmp_path: Path) -> None:
+    async with authority() as at:
+        clock = VirtualClock()
+        first = user(at, storage=FileStorage(tmp_path), clock=clock)
+        await call(first, at.url)
+        second = user(at, storage=FileStorage(tmp_path), clock=clock)
+        await call(second, at.url)
+        clock.advance(3580)
+        assert await call(first, at.url) == 200
+        assert await call(second, at.url) == 200
+        assert [form["grant_type"] for form in at.forms] == ["authorization_code", "refresh_token"]
+
+
+@async_test
+async def test_more_scopes_are_asked_for_together_with_the_earlier_ones() -> None:
+    async with authority() as at:
+        at.required = {"read"}
+        oauth = user(at)
+        await call(oauth, at.url)
+        at.required = {"write"}
+        assert await call(oauth, at.url) == 200
+        assert at.asked_scopes == ["read", "read write"]
+
+
+@async_test
+async def test_a_server_that_is_never_satisfied_does_not_ask_the_user_for_ever() -> None:
+    async with authority() as at:
+        at.required = {"admin"}
+        oauth = user(at)
+
+        async def nothing_granted(request: web.BaseRequest) -> web.StreamResponse:
+            answer = await at._token(request)
+            at.valid = {token: set() for token in at.valid}
+            return answer
+
+        at.instead["/token"] = nothing_granted
+        assert await call(oauth, at.url) == 403
+        assert at.seen["/authorize"] == 1
+
+
+@async_test
+async def test_a_fresh_token_that_is_refused_does_not_lead_to_the_same_again() -> None:
+    async with authority() as at:
+
+        async def issued_in_vain(request: web.BaseRequest) -> web.StreamResponse:
+            answer = await at._token(request)
+            at.forget_tokens()
+            return answer
+
+        at.instead["/token"] = issued_in_vain
+        at.gives_refresh = False
+        assert await call(user(at), at.url) == 401
+        assert at.seen["/authorize"] == 1
+
+
+@async_test
+async def test_a_new_authorization_server_gets_a_registration_of_its_own() -> None:
+    async with authority() as old, authority() as new:
+        oauth = user(old, browse=lambda url: (new if new.base in url.partition("?")[0] else old).browse(url))
+        await call(oauth, old.url)
+        old.resource["authorization_servers"] = [new.base]
+        old.forget_tokens()
+
+        async def also_takes_new_tokens(request: web.BaseRequest) -> web.StreamResponse:
+            old.valid |= new.valid
+            return await old._mcp(request)
+
+        old.instead["/mcp"] = also_takes_new_tokens
+        assert await call(oauth, old.url) == 200
+        assert new.seen["/register"] == 1
+        assert [form["grant_type"] for form in old.forms] == ["authorization_code"]
+        assert new.forms[0]["client_id"] == "client-1"
+
+
+@async_test
+async def test_a_client_registered_by_hand_is_not_taken_to_a_new_authorization_server() -> None:
+    async with authority() as old, authority() as new:
+        oauth = user(old, client=ClientIdentity("by-hand", secret="s"))
+        await call(oauth, old.url)
+        old.resource["authorization_servers"] = [new.base]
+        old.forget_tokens()
+        await fails(old, oauth, "register it there")
+        assert (new.seen["/token"], new.seen["/authorize"]) == (0, 0)
+
+
+@async_test
+async def test_a_registration_that_is_forgotten_is_made_again() -> None:
+    async with authority() as at:
+        oauth = user(at)
+        await call(oauth, at.url)
+        at.forget_tokens()
+
+        async def forgotten(_request: web.BaseRequest) -> web.Response:
+            return web.json_response({"error": "invalid_client"}, status=401)
+
+        at.instead["/token"] = forgotten
+        await fails(at, oauth, "invalid_client")
+        del at.instead["/token"]
+        assert await call(oauth, at.url) == 200
+        assert at.seen["/register"] == 2
+
+
+@pytest.mark.parametrize(
+    ("metadata", "match"),
+    [
+        ({"issuer": "https://evil.example.com"}, "no metadata of the authorization server"),
+        ({"code_challenge_methods_supported": None}, "PKCE"),
+        ({"code_challenge_methods_supported": ["plain"]}, "PKCE"),
+        ({"token_endpoint": "http://auth.example.com/token"}, "only https"),
+        ({"authorization_endpoint": "file:///bin/sh"}, "only https"),
+        ({"registration_endpoint": None}, "pass it as `client`"),
+    ],
+)
+def test_what_an_authorization_server_says_of_itself_is_not_believed_blindly(
+    metadata: dict[str, Any], match: str
+) -> None:
+    @async_test
+    async def check() -> None:
+        async with authority() as at:
+            at.metadata = metadata
+            await fails(at, user(at), match)
+            assert at.seen["/authorize"] == 0
+
+    check()
+
+
+@async_test
+async def test_a_token_for_another_resource_is_not_asked_for() -> None:
+    async with authority() as at:
+        at.resource["resource"] = "https://evil.example.com/mcp"
+        await fails(at, user(at), "which is not")
+        assert at.seen["/.well-known/oauth-authorization-server"] == 0
+
+
+@async_test
+async def test_documents_are_bounded_in_size_and_time() -> None:
+    async with authority() as at:
+
+        async def endless(request: web.BaseRequest) -> web.StreamResponse:
+            answer = web.StreamResponse()
+            await answer.prepare(request)
+            while True:
+                await answer.write(b" " * 65_536)
+
+        async def silent(_request: web.BaseRequest) -> web.StreamResponse:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        path = "/.well-known/oauth-protected-resource/mcp"
+        at.instead[path] = endless
+        await fails(at, user(at), "over 262144 bytes")
+        at.instead[path] = silent
+        with pytest.raises(NotSent, match=r"in 0\.2 seconds"):
+            await call(user(at, bounds=Bounds(seconds=0.2)), at.url)
+
+
+@pytest.mark.parametrize("path", ["/token", "/register"])
+def test_no_redirect_is_followed_with_what_is_secret(path: str) -> None:
+    @async_test
+    async def check() -> None:
+        async with authority() as at, authority() as thief:
+
+            async def moved(_request: web.BaseRequest) -> web.Response:
+                return web.Response(status=307, headers={"location": f"{thief.base}{path}"})
+
+            at.instead[path] = moved
+            await fails(at, user(at), "HTTP 307")
+            assert not thief.seen
+
+    check()
+
+
+@async_test
+async def test_one_request_that_gives_up_takes_nothing_from_the_others() -> None:
+    async with authority() as at:
+        at.gate.clear()
+        oauth = user(at)
+        calls = [asyncio.create_task(call(oauth, at.url)) for _ in range(3)]
+        while at.seen["/mcp"] < 3 or not at.seen["/authorize"]:
+            await asyncio.sleep(0.01)
+        calls[0].cancel()
+        await asyncio.wait({calls[0]})
+        at.gate.set()
+        assert await asyncio.gather(*calls[1:]) == [200, 200]
+        assert at.seen["/authorize"] == 1
+
+
+@async_test
+async def test_when_everybody_gives_up_so_does_the_authorization() -> None:
+    async with authority() as at:
+        ended = asyncio.Event()
+
+        async def wait_for_ever(_url: str) -> str:
+            at.seen["/authorize"] += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            raise AssertionError
+
+        oauth = user(at, browse=wait_for_ever)
+        calls = [asyncio.create_task(call(oauth, at.url)) for _ in range(2)]
+        while at.seen["/mcp"] < 2 or not at.seen["/authorize"]:
+            await asyncio.sleep(0.01)
+        for one in calls:
+            one.cancel()
+        await asyncio.wait(calls)
+        await ended.wait()
+
+
+@async_test
+async def test_a_user_who_never_answers_is_waited_for_so_long_and_no_longer() -> None:
+    async with authority() as at:
+        at.gate.clear()
+        await fails(at, user(at, bounds=Bounds(browser=0.05)), "nobody agreed")
+
+
+@async_test
+async def test_a_client_by_itself_gets_another_token_without_a_refresh_token() -> None:
+    async with authority() as at:
+        at.gives_refresh = False
+        at.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+        clock = VirtualClock()
+        client = ClientIdentity("service", secret="s3cret")
+        oauth = OAuth(ClientCredentials(), client=client, scopes=["a"], ports=(clock, SeededRandom(1)))
+        assert await call(oauth, at.url) == 200
+        clock.advance(3600)
+        assert await call(oauth, at.url) == 200
+        assert [form["grant_type"] for form in at.forms] == ["client_credentials"] * 2
+        assert at.forms[1]["client_secret"] == "s3cret"
+        assert at.forms[1]["scope"] == "a"
+
+
+@async_test
+async def test_a_key_outlives_the_process_with_the_tokens_that_are_bound_to_it(tmp_path: Path) -> None:
+    async with authority() as at:
+        at.metadata["dpop_signing_alg_values_supported"] = ["ES256"]
+        clock = VirtualClock()
+        first = user(at, storage=FileStorage(tmp_path), clock=clock, dpop=True)
+        assert await call(first, at.url) == 200
+        clock.advance(4000)
+        second = user(at, storage=FileStorage(tmp_path), clock=clock, dpop=True)
+        assert await call(second, at.url) == 200
+        jwks = [_jwk(headers["dpop"]) for headers in at.token_headers]
+        assert jwks[0] == jwks[1]
+        assert at.seen["/authorize"] == 1
+        headers = await second.headers("POST", at.url)
+        assert headers["authorization"].startswith("DPoP ")
+        assert headers["dpop"] != (await second.headers("POST", at.url))["dpop"]
+
+
+def _jwk(proof: str) -> object:
+    return jwt.get_unverified_header(proof)["jwk"]
+
+
+def _claims(proof: str) -> dict[str, Any]:
+    claims: dict[str, Any] = jwt.decode(proof, options={"verify_signature": False})
+    return claims
+
+
+@async_test
+async def test_a_token_that_is_not_bound_is_refused_where_it_should_be() -> None:
+    async with authority() as at:
+        await fails(at, user(at, dpop=True), "DPoP")
+
+
+@async_test
+async def test_nothing_secret_is_ever_shown() -> None:
+    async with authority() as at:
+        storage = MemoryStorage()
+        oauth = user(at, storage=storage, client=ClientIdentity("by-hand", secret="secret-of-client"))
+        await call(oauth, at.url)
+        kept = await storage.load(at.url)
+        shown = f"{oauth!r} {oauth._accounts!r} {oauth._setup!r} {kept!r} {storage!r}"
+        assert "secret-access" in str(at.valid)
+        assert "secret-" not in shown
+
+
+@async_test
+async def test_a_token_is_not_sent_over_plain_http() -> None:
+    oauth = OAuth(storage=MemoryStorage())
+    with pytest.raises(Unauthorized, match="only https"):
+        await oauth.headers("POST", "http://mcp.example.com/mcp")
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ConfigError):
+        OAuth(client_document="http://app.example.com/client.json")
+
+    async def browse(url: str) -> str:
+        return url
+
+    with pytest.raises(ConfigError):
+        AuthorizationCode(browse)
