@@ -226,9 +226,14 @@ class Core:
             del self._seats[key]
 
     async def seated(self, script: str, key: str, *arguments: Argument) -> list[Any]:
-        """Run a script that gives this replica work in a session; the first one here lets reapers know before."""
+        """Run a script that gives this replica work in a session; the first one here lets reapers know before.
+
+        Raises:
+            StoreUnavailable: the lease has ended; whatever began now would be nobody's.
+        """
         reply = await self.session(script, key, *arguments, "0")
         if reply[0] == b"seat":
-            await self.index("seat", self._owner, key)
+            if (await self.index("seat", self._owner, key))[0] == b"dead":
+                raise StoreUnavailable("this replica's lease has ended; it takes another")
             reply = await self.session(script, key, *arguments, "1")
         return reply

@@ -36,6 +36,9 @@ return {'ok', {}, redis.call('ZRANGEBYSCORE', g .. ':rep', '(' .. now, '+inf')}
 
 --## seat: shared
 -- Written before a replica's first work in a session: a crash in between leaves nothing that nobody looks for.
+-- An incarnation whose lease has ended gets no seat: those who look after the dead may have forgotten it already.
+local ends = tonumber(redis.call('ZSCORE', g .. ':rep', ARGV[5]) or 0)
+if ends <= now and not string.match(ARGV[5], '%.0$') then return {'dead'} end
 redis.call('SADD', g .. ':own:' .. ARGV[5], ARGV[6])
 live(g .. ':own:' .. ARGV[5], 86400000)
 return {'ok'}
