@@ -111,16 +111,15 @@ class FileStorage:
         await asyncio.to_thread(self._write, server, kept)
 
     def _path(self, server: str) -> Path:
-        return self._directory / f"{hashlib.sha256(server.encode()).hexdigest()[:32]}.json"
+        return self._directory / f"{hashlib.sha256(server.encode()).hexdigest()}.json"
 
     def _read(self, server: str) -> _Shelf | None:
         try:
-            shelf = msgspec.json.decode(self._path(server).read_bytes(), type=_Shelf)
+            return msgspec.json.decode(self._path(server).read_bytes(), type=_Shelf)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
         except OSError as error:
             raise ConfigError(f"cannot read credentials in {self._directory}: {error.strerror}") from None
-        return shelf if shelf.server == server else None
 
     def _write(self, server: str, kept: Kept) -> None:
         with self._writing:

@@ -1,7 +1,7 @@
 """A client's tokens: had once for all, renewed in time, stepped up, kept, and shown to nobody else."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import jwt
 import pytest
 from aiohttp import web
 
+from holdfast.auth.authorizer import Challenge
 from holdfast.auth.oauth import (
     AuthorizationCode,
     Bounds,
@@ -230,6 +231,48 @@ async def test_more_scopes_are_asked_for_together_with_the_earlier_ones() -> Non
         assert at.asked_scopes == ["read", "read write"]
 
 
+def refusal(at: Authority, sent: Mapping[str, str], status: int, scope: str) -> Challenge:
+    error = 'error="insufficient_scope", ' if status == 403 else ""
+    headers = {"www-authenticate": (f'Bearer {error}scope="{scope}"',)}
+    return Challenge(method="POST", url=at.url, status=status, headers=headers, sent=sent, attempt=1)
+
+
+@async_test
+async def test_a_refusal_of_a_token_that_has_been_replaced_meanwhile_is_out_of_date() -> None:
+    async with authority() as at:
+        at.required = {"read"}
+        oauth = user(at)
+        await call(oauth, at.url)
+        old = await oauth.headers("POST", at.url)
+        at.required = {"write"}
+        await call(oauth, at.url)
+        assert await oauth.challenged(refusal(at, old, 403, "write"))
+        new = await oauth.headers("POST", at.url)
+        assert not await oauth.challenged(refusal(at, new, 403, "write"))
+        assert at.asked_scopes == ["read", "read write"]
+
+
+@async_test
+async def test_different_refusals_at_once_do_not_undo_each_other() -> None:
+    async with authority() as at:
+        oauth = user(at)
+        refusals = (refusal(at, {}, 401, scope) for scope in ("a", "b", "c"))
+        assert await asyncio.gather(*map(oauth.challenged, refusals)) == [True] * 3
+        assert (at.seen["/authorize"], at.seen["/token"]) == (1, 1)
+
+
+@async_test
+async def test_metadata_is_not_fetched_from_where_anybody_could_change_it() -> None:
+    async with authority() as at:
+
+        async def elsewhere(_request: web.BaseRequest) -> web.Response:
+            value = 'Bearer resource_metadata="http://mcp.example.com/metadata"'
+            return web.Response(status=401, headers={"www-authenticate": value})
+
+        at.instead["/mcp"] = elsewhere
+        await fails(at, user(at), "only https")
+
+
 @async_test
 async def test_a_server_that_is_never_satisfied_does_not_ask_the_user_for_ever() -> None:
     async with authority() as at:
@@ -265,7 +308,9 @@ async def test_a_fresh_token_that_is_refused_does_not_lead_to_the_same_again() -
 async def test_a_new_authorization_server_gets_a_registration_of_its_own() -> None:
     async with authority() as old, authority() as new:
         oauth = user(old, browse=lambda url: (new if new.base in url.partition("?")[0] else old).browse(url))
+        old.required = {"before"}
         await call(oauth, old.url)
+        old.required = {"after"}
         old.resource["authorization_servers"] = [new.base]
         old.forget_tokens()
 
@@ -277,7 +322,7 @@ async def test_a_new_authorization_server_gets_a_registration_of_its_own() -> No
         assert await call(oauth, old.url) == 200
         assert new.seen["/register"] == 1
         assert [form["grant_type"] for form in old.forms] == ["authorization_code"]
-        assert new.forms[0]["client_id"] == "client-1"
+        assert new.asked_scopes == ["after"]
 
 
 @async_test
@@ -469,7 +514,14 @@ def _claims(proof: str) -> dict[str, Any]:
 @async_test
 async def test_a_token_that_is_not_bound_is_refused_where_it_should_be() -> None:
     async with authority() as at:
-        await fails(at, user(at, dpop=True), "DPoP")
+        await fails(at, user(at, dpop=True), "does not bind tokens")
+        at.metadata["dpop_signing_alg_values_supported"] = ["ES256"]
+
+        async def unbound(_request: web.BaseRequest) -> web.Response:
+            return web.json_response(at._issue("Bearer"))
+
+        at.instead["/token"] = unbound
+        await fails(at, user(at, dpop=True), "gave a Bearer token")
 
 
 @async_test

@@ -42,7 +42,8 @@ def test_credentials_are_kept_apart_by_server_and_issuer(
 async def test_a_file_is_readable_by_its_owner_only_and_nothing_else_is_left(tmp_path: Path) -> None:
     directory = tmp_path / "deep" / "credentials"
     storage = FileStorage(directory)
-    await asyncio.gather(*(storage.save(SERVER, kept("https://a", str(n))) for n in range(20)))
+    await asyncio.gather(*(storage.save(SERVER, kept(f"https://{n}")) for n in range(20)))
+    assert all([await storage.load(SERVER, f"https://{n}") for n in range(20)])
     (file,) = directory.iterdir()
     if os.name == "posix":
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
