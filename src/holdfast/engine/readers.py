@@ -121,7 +121,10 @@ class Readers:
         session = reader.session
         before = session.add_reader(reader)
         exchange = session.exchanges.get(reader.stream)
-        if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
+        if any(old.end is None and old.generation > reader.generation for old in before):
+            # Its place was taken while the store's answer was on the way here.
+            before = [reader]
+        elif exchange is not None and isinstance(exchange.outlet, StreamOutlet):
             exchange.outlet.attached(reader)
         for old in before:
             old.active = False
@@ -153,7 +156,7 @@ class Readers:
         if successor is not None:
             # Never back: a reader that came late and broke at once was behind the one it superseded.
             successor.cursor = max(successor.cursor, reader.cursor)
-            successor.generation = reader.generation
+            successor.generation = max(successor.generation, reader.generation)
             successor.resume()
             return
         broke = reader.end in _BREAKS
