@@ -36,7 +36,7 @@ Operation = tuple[str, int]
 """Names one call, so that it can be sent again."""
 UNTOLD_SECONDS: Final = 30.0
 _INBOX: Final = 10_000
-_REMEMBERED: Final = frozenset({"close", "settle", "sweep", "untold"})
+_REMEMBERED: Final = frozenset({"attach", "close", "settle", "sweep", "untold"})
 """Calls whose second sending must be answered as the first: they leave nothing behind that tells them apart."""
 
 
