@@ -29,6 +29,7 @@ from holdfast.stores.base import (
 from holdfast.stores.memory_replicas import ReplicaMethods
 from holdfast.stores.memory_session import Channel, Session
 from holdfast.stores.memory_state import Cells, MemoryState
+from holdfast.stores.memory_subscriptions import SubscriptionMethods
 from holdfast.stores.memory_tasks import MemoryTasks, TaskMethods
 from holdfast.wire.jsonrpc import RequestId
 
@@ -49,17 +50,17 @@ def _silent(what: Ring, session: str, name: str) -> None:
     """Ring nobody: the bell before `bind`."""
 
 
-class MemoryStore(MemoryState, TaskMethods, ReplicaMethods):
+class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods):
     """Everything in this process, gone with it."""
 
     def __init__(self, limits: Limits = Limits(), clock: Clock | None = None) -> None:
         MemoryState.__init__(self, limits, (clock or SystemClock()).now)
         ReplicaMethods.__init__(self)
+        SubscriptionMethods.__init__(self)
         self._tasks = MemoryTasks(limits, self._now)
         self._bell: Bell = _silent
         self._sessions: dict[str, Session] = {}
         self._due: list[tuple[float, str]] = []
-        self._subscribers: defaultdict[str, set[str]] = defaultdict(set)
         self._principals: defaultdict[str, dict[str, Session]] = defaultdict(dict)
         self._bytes = 0
         self._finished: dict[tuple[str, str], None] = {}
@@ -147,29 +148,6 @@ class MemoryStore(MemoryState, TaskMethods, ReplicaMethods):
     async def sessions(self) -> list[str]:
         """Return the keys of all living sessions."""
         return list(self._sessions)
-
-    async def subscribe(self, key: str, uri: str) -> bool:
-        """Remember a subscription."""
-        session = self._sessions.get(key)
-        if session is None:
-            return False
-        if uri not in session.subscriptions:
-            if len(session.subscriptions) >= self._limits.subscriptions:
-                return False
-            session.subscriptions.add(uri)
-            self._subscribers[uri].add(key)
-        return True
-
-    async def unsubscribe(self, key: str, uri: str) -> None:
-        """Forget a subscription."""
-        session = self._sessions.get(key)
-        if session is not None:
-            session.subscriptions.discard(uri)
-        self._forget_subscriber(uri, key)
-
-    async def subscribers(self, uri: str) -> list[str]:
-        """Return who subscribed."""
-        return list(self._subscribers.get(uri, ()))
 
     # Exchanges
 
@@ -496,10 +474,3 @@ class MemoryStore(MemoryState, TaskMethods, ReplicaMethods):
         self._account(session, -session.bytes)
         self._bell(Ring.CLOSED, record.key, "")
         return Closed(record, reason)
-
-    def _forget_subscriber(self, uri: str, key: str) -> None:
-        keys = self._subscribers.get(uri)
-        if keys is not None:
-            keys.discard(key)
-            if not keys:
-                del self._subscribers[uri]

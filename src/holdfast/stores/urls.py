@@ -78,8 +78,9 @@ def open_store(
     Raises:
         ConfigError: no store has such a URL, or what it needs is not installed.
     """
-    make = SCHEMES.get(url.partition(":")[0])
+    scheme = url.partition(":")[0][:40]
+    make = SCHEMES.get(scheme)
     if make is None:
         known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
-        raise ConfigError(f"{url!r} is no store: begin it with one of {known}")
+        raise ConfigError(f"{scheme!r} begins no store's URL: begin it with one of {known}")
     return make(_Wanted(url, limits, clock, namespace, observer))

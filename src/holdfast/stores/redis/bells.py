@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Bell, Ring
@@ -39,7 +39,7 @@ class BellMethods(Core):
         with contextlib.suppress(StoreUnavailable):
             await self.check()
         while True:
-            with contextlib.suppress(RedisError, OSError):
+            with contextlib.suppress(RedisError, RedisClusterException, OSError):
                 await self._heard()
             await asyncio.sleep(0.2)
 
@@ -54,7 +54,7 @@ class BellMethods(Core):
                     self._take(message["data"])
         finally:
             self._listening.clear()
-            with contextlib.suppress(RedisError, OSError):
+            with contextlib.suppress(RedisError, RedisClusterException, OSError):
                 await channels.aclose()  # type: ignore[no-untyped-call]
 
     def _take(self, data: bytes) -> None:

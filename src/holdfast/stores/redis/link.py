@@ -122,7 +122,7 @@ class Single:
                 reply: list[Any] = await self.pipe.execute("EVALSHA", known.sha, 1, key, *arguments)
             except NoScriptError:
                 reply = await self.pipe.execute("EVAL", known.text, 1, key, *arguments)
-        except (RedisError, OSError) as error:
+        except (RedisError, RedisClusterException, OSError) as error:
             raise _translated(error) from error
         return reply
 
@@ -162,7 +162,7 @@ class Cluster:
                 )
             except NoScriptError:
                 reply = await self._client.execute_command("EVAL", known.text, 1, key, *arguments)
-        except (RedisError, OSError) as error:
+        except (RedisError, RedisClusterException, OSError) as error:
             raise _translated(error) from error
         return reply
 
@@ -239,7 +239,7 @@ def _sentinel(url: str) -> Single:
     """redis+sentinel://[user:password@]host:port,host:port/master[/db]."""
     master, _, db = urlsplit(url).path.lstrip("/").partition("/")
     if not master:
-        raise ConfigError(f"{url} names no master: redis+sentinel://host:26379/mymaster")
+        raise ConfigError("the URL names no master; it looks like redis+sentinel://host:26379/mymaster")
     sentinel = Sentinel(_hosts(url, 26379), socket_timeout=3)  # type: ignore[no-untyped-call]
     options: dict[str, Any] = {**_credentials(url), "db": int(db or 0), **_OPTIONS}
     client = sentinel.master_for(master, retry=_once(), socket_timeout=None, **options)

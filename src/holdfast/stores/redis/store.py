@@ -6,7 +6,7 @@ sent again, so a lost reply is asked for again and counts once. Time is Redis's.
 
 import asyncio
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from holdfast.config import Limits
 from holdfast.errors import StoreUnavailable
@@ -84,7 +84,7 @@ class RedisStore(SessionMethods, StreamMethods, AskMethods, StateMethods, Replic
         try:
             async with asyncio.timeout(PATIENCE):
                 policy = await self._link.policy()
-        except (RedisError, OSError, TimeoutError) as error:
+        except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
             raise StoreUnavailable(f"the store cannot be reached: {error}") from error
         if policy not in {"", "noeviction"}:
             self._observer.note(

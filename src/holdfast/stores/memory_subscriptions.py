@@ -1,0 +1,46 @@
+"""Who wants to know when a resource changes, inside the memory store."""
+
+from collections import defaultdict
+
+from holdfast.config import Limits
+from holdfast.stores.memory_session import Session
+
+
+class SubscriptionMethods:
+    """subscribe, unsubscribe, subscribers."""
+
+    _limits: Limits
+    _sessions: dict[str, Session]
+
+    def __init__(self) -> None:
+        self._subscribers: defaultdict[str, set[str]] = defaultdict(set)
+
+    async def subscribe(self, key: str, uri: str) -> bool:
+        """Remember a subscription."""
+        session = self._sessions.get(key)
+        if session is None:
+            return False
+        if uri not in session.subscriptions:
+            if len(session.subscriptions) >= self._limits.subscriptions:
+                return False
+            session.subscriptions.add(uri)
+            self._subscribers[uri].add(key)
+        return True
+
+    async def unsubscribe(self, key: str, uri: str) -> None:
+        """Forget a subscription."""
+        session = self._sessions.get(key)
+        if session is not None:
+            session.subscriptions.discard(uri)
+        self._forget_subscriber(uri, key)
+
+    async def subscribers(self, uri: str) -> list[str]:
+        """Return who subscribed."""
+        return list(self._subscribers.get(uri, ()))
+
+    def _forget_subscriber(self, uri: str, key: str) -> None:
+        keys = self._subscribers.get(uri)
+        if keys is not None:
+            keys.discard(key)
+            if not keys:
+                del self._subscribers[uri]
