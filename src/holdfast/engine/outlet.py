@@ -45,7 +45,7 @@ class SessionOutlet(Outlet, Protocol):
 class StreamOutlet:
     """The writer's side of a resumable stream. The stream begins to exist when it is first needed."""
 
-    __slots__ = ("_begun", "_leaving", "_random", "_room", "_store", "_wake", "claim", "fence", "has_reader", "position",
+    __slots__ = ("_begun", "_leaving", "_random", "_room", "_store", "_wake", "_writing", "claim", "fence", "has_reader", "position",
                  "reader", "releasing", "session", "start", "streams", "terminal", "written_bytes")  # fmt: skip
 
     def __init__(
@@ -70,6 +70,8 @@ class StreamOutlet:
         self.has_reader = True
         """False once the connection that waits for the answer is known to be gone."""
         self.written_bytes = 0
+        self._writing: asyncio.Lock | None = None
+        """Held while the stream is written: it grows one message at a time, however many tasks a handler has."""
         self._begun: asyncio.Event | None = None
         """Set when the store has answered whoever wanted the stream to begin."""
         self._room: asyncio.Event | None = None
@@ -109,9 +111,11 @@ class StreamOutlet:
         if not self.streams:
             raise NoBackChannel(f"nothing but the result can be sent: {_PLAIN_JSON}")
         await self.open()
-        position = await self._store.append(
-            self.session.record.key, self.claim.stream, self.fence, self._random.tag(), message
-        )
+        self._writing = self._writing or asyncio.Lock()
+        async with self._writing:
+            position = await self._store.append(
+                self.session.record.key, self.claim.stream, self.fence, self._random.tag(), message
+            )
         self.position = max(self.position or position, position)
         self.written_bytes += len(message)
         if position.seq % _BREATH == 0:
@@ -132,6 +136,10 @@ class StreamOutlet:
         if self._begun is not None:
             # Decided before the stream exists, the end would be missing from it.
             await self._begun.wait()
+        async with self._writing or contextlib.nullcontext():
+            await self._end(terminal)
+
+    async def _end(self, terminal: bytes) -> None:
         keep = not self.has_reader and not self.session.record.isolate
         logged = terminal if keep or self.position is not None else None
         try:
