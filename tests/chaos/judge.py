@@ -200,10 +200,9 @@ class Judge:
             and not any(name == entry.replica and begin <= entry.at <= end + 1 for begin, end, name in frozen)
         ]
         for at in self._notes.unavailable:
-            if not self._outage(at, at):
-                self._notes.violate(
-                    "I12", f"a replica said 503 at {at:.3f}, far from any outage of the store"
-                )
+            # A replica that wakes without its lease refuses work until it has another.
+            if not self._troubled(at - LATE, at):
+                self._notes.violate("I12", f"a replica said 503 at {at:.3f}, and nothing was wrong")
 
 
 def _failed(call: Call) -> bool:

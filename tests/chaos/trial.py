@@ -72,7 +72,6 @@ class Report(Struct, frozen=True, kw_only=True):
     milliseconds: dict[str, float]
     violations: list[Violation]
     weather: list[str]
-    home_logs: dict[str, int]
 
     @property
     def is_valid(self) -> bool:
@@ -96,7 +95,6 @@ async def trial(plan: Plan, *, broken: str = "", keep: Path | None = None) -> Re
             await Connection.cut_all()
         judge = Judge(plan, running, notes)
         judge.judge()
-        logs = {name: len(text) for name, text in running.logs().items()}
     return Report(
         seed=plan.seed,
         versions=versions(),
@@ -113,7 +111,6 @@ async def trial(plan: Plan, *, broken: str = "", keep: Path | None = None) -> Re
         },
         violations=notes.violations,
         weather=weather.log,
-        home_logs=logs,
     )
 
 

@@ -1,0 +1,65 @@
+"""Three replicas behind a balancer on one Redis, with everything going wrong at once: no invariant breaks.
+
+The full plan is `make chaos`; this is its small sister, with a seed that is printed.
+"""
+
+import asyncio
+import os
+
+import pytest
+from msgspec.structs import replace
+
+from tests.chaos.faults import schedule
+from tests.chaos.notes import Notes, Plan
+from tests.chaos.trial import FULL, SMALL, Report, show, trial
+from tests.redis_server import needs_redis
+
+SEED = int(os.environ.get("CHAOS_SEED", "1"))
+
+
+@needs_redis
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_no_invariant_breaks_while_clients_replicas_and_redis_fail() -> None:
+    plan = replace(SMALL, seed=SEED)
+    report = asyncio.run(trial(plan))
+    print("\n".join(report.weather))
+    print(show(report))
+    assert report.is_valid, show(report)
+    assert report.violations == [], show(report)
+    assert report.counts["outcome unknown"] > 0, "some calls were lost with their replicas, and said so"
+    assert report.counts["intrusions"] > 20
+
+
+def test_the_full_plan_is_the_one_that_was_promised() -> None:
+    faults = [fault.kind for fault in schedule(FULL)]
+    assert (FULL.sessions, FULL.requests, FULL.events, FULL.cuts) == (200, 20, 10, 1_000)
+    assert [faults.count(kind) for kind in ("kill", "stop", "redis")] == [20, 20, 1]
+    assert FULL.stop_seconds > FULL.lease
+    assert FULL.imitations == 200
+
+
+def test_a_seed_makes_the_same_faults_again() -> None:
+    assert schedule(SMALL) == schedule(SMALL)
+    assert schedule(SMALL) != schedule(replace(SMALL, seed=SMALL.seed + 1))
+
+
+def test_a_trial_in_which_too_little_went_wrong_is_not_valid() -> None:
+    assert _report(SMALL, kills=4).is_valid
+    assert not _report(SMALL, kills=3).is_valid
+
+
+def _report(plan: Plan, *, kills: int) -> Report:
+    notes = Notes()
+    return Report(
+        seed=plan.seed,
+        versions={},
+        seconds=1.0,
+        planned={"kill": plan.kills},
+        fired={"kill": kills},
+        counts=dict(notes.counts),
+        statuses={},
+        milliseconds={},
+        violations=[],
+        weather=[],
+    )
