@@ -10,8 +10,6 @@ from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Observer
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.address import parse
 
 
 class _Wanted(Struct, frozen=True):
@@ -29,6 +27,9 @@ def _memory(wanted: _Wanted) -> Store:
 
 
 def _sqlite(wanted: _Wanted) -> Store:
+    from holdfast.stores.sqlite.address import parse  # noqa: PLC0415 - sqlite3 is loaded only where it is used
+    from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - as above
+
     address = parse(wanted.url, wanted.namespace)
     return SqliteStore(address.path, wanted.limits, wanted.clock, synchronous=address.synchronous)
 
