@@ -82,11 +82,10 @@ class Seat:
     def start(self) -> None:
         """Start a process here; `ready` tells when it serves."""
         name = f"{self.letter}.{len(self.lives) + 1}"
-        config = self._fleet.replica_config(name, self.port)
         log = self._fleet.home / f"{name}.log"
         with log.open("wb") as output:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.replica", msgspec.json.encode(config).decode()],
+                [sys.executable, "-m", *self._fleet.program(name, self.port)],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
                 stdout=output,
@@ -146,11 +145,15 @@ class Seat:
 class Fleet:
     """Redis, replicas and the balancer, in one directory."""
 
-    def __init__(self, home: Path, settings: Settings, *, broken: str = "", anonymous: bool = False) -> None:
+    def __init__(
+        self, home: Path, settings: Settings, *, broken: str = "", anonymous: bool = False, target: str = ""
+    ) -> None:
         self.home = home
         self.settings = settings
         self._broken = broken
         self._anonymous = anonymous
+        self._target = target
+        """What `holdfast serve` serves instead of the server on trial."""
         self.redis: RedisServer
         self.port = 0
         self.seats: list[Seat] = []
@@ -158,8 +161,12 @@ class Fleet:
         """When Redis was away."""
         self._haproxy: subprocess.Popen[bytes] | None = None
 
-    def replica_config(self, name: str, port: int) -> ReplicaConfig:
-        return ReplicaConfig(
+    def program(self, name: str, port: int) -> list[str]:
+        """Return the module that a replica runs, and its arguments."""
+        if self._target:
+            where = ("--http", f"127.0.0.1:{port}", "--store", self.redis.url)
+            return ["holdfast", "serve", self._target, *where]
+        config = ReplicaConfig(
             name=name,
             port=port,
             store=self.redis.url,
@@ -168,6 +175,7 @@ class Fleet:
             anonymous=self._anonymous,
             broken=self._broken,
         )
+        return ["tests.chaos.replica", msgspec.json.encode(config).decode()]
 
     async def start(self, replicas: int) -> None:
         """Start everything and wait until it serves."""
@@ -268,11 +276,12 @@ async def fleet(
     replicas: int = 3,
     broken: str = "",
     anonymous: bool = False,
+    target: str = "",
     keep: Path | None = None,
 ) -> AsyncIterator[Fleet]:
     """Run a fleet; whatever happens, nothing of it stays but, if wanted, a copy of its logs and journals."""
     with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as home:
-        running = Fleet(Path(home), settings, broken=broken, anonymous=anonymous)
+        running = Fleet(Path(home), settings, broken=broken, anonymous=anonymous, target=target)
         try:
             await running.start(replicas)
             await running.balanced()
