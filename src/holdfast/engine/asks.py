@@ -6,7 +6,7 @@ an answer needs, so asks never block each other or the receive path (law 10).
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +17,7 @@ from holdfast.stores.base import Store
 from holdfast.wire.jsonrpc import notification_message, request_message
 
 Send = Callable[[bytes], Awaitable[None]]
+_PLACE_SECONDS: Final = 0.05
 
 
 async def ask(
@@ -40,9 +41,12 @@ async def ask(
     try:
         async with asyncio.timeout(seconds):
             await _enter(session, method)
-            entered = True
             try:
-                return await _asked(store, session, name, stream, send, method, params)
+                while not await store.ask(session.record.key, name, stream):  # noqa: ASYNC110 - as it says
+                    # Asks of other replicas have all places of the session; no bell says when one is free.
+                    await asyncio.sleep(_PLACE_SECONDS)
+                entered = True
+                return await _asked(store, session, name, send, method, params)
             finally:
                 _leave(session)
     except TimeoutError:
@@ -77,11 +81,7 @@ def _leave(session: Session) -> None:
         following.set_result(None)
 
 
-async def _asked(
-    store: Store, session: Session, name: str, stream: str, send: Send, method: str, params: object
-) -> Any:
-    if not await store.ask(session.record.key, name, stream):
-        raise BackPressureError(f"{method} refused: the session has {session.limits.asks} asks outstanding")
+async def _asked(store: Store, session: Session, name: str, send: Send, method: str, params: object) -> Any:
     arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     session.pending[name] = arrived
     try:
