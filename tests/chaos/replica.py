@@ -32,6 +32,7 @@ from holdfast.transports.loops import run
 from tests.chaos.breakages import break_law
 
 TOKEN: Final = "token-of-"
+NAME_FORM: Final = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 LAG_SECONDS: Final = 0.05
 
 
@@ -156,8 +157,8 @@ def add_probes(server: Server) -> None:
 
     @server.tool
     async def name_of_user(ctx: Context) -> str:
-        answer: Any = await ctx.elicit("Who are you?", str)
-        return f"{answer.data} told {os.getpid()}"
+        answer = await ctx.elicit("Who are you?", NAME_FORM)
+        return f"{(answer.data or {}).get('name')} told {os.getpid()}"
 
     @server.tool
     async def offer(name: str) -> int:
@@ -219,12 +220,10 @@ async def measure_lag(journal: Journal) -> None:
     """Write down how late the loop is, and how much memory there is, once a second."""
     loop = asyncio.get_running_loop()
     while True:
-        worst = 0.0
         for _ in range(round(1 / LAG_SECONDS)):
             before = loop.time()
             await asyncio.sleep(LAG_SECONDS)
             late = loop.time() - before - LAG_SECONDS
-            worst = max(worst, late)
             journal.write("lag", value=late)
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         journal.write("rss", value=pages * os.sysconf("SC_PAGE_SIZE"))
