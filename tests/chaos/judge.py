@@ -158,7 +158,13 @@ class Judge:
         after = closed[0].at - last
         slack = self._plan.lease + 2 + 3 + LATE + self._plan.events * self._plan.interval * 1.5
         slack += sum(end - begin for begin, end in self._fleet.outages)
-        if not self._plan.grace - 0.5 <= after <= self._plan.idle + slack:
+        # Who reads at a frozen replica has broken off when its lease ended, whatever the two think.
+        early = (
+            self._plan.stop_seconds
+            if any(_hurt(life, left - self._plan.stop_seconds, left) for life in self._lives.values())
+            else 0.5
+        )
+        if not self._plan.grace - early <= after <= self._plan.idle + slack:
             self._notes.violate("I8", f"{session} was closed {after:.1f} s after it was left")
 
     # I9: bounded, and nothing stays

@@ -16,6 +16,8 @@ from tests.http.client import Client, Connection, Cut, Event, Response, request
 IN_FLIGHT: Final = "already in flight"
 OPENING_BYTES: Final = 2_200
 """About the size of a call's stream: cuts fall anywhere in it."""
+BURST: Final = 6
+"""Increments at once, at the end of a session: they land on all replicas."""
 PAUSE: Final = (0.02, 0.3)
 """Seconds before a client comes back."""
 
@@ -80,6 +82,7 @@ class Player:
             for _ in range(self.plan.lanes):
                 lanes.create_task(lane())
         await asyncio.gather(*self.tasks)
+        await asyncio.gather(*(self.call("bump") for _ in range(BURST)))
         call = await self.call("counter")
         if call.answer is not None and "result" in call.answer:
             value = int(_text(call).rpartition("/")[2])
@@ -100,6 +103,8 @@ class Player:
         connection = await Connection.open(self.client.port)
         try:
             response = await self.client.post(call.body, on=connection)
+            if not response.is_stream:
+                raise Cut(f"no stream to leave, but {response.status}")
             async for event in response.events():
                 if event.data:
                     break
