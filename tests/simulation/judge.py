@@ -7,7 +7,7 @@ from typing import Final
 from tests.simulation.scenarios import SCENARIOS, Run, play
 
 SEEDS: Final = 2_000
-BLOCK: Final = 250
+BLOCK: Final = 125
 FIRST: Final = int(os.environ.get("SIMULATION_FIRST_SEED", "0"))
 """Another number tries other seeds; the same one tries the same."""
 BLOCKS: Final = [range(start, start + BLOCK) for start in range(FIRST, FIRST + SEEDS, BLOCK)]
