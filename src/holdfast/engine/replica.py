@@ -107,8 +107,7 @@ class Replica:
         store = self._runtime.store
         if not store.is_shared:
             return
-        for orphan in await store.orphans():
-            await self._reap(orphan)
+        await asyncio.gather(*(self._reap(orphan) for orphan in await store.orphans()))
         for closed in await store.untold():
             self._sessions.announce(closed)
 

@@ -1,5 +1,7 @@
 """Replicas: leases by the store's clock, what the dead leave behind, and what the living tell each other."""
 
+import asyncio
+
 from holdfast.stores.base import Announced, Forwarded, Lease, Orphan, Ring
 from holdfast.stores.redis.core import Core, untyped
 from holdfast.stores.redis.exchanges import before
@@ -33,14 +35,14 @@ class ReplicaMethods(Core):
     async def orphans(self) -> list[Orphan]:
         """Return what the dead left running; their readers are gone with them."""
         _, _, dead, own = await self.index("dead")
-        found: list[Orphan] = []
-        for owner, keys in dead:
-            for key in keys:
-                found += await self._left(owner.decode(), key.decode(), 0)
         is_dead = any(owner.decode() == self._owner for owner, _ in dead)
-        for key in () if is_dead else own:
-            found += await self._left(self._owner, key.decode(), round(_STRAY_SECONDS * 1000))
-        return found
+        # All at once: one after another, each would wait for a disk of its own where Redis is durable.
+        looks = [self._left(owner.decode(), key.decode(), 0) for owner, keys in dead for key in keys]
+        looks += [
+            self._left(self._owner, key.decode(), round(_STRAY_SECONDS * 1000))
+            for key in ([] if is_dead else own)
+        ]
+        return [orphan for found in await asyncio.gather(*looks) for orphan in found]
 
     async def _left(self, owner: str, key: str, min_age: int) -> list[Orphan]:
         seat = self._seats.get(key) if owner == self._owner else None

@@ -135,6 +135,6 @@ if unseated and S.rd == 0 and S.st == 'a' then
   schedule()
 end
 if #orphans == 0 and owner ~= me then S.ow[owner] = nil end
-save()
+if owner ~= me then save() end
 -- The dead may have died between a change and the hint of it.
 return {'ok', owner ~= me and {'hint', S.hint} or todo, orphans}
