@@ -78,6 +78,8 @@ class Engine:
         self._starting: asyncio.Future[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self.started = False
+        self.closing = False
+        """Drained, and letting go: whatever comes now is refused."""
 
     def __repr__(self) -> str:
         return f"<Engine {len(self.runtime.sessions)} sessions over {self.runtime.store!r}>"
@@ -110,20 +112,21 @@ class Engine:
 
     async def aclose(self) -> None:
         """Let handlers finish for the drain time, end what is left, close every session of this process."""
-        if not self.started:
+        if not self.started or self.closing:
             return
-        self.started = False
-        self._starting = None
         if self._sweeper is not None:
             self._sweeper.cancel()
         await self.drain()
+        # From here on nothing may begin: it would find its back stopped, or start the engine anew.
+        self.closing = True
         for session in list(self.runtime.sessions.values()):
             self.runtime.spawn(self._shut(session))
         await self.runtime.finish(self.settings.times.drain)
-        self.draining = self.leaving = False
         await self.replica.stop()
         await self.runtime.back.stop()
         await self.runtime.store.aclose()
+        self._starting = None
+        self.started = self.closing = self.draining = self.leaving = False
 
     async def _shut(self, session: Session) -> None:
         """Close a session that ends with this process; one that others can serve goes on there."""

@@ -225,7 +225,7 @@ class HttpFront:
 
     def _is_new_work(self, message: Message | list[Message]) -> bool:
         """Tell what another replica can as well begin: everything but what belongs to work that runs here."""
-        if not self._engine.runtime.store.is_shared:
+        if not self._engine.runtime.store.is_shared and not self._engine.closing:
             return False
         return isinstance(message, list) or (
             isinstance(message, Request)

@@ -120,3 +120,27 @@ async def test_a_draining_replica_hands_its_resumable_streams_over_and_their_cal
         assert [message["id"] for message in (await resumed.done()).messages] == [1]
         assert [message["id"] for message in (await calls[1].done()).messages] == [1]
         assert len(b.runs) == 2
+
+
+@front_test
+async def test_a_request_that_comes_while_the_engine_lets_go_is_refused_and_starts_nothing_anew() -> None:
+    async with bench() as b:
+        peer = b.peer()
+        await peer.initialize()
+        reached, released = asyncio.Event(), asyncio.Event()
+        stop = b.back.stop
+
+        async def slow_stop() -> None:
+            reached.set()
+            await released.wait()
+            await stop()
+
+        b.back.stop = slow_stop  # type: ignore[method-assign]
+        closing = asyncio.ensure_future(b.engine.aclose())
+        await reached.wait()
+        assert (await peer.call(1).done()).status == 503
+        assert (await b.peer().initialize()).status == 503
+        released.set()
+        await closing
+        assert b.back.events.count("start") == 1
+        assert (await b.peer().initialize()).status == 200, "a host may start it again"
