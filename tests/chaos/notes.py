@@ -36,6 +36,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Calls of one session side by side."""
     lease: float = 2.0
     grace: float = 20.0
+    stream_after: float = 0.1
     patience: float = 60.0
     """Longer than any fault: a call without its end by then has none."""
     fault_seconds: float
@@ -62,7 +63,7 @@ class Plan(Struct, frozen=True, kw_only=True):
             sweep=0.5,
             keep_alive=2.0,
             drain=5.0,
-            stream_after=0.1,
+            stream_after=self.stream_after,
             retry=(0.05, 0.2),
         )
         return Settings(limits=Limits(asks=CREDIT), times=times)

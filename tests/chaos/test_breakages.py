@@ -37,7 +37,18 @@ CAUGHT: Final = {
     "no-fence": (replace(SHORT, stops=4, kills=0, fault_seconds=8.0), {"I1", "I2"}),
     # Killed at their beginning, before their client has an event to resume from, calls are repeated.
     "no-keeping": (
-        replace(SHORT, sessions=40, kills=6, stops=0, lanes=4, interval=0.05, fault_seconds=8.0),
+        replace(
+            SHORT,
+            requests=20,
+            kills=6,
+            stops=0,
+            lanes=4,
+            events=4,
+            interval=0.4,
+            stream_after=0.4,
+            fault_seconds=6.0,
+            duplicates=0.05,
+        ),
         {"I4"},
     ),
     "read-then-write": (replace(SHORT, kills=0, stops=0, cuts=0), {"I5"}),
