@@ -208,7 +208,7 @@ class Judge:
         for at in self._notes.unavailable:
             # A replica that wakes without its lease refuses work until it has another.
             if not self._troubled(at - LATE, at):
-                self._notes.violate("I12", f"a replica said 503 at {at:.3f}, and nothing was wrong")
+                self._notes.violate("I12", f"a replica sent a call away at {at:.3f}, and nothing was wrong")
 
 
 def _failed(call: Call) -> bool:
