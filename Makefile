@@ -10,7 +10,7 @@ PATHS = $(wildcard $(CHECKED))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types unit format bench conformance chaos wheel-test clean venv runtime system node peers
+.PHONY: help serve test check lint types unit format bench conformance chaos campaigns wheel-test clean venv runtime system node peers
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ bench: venv  ## Measure against the bare limit, every answer verified
 
 conformance: venv node  ## Run the official conformance suites
 	$(PYTEST) tests/conformance
+
+campaigns: venv system  ## Break each law on purpose and see the trial find it (minutes)
+	$(PYTEST) -m campaign tests
 
 chaos: venv  ## Put three replicas behind a balancer on trial: the full plan and its report (SEED=1)
 	$(BIN)/python -m tests.chaos --full --seed $(or $(SEED),1)

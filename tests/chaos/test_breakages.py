@@ -11,6 +11,9 @@ from tests.chaos.notes import Plan
 from tests.chaos.trial import SMALL, show, trial
 from tests.redis_server import needs_redis
 
+pytestmark = pytest.mark.campaign
+"""A broken law shows when the right moments meet, which takes a machine that keeps up."""
+
 SHORT: Final = replace(
     SMALL,
     seed=7,
