@@ -200,10 +200,15 @@ class Player:
             if call.answer is not None and event.data:
                 self.notes.violate("I1", f"{call.nonce} gets more after its end: {event.data[:200]}")
             self._take(call, event)
-            if self.imitations and call.steps == 1 and event.data and self.random.random() < 0.3:
+            if call.steps == 1 and event.data and self._may_imitate():
                 self.imitations -= 1
                 self._spawn(self._imitate(call))
         return call.answer is None
+
+    def _may_imitate(self) -> bool:
+        """Spread the duplicates over the session, early enough that none is left at its end."""
+        left = max(1, self.plan.requests - sum(call.tool == "ticks" for call in self.calls))
+        return self.random.random() < 2 * self.imitations / left
 
     async def _refused(self, call: Call, response: Response) -> None:
         body = (await response.body()).decode(errors="replace")
