@@ -21,14 +21,21 @@ SEED = int(os.environ.get("CHAOS_SEED", "1"))
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_no_invariant_breaks_while_clients_replicas_and_redis_fail() -> None:
-    plan = replace(SMALL, seed=SEED)
-    report = asyncio.run(trial(plan))
-    print("\n".join(report.weather))
-    print(show(report))
+    report = _held(SEED)
+    # A trial in which too few of the planned faults fired proves nothing, and is held again with the next seed.
+    for seed in (SEED + 1, SEED + 2):
+        report = report if report.is_valid else _held(seed)
     assert report.is_valid, show(report)
-    assert report.violations == [], show(report)
     assert report.counts["outcome unknown"] > 0, "some calls were lost with their replicas, and said so"
     assert report.counts["intrusions"] > 20
+
+
+def _held(seed: int) -> Report:
+    report = asyncio.run(trial(replace(SMALL, seed=seed)))
+    print("\n".join(report.weather))
+    print(show(report))
+    assert report.violations == [], show(report)
+    return report
 
 
 def test_the_full_plan_is_the_one_that_was_promised() -> None:
