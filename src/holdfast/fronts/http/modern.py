@@ -67,6 +67,9 @@ class ModernPosts:
             await turn()
             outcome = attended.outcome
             if outcome is not None and not attended.attendant.messages:
+                if outcome.error is None:
+                    await connection.answer_json(outcome.message(request.id))
+                    return None
                 return _answer(request, outcome)
             return await self._wait(request, attended, connection)
         finally:
