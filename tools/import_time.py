@@ -1,4 +1,4 @@
-"""Check that `from holdfast import Server` is quick: the best of five fresh processes within the limit.
+"""Check that `from holdfast import Server` is quick: the best of twenty fresh processes within the limit.
 
 Run it with the interpreter of an environment that has only the wheel.
 """
@@ -26,7 +26,7 @@ def seconds(code: str) -> float:
 def main() -> None:
     if loaded := run(GUARD).split():
         sys.exit(f"`{STATEMENT}` loads {', '.join(loaded)}: import it where it is used")
-    best = min(seconds(STATEMENT) for _ in range(5))
+    best = min(seconds(STATEMENT) for _ in range(20))
     print(f"wheel: `{STATEMENT}` takes {best * 1000:.0f} ms, process included")
     if best > LIMIT:
         sys.exit(f"the limit is {LIMIT * 1000:.0f} ms")
