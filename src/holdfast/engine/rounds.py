@@ -25,12 +25,24 @@ _MAX_MESSAGES: Final = 256
 class Attendant:
     """One connection, and the round whose outcome it waits for."""
 
-    __slots__ = ("messages", "number", "wake")
+    __slots__ = ("_wake", "messages", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.messages: list[bytes] = []
-        self.wake = Wake()
+        self._wake: Wake | None = None
+
+    @property
+    def wake(self) -> Wake:
+        """Rung when there is something to write. Most calls end with nobody waiting for it."""
+        if self._wake is None:
+            self._wake = Wake()
+        return self._wake
+
+    def ring(self) -> None:
+        """Wake whoever waits here."""
+        if self._wake is not None:
+            self._wake.ring()
 
 
 GoOut = Callable[[int, dict[str, Asked]], bytes]
@@ -87,7 +99,7 @@ class RoundOutlet:
 
     def _ring(self) -> None:
         for attendant in self._attendants:
-            attendant.wake.ring()
+            attendant.ring()
 
     def _make_room(self) -> None:
         if self._room is not None:
@@ -101,7 +113,7 @@ class RoundOutlet:
             return
         attendant = self._attendants[-1]
         attendant.messages.append(message)
-        attendant.wake.ring()
+        attendant.ring()
         while len(attendant.messages) >= _MAX_MESSAGES and attendant in self._attendants:
             self._room = self._room or asyncio.Event()
             self._room.clear()
