@@ -129,7 +129,7 @@ class Twins(RuleBasedStateMachine):
     def settle(self, key: str, stream: str, size: int | None, keep: bool, twice: bool) -> None:
         fence, tag = self.fences.get((key, stream), 1), next(self.numbers)
         terminal = None if size is None else b"x" * size
-        for _ in range(1 + (twice and size is not None)):
+        for _ in range(1 + twice):
             self.settled(key, stream, fence, terminal, tag, keep)
 
     def settled(

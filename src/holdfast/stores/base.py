@@ -242,11 +242,13 @@ class Store(Protocol):
     ) -> None:
         """End an exchange: append the terminal message if there is one, close its stream, free its id.
 
-        Without a terminal message there was never a stream. `keep` leaves the result for one
-        repeat of the same request, because nobody could be written to.
+        Without a terminal message there was never a stream: nothing stays of the exchange, and to end
+        one of which nothing is left does nothing, for it is this end sent again. `keep` leaves the
+        result for one repeat of the same request, because nobody could be written to.
 
         Raises:
-            Fenced: somebody else has ended it.
+            Fenced, StreamClosed: somebody else has ended it, and what they wrote stands.
+            SessionGone: the session is closed.
         """
         ...
 

@@ -183,7 +183,12 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
         """End an exchange, with or without a stream."""
         if terminal is not None and self._owner(key).has_settled(stream, fence, tag):
             return
-        session, channel = self._writable(key, stream, fence)
+        try:
+            session, channel = self._writable(key, stream, fence)
+        except Fenced:
+            if terminal is None and self._sessions[key].has_forgotten(stream, fence):
+                return
+            raise
         claim = channel.claim
         if claim is None:
             raise StreamClosed

@@ -89,6 +89,10 @@ class Session(Cells):
         log = channel.log if channel is not None and channel.fence == fence else None
         return log is not None and log.closed and log.top.tag == tag
 
+    def has_forgotten(self, stream: str, fence: int) -> bool:
+        """Tell whether nothing is left of an exchange that was claimed here."""
+        return stream not in self.channels and fence <= self.fence
+
     def due(self) -> tuple[float, Input]:
         """Return when the session ends if nothing happens before, and why. A reader keeps it from idling, not from ageing."""
         if self.state is State.DETACHED:

@@ -70,6 +70,8 @@ def settle(
     """End an exchange, with or without a stream."""
     session = rows.the_session(tx, key)
     exchange = find_exchange(tx, rows.BY_STREAM, session.sid, stream)
+    if exchange is None and terminal is None and fence <= session.fence:
+        return
     if terminal is not None and exchange is not None and _has_settled(exchange, fence, tag):
         return
     exchange = rows.checked(exchange, fence)

@@ -52,6 +52,37 @@ class SettleContract(Contract):
         await bench.store.settle(KEY, "b", busy, None)
 
     @scenario()
+    async def test_an_end_without_a_message_sent_again_counts_once(self, bench: Bench) -> None:
+        await bench.open()
+        plain, streamed = await bench.begin(1, "a"), await bench.streaming(2, "b")
+        busy = await bench.begin(3, "c")
+        for _ in range(2):
+            await bench.store.settle(KEY, "a", plain, None)
+            await bench.store.settle(KEY, "b", streamed, None)
+        # Counted twice, the exchange that goes on would no longer be seen as work, nor its POST as a reader.
+        bench.clock.advance(500)
+        assert await bench.sweep() == []
+        await bench.store.settle(KEY, "c", busy, None)
+        bench.clock.advance(101)
+        assert [key for key, _ in await bench.sweep()] == [KEY]
+
+    @scenario()
+    async def test_an_end_without_a_message_is_refused_where_another_end_stands(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 1))
+        for wrong in (
+            bench.store.settle(KEY, "a", fence, None),
+            bench.store.settle(KEY, "never claimed", fence + 1, None),
+        ):
+            try:
+                await wrong
+            except (Fenced, StreamClosed):
+                continue
+            raise AssertionError("the end of somebody else's exchange was accepted")
+        assert data_of(await bench.read("a", await bench.start_of("a"))) == [b"last"]
+
+    @scenario()
     async def test_a_wrong_fence_changes_nothing(self, bench: Bench) -> None:
         await bench.open()
         fence = await bench.streaming(1, "a")

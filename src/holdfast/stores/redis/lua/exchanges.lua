@@ -34,8 +34,8 @@ load('c:' .. stream)
 if not S then return {'gone'} end
 local c = channel(stream)
 if c and terminal and c.fence == fence and c.closed and c.tag == tag then return {'ok', {}} end
--- What a reaper ended keeps its stream; a command sent again that finds none has done its work.
-if not c and again and S.fence >= fence then return {'ok', {}} end
+-- What a reaper ended keeps its stream; an end without a message, or one sent again, that finds none has done its work.
+if not c and (again or not terminal) and S.fence >= fence then return {'ok', {}} end
 local mine, why = writable(stream, fence)
 if not mine then return {why} end
 if terminal and ARGV[17] ~= '' and mine.top and (mine.top ~= tonumber(ARGV[17]) or mine.tag ~= ARGV[18]) then
