@@ -135,6 +135,18 @@ class LifeContract(Contract):
         assert [key for key, _ in await bench.sweep()] == [KEY]
 
     @scenario()
+    async def test_a_session_looked_at_while_it_worked_idles_out_after_its_work(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.begin(1, "a")
+        bench.clock.advance(IDLE * 2)
+        assert await bench.sweep() == []
+        await bench.store.settle(KEY, "a", fence, None)
+        bench.clock.advance(IDLE - 1)
+        assert await bench.sweep() == []
+        bench.clock.advance(1)
+        assert await bench.sweep() == [(KEY, Input.IDLE)]
+
+    @scenario()
     async def test_a_live_reader_counts_as_life(self, bench: Bench) -> None:
         opened = await bench.open()
         reader = await bench.attach()
