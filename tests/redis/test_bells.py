@@ -90,3 +90,17 @@ async def test_an_ear_that_was_cut_off_listens_again(server: RedisServer) -> Non
     await rung(rings, (Ring.TASK, "t", ""))
     for one in (store, other):
         await one.aclose()
+
+
+@async_test
+async def test_bells_that_this_release_does_not_know_are_passed_over(server: RedisServer) -> None:
+    store = RedisStore(server.url, namespace="bells")
+    rings: asyncio.Queue[Ring] = asyncio.Queue()
+    store.bind(lambda what, key, name: rings.put_nowait(what))  # noqa: ARG005
+    await store.heard()
+    for later in ("later", "later k", "later k n r.1", "news a b c d e"):
+        server.tell("PUBLISH", "hf:1:bells:bell", later)
+    async with asyncio.timeout(0.9):
+        assert await rings.get() is Ring.NEWS
+    assert store._listening.is_set()
+    await store.aclose()

@@ -1,5 +1,6 @@
 """The file: whose it is, which format it has, what survives a restart and what does not remain."""
 
+import asyncio
 import sqlite3
 import stat
 from contextlib import closing
@@ -10,7 +11,7 @@ import pytest
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Verdict
 from holdfast.errors import ConfigError
-from holdfast.stores.base import Attached, Cell, Claim, Closed
+from holdfast.stores.base import Attached, Cell, Claim, Closed, Ring
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore, schema
 from holdfast.stores.sqlite.address import Address, parse
@@ -149,6 +150,103 @@ async def test_a_file_of_an_earlier_format_is_brought_forward_with_what_is_in_it
         assert await store.sessions() == [KEY], "whoever has it open goes on"
         await store.aclose()
         assert counts(path)["session"] == 1
+
+
+ADDED = {
+    "payload": "CREATE TABLE payload (xid INTEGER PRIMARY KEY, data BLOB NOT NULL)",
+    "exchange.hue": "ALTER TABLE exchange ADD COLUMN hue TEXT NOT NULL DEFAULT 'grey'",
+}
+
+
+@async_test
+async def test_what_was_added_without_a_new_format_is_added_where_it_is_missing_and_only_there() -> None:
+    with store_path() as path:
+        store = SqliteStore(path)
+        await _live_a_little(store, "before")
+        for _ in range(2):
+            schema.prepare(path, additions=ADDED)
+        await _live_a_little(store, "after")
+        await store.aclose()
+        SqliteStore(path)
+        with closing(sqlite3.connect(path)) as connection:
+            hues = connection.execute("SELECT hue, count(*) FROM exchange GROUP BY hue").fetchall()
+            assert hues == [("grey", 12)], "whoever knows nothing of it goes on with the file"
+            assert connection.execute("SELECT * FROM payload").fetchall() == []
+
+
+@async_test
+async def test_a_store_passes_over_columns_that_a_later_release_has_added_to_every_table() -> None:
+    clock = VirtualClock()
+    with store_path() as path:
+        schema.prepare(path)
+        with closing(sqlite3.connect(path)) as connection:
+            names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+            for (name,) in names:
+                if name != "sqlite_sequence":
+                    connection.execute(f"ALTER TABLE {name} ADD COLUMN later TEXT NOT NULL DEFAULT 'x'")
+        store, other = SqliteStore(path, clock=clock), SqliteStore(path, clock=clock, replica="other")
+        await store.renew(5.0)
+        await other.renew(5.0)
+        await _live_a_little(store, KEY)
+        await store.open_scope("handle", PRINCIPAL, 5.0)
+        assert await store.add_state("handle", "n", 2, op="1") == 2
+        await store.open_task("task", PRINCIPAL, b"x", ttl=5.0)
+        assert await store.secret("seal", b"first") == b"first"
+        assert await other.forward(store.replica, "request", b"x", seconds=5.0)
+        assert [name for name, _ in await store.inbox()] == ["request"]
+        cursor = (await other.announced("")).cursor
+        await store.announce("news", b"x")
+        assert (await other.announced(cursor)).events == [b"x"]
+        clock.advance(6.0)
+        orphans = await other.orphans()
+        assert {orphan.stream for orphan in orphans} == {f"{KEY}-{number}" for number in (0, 2, 4)}
+        assert await other.reap(orphans[0], b"unknown", tag=7)
+        assert isinstance(await other.close(KEY, Input.DELETED), Closed)
+        clock.advance(60.0)
+        assert [closed.record.key for closed in await other.untold()] == [KEY]
+        await store.aclose()
+        await other.aclose()
+
+
+@async_test
+async def test_what_a_later_release_wrote_into_a_record_is_kept_when_this_one_changes_it() -> None:
+    with store_path() as path:
+        store = SqliteStore(path)
+        await store.open(record(), evict=False)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("UPDATE session SET record = json_set(CAST(record AS TEXT), '$.hue', 'blue')")
+            connection.execute("UPDATE session SET record = CAST(record AS BLOB)")
+            connection.commit()
+        await store.change(KEY, level="debug")
+        await store.change(KEY, initialized=True)
+        found = await store.find(KEY, PRINCIPAL)
+        assert found is not None
+        assert (found.record.level, found.record.initialized) == ("debug", True)
+        with closing(sqlite3.connect(path)) as connection:
+            [hue] = connection.execute(
+                "SELECT json_extract(CAST(record AS TEXT), '$.hue') FROM session"
+            ).fetchone()
+        assert hue == "blue"
+        await store.aclose()
+
+
+@async_test
+async def test_a_bell_that_this_release_does_not_know_is_passed_over() -> None:
+    with store_path() as path:
+        store, other = SqliteStore(path), SqliteStore(path)
+        rings: asyncio.Queue[Ring] = asyncio.Queue()
+        store.bind(lambda what, key, name: rings.put_nowait(what))  # noqa: ARG005
+        await store.sessions()
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(
+                "INSERT INTO ring (origin, target, at, what, key, name) VALUES ('x', '', 0, 'later', '', '')"
+            )
+            connection.commit()
+        await other.announce("news", b"x")
+        async with asyncio.timeout(5):
+            assert await rings.get() is Ring.NEWS
+        await store.aclose()
+        await other.aclose()
 
 
 def test_a_step_forward_that_fails_changes_nothing() -> None:

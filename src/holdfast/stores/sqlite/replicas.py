@@ -22,7 +22,10 @@ def renew(tx: Transaction, seconds: float) -> int:
     replica = tx.seat.replica
     # A replica has one lease; an older one that looks alive is a namesake's, or a clock that was put back.
     tx.execute("UPDATE lease SET until = 0 WHERE replica = ?", (replica,))
-    tx.execute("INSERT INTO lease VALUES (?, ?, ?)", (f"{replica}.{incarnation}", replica, until))
+    tx.execute(
+        "INSERT INTO lease (owner, replica, until) VALUES (?, ?, ?)",
+        (f"{replica}.{incarnation}", replica, until),
+    )
     return incarnation
 
 
@@ -114,7 +117,7 @@ def took(tx: Transaction, name: str) -> None:
 
 def secret(tx: Transaction, name: str, candidate: bytes) -> bytes:
     """Return the secret of this name: the first candidate ever offered."""
-    tx.execute("INSERT OR IGNORE INTO secret VALUES (?, ?)", (name, candidate))
+    tx.execute("INSERT OR IGNORE INTO secret (name, value) VALUES (?, ?)", (name, candidate))
     value: bytes = tx.one("SELECT value FROM secret WHERE name = ?", name)
     return value
 

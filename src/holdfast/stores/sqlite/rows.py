@@ -137,9 +137,11 @@ def save_session(tx: Transaction, session: Session) -> None:
     )  # fmt: skip
 
 
-def save_record(tx: Transaction, session: Session) -> None:
-    """Write a session's record."""
-    tx.execute("UPDATE session SET record = ? WHERE sid = ?", (encode_record(session.record), session.sid))
+def change_record(tx: Transaction, session: Session, **changes: object) -> None:
+    """Set fields of a session's record; what this release does not know of it stays as it is."""
+    before = tx.one("SELECT record FROM session WHERE sid = ?", session.sid)
+    after = msgspec.json.encode(msgspec.json.decode(before) | changes)
+    tx.execute("UPDATE session SET record = ? WHERE sid = ?", (after, session.sid))
 
 
 def schedule(tx: Transaction, session: Session, *, at: float = -inf, afresh: bool = False) -> None:

@@ -2,11 +2,13 @@
 
 The format's number is in the file (`user_version`), and a file of a later format is refused
 with a clear error. An earlier one is brought forward when it is opened, one step after
-another, in one transaction; there is no way back.
+another, in one transaction; there is no way back. What older releases can pass over is no new
+format: it is added where it is missing, and they go on with the file, also side by side.
 """
 
 import os
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
 
@@ -203,8 +205,17 @@ CREATE TABLE closing (
 MIGRATIONS: Final = (_FORMAT_1,)
 """The script at place n brings a file of format n to format n + 1. Only ever appended to."""
 
+ADDITIONS: Final[Mapping[str, str]] = {}
+"""What came without a new format, by its name: a table, or `table.column`, and the statement that adds it.
 
-def prepare(path: Path, migrations: tuple[str, ...] = MIGRATIONS) -> None:
+An older release neither reads nor writes it, and may serve the same file: a column needs a default, and what is
+missing from a row or a table must mean what it meant before there was such a thing.
+"""
+
+
+def prepare(
+    path: Path, migrations: tuple[str, ...] = MIGRATIONS, additions: Mapping[str, str] = ADDITIONS
+) -> None:
     """Create the file, or bring it forward, and check that it can be used.
 
     Raises:
@@ -218,20 +229,22 @@ def prepare(path: Path, migrations: tuple[str, ...] = MIGRATIONS) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         connection = sqlite3.connect(path, timeout=OPEN_MS / 1_000, isolation_level=None)
         try:
-            _create(connection, path, migrations)
+            _create(connection, path, migrations, additions)
         finally:
             connection.close()
     except (OSError, sqlite3.Error) as error:
         raise unavailable(error, path) from error
 
 
-def _create(connection: sqlite3.Connection, path: Path, migrations: tuple[str, ...]) -> None:
-    """Bring an empty or older file to the newest format."""
+def _create(
+    connection: sqlite3.Connection, path: Path, migrations: tuple[str, ...], additions: Mapping[str, str]
+) -> None:
+    """Bring an empty or older file to the newest format, with everything that was added to it."""
     # Takes effect in an empty file only, and must come before everything else.
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA journal_mode = WAL")
-    if _format(connection, path, len(migrations)) == len(migrations):
+    if _format(connection, path, len(migrations)) == len(migrations) and not _missing(connection, additions):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -239,12 +252,24 @@ def _create(connection: sqlite3.Connection, path: Path, migrations: tuple[str, .
         for script in migrations[_format(connection, path, len(migrations)) :]:
             for statement in script.split(";\n"):
                 connection.execute(statement)
+        for statement in _missing(connection, additions):
+            connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {len(migrations)}")
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def _missing(connection: sqlite3.Connection, additions: Mapping[str, str]) -> list[str]:
+    """Return the statements for what the file does not have yet."""
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    names = set(tables)
+    for table in tables:
+        columns = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+        names.update(f"{table}.{column}" for (column,) in columns)
+    return [statement for name, statement in additions.items() if name not in names]
 
 
 def _format(connection: sqlite3.Connection, path: Path, newest: int) -> int:

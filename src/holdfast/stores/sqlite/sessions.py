@@ -53,11 +53,8 @@ def change(tx: Transaction, key: str, level: str | None, initialized: bool | Non
     session = find_session(tx, rows.BY_KEY, key)
     if session is None:
         return
-    if level is not None:
-        session.record.level = level
-    if initialized is not None:
-        session.record.initialized = initialized
-    rows.save_record(tx, session)
+    given = {"level": level, "initialized": initialized}
+    rows.change_record(tx, session, **{name: value for name, value in given.items() if value is not None})
 
 
 def close(tx: Transaction, key: str, reason: Input) -> Closed | None:

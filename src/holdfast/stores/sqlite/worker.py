@@ -26,6 +26,8 @@ POLL: Final = 0.05
 TRIES: Final = 500
 """Waits for the file's lock of 10 ms each: five seconds, then the command fails."""
 
+_RINGS: Final = {ring.value: ring for ring in Ring}
+
 SPARE_PAGES: Final = 256
 """Free pages that are not worth giving back: they are soon used again."""
 SHRINK_PAGES: Final = 2_048
@@ -263,8 +265,10 @@ class Worker:
                 self._disconnect()
             return
         self._data_version, self._heard = version, top
-        if rung:
-            self._call(self._ring, [(Ring(what), key, name) for what, key, name in dict.fromkeys(rung)])
+        # A later release may ring for what this one knows nothing of.
+        known = [(_RINGS[what], key, name) for what, key, name in dict.fromkeys(rung) if what in _RINGS]
+        if known:
+            self._call(self._ring, known)
 
     # Back to the event loop
 
