@@ -128,7 +128,7 @@ class Forwarding:
 
     async def _take(self, name: str, payload: bytes) -> None:
         try:
-            carried = msgspec.json.decode(payload, type=_Carried)
+            carried = await self._read(name, payload)
             claim = Claim(carried.request.id, carried.stream, b"")
             claimed = await self._runtime.store.claim(carried.session, carried.owner, claim)
             await self._runtime.store.took(name)
@@ -139,6 +139,14 @@ class Forwarding:
             self._runtime.observer.note("forward.dropped", error=error)
         finally:
             self._taking.discard(name)
+
+    async def _read(self, name: str, payload: bytes) -> _Carried:
+        try:
+            return msgspec.json.decode(payload, type=_Carried)
+        except msgspec.DecodeError as error:
+            # Of a later release. Taken all the same: it would be found again until its time is over.
+            await self._runtime.store.took(name)
+            raise StoreError("a request that was put to this replica cannot be read") from error
 
     async def _answer(self, carried: _Carried, fence: int) -> None:
         store, random = self._runtime.store, self._runtime.random

@@ -203,7 +203,11 @@ class Modern:
         opened = self._sealer.open(sealed) if isinstance(sealed, str) else None
         if opened is None:
             raise ParkedGone
-        state = msgspec.json.decode(opened, type=_State)
+        try:
+            state = msgspec.json.decode(opened, type=_State)
+        except msgspec.DecodeError:
+            # A later release sealed it, with the same key.
+            raise ParkedGone from None
         if (
             state.principal != caller.key
             or state.expires < self._runtime.clock.wall()

@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.lease import LeaseKeeper
 from holdfast.engine.listening import Listening
@@ -140,6 +142,13 @@ class Replica:
                 news = await self._runtime.store.announced(self._heard)
                 self._heard = news.cursor
                 for event in news.events:
-                    self._listening.tell(*decode_change(event))
+                    self._tell(event)
         finally:
             self._hearing = False
+
+    def _tell(self, event: bytes) -> None:
+        try:
+            self._listening.tell(*decode_change(event))
+        except msgspec.DecodeError as error:
+            # A later release may announce what this one knows nothing of.
+            self._runtime.observer.note("news.dropped", error=error)

@@ -1,0 +1,87 @@
+"""What a replica of a later release says: what this one cannot read is passed over, and the rest goes on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.auth.seal import Sealer
+from holdfast.config import Settings
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Caller
+from holdfast.engine.guest import Guest
+from holdfast.engine.modern import PURPOSE
+from holdfast.protocol.modern import ParkedGone, RequestMeta
+from holdfast.protocol.subscriptions import Change, encode_change
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
+from holdfast.wire.jsonrpc import Request
+from tests.sqlite.support import store_path
+from tests.support import async_test
+
+META = RequestMeta("2026-07-28", {}, {"name": "test"}, "")
+LATER: tuple[bytes, ...] = (b"not JSON", b"{}", b'{"later":1}', b'[{"kind":"galaxies","name":""},null]')
+
+
+@asynccontextmanager
+async def replica() -> AsyncIterator[tuple[Engine, SqliteStore, NotingObserver]]:
+    noted = NotingObserver()
+    with store_path() as path:
+        store = SqliteStore(path)
+        engine = Engine(ScriptedBack({}), Settings(), store=store, random=SeededRandom(1), observer=noted)
+        await engine.ensure_started()
+        try:
+            yield engine, store, noted
+        finally:
+            await engine.aclose()
+
+
+async def until_noted(noted: NotingObserver, name: str, times: int) -> None:
+    async with asyncio.timeout(5):
+        while len(noted.named(name)) < times:
+            await asyncio.sleep(0.01)
+
+
+@async_test
+async def test_news_that_cannot_be_read_are_passed_over_and_those_after_them_told() -> None:
+    async with replica() as (engine, store, noted):
+        wanted: dict[str, Any] = {"notifications": {"toolsListChanged": True}}
+        listener = await engine.listening.open(
+            Guest(META, "alice", engine.settings.limits), Request(1, "subscriptions/listen", wanted)
+        )
+        assert len(listener.take()) == 1
+        for number, event in enumerate(LATER):
+            await store.announce(f"later-{number}", event)
+        await store.announce("known", encode_change(Change("tools"), None))
+        await until_noted(noted, "news.dropped", len(LATER))
+        async with asyncio.timeout(5):
+            while not (told := listener.take()):
+                await listener.wake.wait(1)
+                listener.wake.clear()
+        assert len(told) == 1
+        assert b"notifications/tools/list_changed" in told[0]
+        engine.listening.leave(listener)
+
+
+@async_test
+async def test_a_request_that_cannot_be_read_is_taken_out_of_the_inbox_once() -> None:
+    async with replica() as (_, store, noted):
+        for number, payload in enumerate(LATER):
+            assert await store.forward(store.replica, f"later-{number}", payload, seconds=60)
+        await until_noted(noted, "forward.dropped", len(LATER))
+        assert await store.inbox() == []
+
+
+@async_test
+async def test_a_state_that_a_later_release_sealed_with_the_shared_key_is_refused_with_the_one_error() -> (
+    None
+):
+    async with replica() as (engine, store, _):
+        key = await store.secret("requestState", b"")
+        later = Sealer(SeededRandom(2), PURPOSE, [key])
+        for text in LATER:
+            params = {"name": "x", "requestState": later.seal(text)}
+            with pytest.raises(ParkedGone):
+                engine.modern.go_on(META, Caller("alice"), Request(1, "tools/call", params))
