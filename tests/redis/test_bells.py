@@ -64,6 +64,39 @@ async def test_an_end_whose_bell_was_lost_is_noticed(server: RedisServer) -> Non
 
 
 @async_test
+async def test_a_place_whose_loss_was_not_heard_of_is_noticed_once(server: RedisServer) -> None:
+    async with deaf_and_talking(server) as (deaf, talking, rings):
+        taken = (Ring.TAKEN, KEY, record().standalone)
+        await deaf.attach(KEY, PRINCIPAL, None, None)
+        await talking.attach(KEY, PRINCIPAL, None, None)
+        await rung(rings, taken)
+        await deaf.look_again()
+        assert taken not in [rings.get_nowait() for _ in range(rings.qsize())]
+
+
+@async_test
+async def test_a_reader_that_came_back_is_not_told_that_it_was_taken(server: RedisServer) -> None:
+    here, there = (RedisStore(server.url, namespace="back", replica=name) for name in ("here", "there"))
+    heard: asyncio.Queue[object] = asyncio.Queue()
+    late: asyncio.Queue[bytes] = asyncio.Queue()
+    here.bind(lambda what, key, name: heard.put_nowait((what, key, name)))
+    take, here._take = here._take, lambda data: late.put_nowait(data)  # type: ignore[method-assign]  # noqa: PLW0108
+    await here.heard()
+    await here.open(record(), evict=False)
+    for store in (here, there, here):
+        assert isinstance(await store.attach(KEY, PRINCIPAL, None, None), Attached)
+    take(await late.get())
+    await there.append(KEY, "", -1, 1, b"{}")
+    take(await late.get())
+    assert await heard.get() == (Ring.STREAM, KEY, record().standalone)
+    await there.attach(KEY, PRINCIPAL, None, None)
+    take(await late.get())
+    await rung(heard, (Ring.TAKEN, KEY, record().standalone))
+    for store in (here, there):
+        await store.aclose()
+
+
+@async_test
 async def test_what_has_not_changed_does_not_ring(server: RedisServer) -> None:
     async with deaf_and_talking(server) as (deaf, _, rings):
         await deaf.attach(KEY, PRINCIPAL, None, None)

@@ -171,3 +171,18 @@ async def test_of_many_sessions_the_longest_idle_one_is_evicted(server: RedisSer
         assert not isinstance(closed, Refusal)
         assert [one.record.key for one in closed] == [f"k{121 + number}"]
     await store.aclose()
+
+
+@async_test
+async def test_what_is_remembered_of_readers_does_not_grow_with_them(server: RedisServer) -> None:
+    store = RedisStore(server.url, namespace="readers")
+    await store.open(record(), evict=False)
+    sizes = []
+    for _ in range(3):
+        for _ in range(20):
+            await store.attach(KEY, PRINCIPAL, None, None)
+        sizes.append(int(server.tell("HSTRLEN", f"{store.key(KEY)}", f"c:{record().standalone}")))
+    # Numbers grow by a byte or two; twenty operations by hundreds.
+    assert sizes[2] - sizes[1] < 40
+    assert sizes[0] > 0
+    await store.aclose()

@@ -3,13 +3,17 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
+
+from typing_extensions import override
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.stores.base import Answered, Attached, Claim, Claimed, Refusal
+from holdfast.stores.redis.link import Argument, Lost
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
@@ -159,6 +163,46 @@ async def test_a_session_is_closed_or_reattached_and_never_both(server: RedisSer
     assert attached
     assert closed
     for store in stores:
+        await store.aclose()
+
+
+class Slow(Lossy):
+    """Loses the first reply to an attach; before that is sent again, something else happens."""
+
+    def __init__(self, url: str, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(url, 0, replies=0.0, commands=0.0)
+        self._meanwhile = meanwhile
+
+    @override
+    async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
+        is_again = arguments[3] == "1"
+        if script == "attach" and is_again:
+            await self._meanwhile()
+        reply = await super().run(script, key, arguments)
+        if script == "attach" and reply[0] == b"ok" and not is_again:
+            raise Lost("on purpose")
+        return reply
+
+
+@async_test_within(60)
+async def test_an_attach_sent_again_late_does_not_supersede_a_newer_reader(server: RedisServer) -> None:
+    newest: list[Attached] = []
+
+    async def others_come() -> None:
+        for _ in range(3):
+            attached = await other.attach(KEY, PRINCIPAL, None, None)
+            assert isinstance(attached, Attached)
+            newest.append(attached)
+
+    slow = RedisStore(Slow(server.url, others_come), ROOMY, namespace="late", replica="slow")
+    other = RedisStore(server.url, ROOMY, namespace="late", replica="other")
+    assert await slow.open(record(), evict=False) == []
+    old = await slow.attach(KEY, PRINCIPAL, None, None)
+    assert isinstance(old, Attached)
+    assert old.generation < newest[0].generation
+    assert not await slow.detach(KEY, record().standalone, old.generation, None, broke=True)
+    assert await other.detach(KEY, record().standalone, newest[-1].generation, None, broke=True)
+    for store in (slow, other):
         await store.aclose()
 
 

@@ -65,8 +65,30 @@ class BellMethods(Core):
         ring = _RINGS.get(what)
         if ring is Ring.CLOSED:
             self._seats.pop(key.decode(), None)
-        if ring is not None:
+        if ring is Ring.TAKEN and self._reads(key.decode(), name.decode()):
+            # A reader that has come back meanwhile must not be told of what was before: look.
+            self._doubt(key.decode())
+        elif ring is not None:
             self._bell(ring, key.decode(), name.decode())
+
+    def _reads(self, key: str, stream: str) -> bool:
+        seat = self._seats.get(key)
+        return seat is not None and stream in seat.readers
+
+    def _doubt(self, key: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._look_at(key))
+        self._tasks.append(task)
+        task.add_done_callback(self._looked)
+
+    def _looked(self, task: asyncio.Task[None]) -> None:
+        if task in self._tasks:
+            self._tasks.remove(task)
+
+    async def _look_at(self, key: str) -> None:
+        seat = self._seats.get(key)
+        if seat is not None:
+            with contextlib.suppress(StoreUnavailable):
+                await self._compare(key, seat)
 
     async def _poll(self) -> None:
         while True:
@@ -95,4 +117,8 @@ class BellMethods(Core):
                 if seat.readers.get(name, top) >= top:
                     continue
                 seat.readers[name] = top
+            elif what == b"taken":
+                if seat.readers.pop(name, None) is None:
+                    continue
+                self.vacate(key)
             self._bell(_RINGS[what], key, name)

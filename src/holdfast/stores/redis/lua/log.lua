@@ -130,6 +130,23 @@ local function standalone()
   return c
 end
 
+local ATTACHES = 8
+
+-- The generation that an attach gave out, if it is one of the last few: sent again it takes nobody's place.
+local function attached_by(c, name)
+  if c.aop == name then return c.gen end
+  for _, attach in ipairs(c.past or {}) do
+    if attach[1] == name then return attach[2] end
+  end
+end
+
+local function take_place(c, name)
+  local past = c.past or {}
+  if c.aop then past[#past + 1] = {c.aop, c.gen} end
+  if #past > ATTACHES then table.remove(past, 1) end
+  c.rd, c.gen, c.aop, c.past = me, c.gen + 1, name, past
+end
+
 -- The exchange if this fence may write it, else nil and why not.
 local function writable(stream, fence)
   local c = channel(stream)

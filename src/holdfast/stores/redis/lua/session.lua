@@ -97,10 +97,11 @@ local function release(stream, c)
   end
 end
 
+local function replica_of(owner) return (string.gsub(owner, '%.%d+$', '')) end
+
 local function publish(owner, what, name)
   if owner and owner ~= me then
-    local replica = string.gsub(owner, '%.%d+$', '')
-    redis.call('PUBLISH', prefix .. 'bell:' .. replica, what .. ' ' .. session_key .. ' ' .. name)
+    redis.call('PUBLISH', prefix .. 'bell:' .. replica_of(owner), what .. ' ' .. session_key .. ' ' .. name)
   end
 end
 

@@ -112,10 +112,12 @@ local alone = stream == '' or stream == S.sa
 if alone then stream = S.sa end
 local c = alone and standalone() or channel(stream)
 if not c or not c.top or (seq ~= '' and not proves(stream, c, tonumber(seq), tag)) then return {'unresumable'} end
-if c.aop ~= op then
+local generation = again and attached_by(c, op)
+if not generation then
   returned()
   if c.rd then publish(c.rd, 'taken', stream) else S.rd = S.rd + 1 end
-  c.rd, c.gen, c.aop = me, c.gen + 1, op
+  take_place(c, op)
+  generation = c.gen
   if c.top then redis.call('PEXPIRE', base .. ':e:' .. stream, ttl()) end
 end
 local at, at_tag = seq, tag
@@ -123,7 +125,7 @@ if seq == '' then
   if alone then at, at_tag = c.dl, c.dtag else at, at_tag = c.low, c.ltag end
 end
 save()
-return {'ok', {}, c.gen, tonumber(at), at_tag, has_returned(), got[2], got[3] or '', got[4] or ''}
+return {'ok', {}, generation, tonumber(at), at_tag, has_returned(), got[2], got[3] or '', got[4] or ''}
 
 --## detach: session log !allow-oom
 local stream, generation, seq, tag, broke = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
@@ -190,7 +192,7 @@ save()
 return {'ok', {'hint', S.hint, 'size', S.by, oldest_finished()}}
 
 --## check: session !no-writes
--- What a lost bell would have said, of these streams and asks: 'stream' name top, 'cancel' name, 'answer' name.
+-- What a lost bell would have said, of these streams and asks: 'stream' name top, 'cancel', 'taken' or 'answer' name.
 load()
 if not S then return {'none'} end
 local news, streams = {}, tonumber(ARGV[5])
@@ -199,6 +201,7 @@ for index = 6, #ARGV do
   if index < 6 + streams then
     local c = channel(name)
     if c and c.cancel and c.run then news[#news + 1] = {'cancel', name, 0} end
+    if c and c.rd and replica_of(c.rd) ~= replica_of(me) then news[#news + 1] = {'taken', name, 0} end
     if c and c.top then news[#news + 1] = {'stream', name, c.top} end
   else
     local packed = redis.call('HGET', base, 'a:' .. name)
