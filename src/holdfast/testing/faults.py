@@ -3,7 +3,6 @@
 A lost reply is the dangerous one: the call was executed, nobody knows, and it is sent again.
 """
 
-import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -84,23 +83,23 @@ class FaultyStore:
             try:
                 return await self._seat.call(name, args, kwargs)
             finally:
-                await asyncio.sleep(self._random() * self._faults.latency)
+                await self._loop.pause(self._random() * self._faults.latency)
         self._faults.fired["lost reply"] += 1
         self._operations += 1
         operation = (self.replica, self._operations)
         # A refusal changed nothing and is made anew.
         with contextlib.suppress(HoldfastError):
             await self._seat.call(name, args, kwargs, operation)
-        await asyncio.sleep(RESEND_AFTER)
+        await self._loop.pause(RESEND_AFTER)
         await self._cross()
         return await self._seat.call(name, args, kwargs, operation)
 
     async def _cross(self) -> None:
-        await asyncio.sleep(self._random() * self._faults.latency)
+        await self._loop.pause(self._random() * self._faults.latency)
         wait = self.cut_until - self._loop.time()
         if wait > 0:
             self._faults.fired["partition"] += 1
-            await asyncio.sleep(min(wait, PATIENCE))
+            await self._loop.pause(min(wait, PATIENCE))
             if wait > PATIENCE:
                 raise StoreUnavailable("the store cannot be reached")
 

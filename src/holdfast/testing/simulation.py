@@ -6,10 +6,10 @@ one never runs again. The same seed gives the same run, callback by callback.
 """
 
 import asyncio
-import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
+from heapq import heappop, heappush
 from itertools import count
 from random import Random
 from typing import Any, TypeVar, TypeVarTuple
@@ -29,13 +29,15 @@ class Stuck(Exception):
 class Actor:
     """One simulated process: what it still has to do, in order."""
 
-    __slots__ = ("context", "is_alive", "is_stopped", "name", "queue")
+    __slots__ = ("context", "is_alive", "is_stopped", "may_run", "name", "queue")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.queue: deque[asyncio.Handle] = deque()
         self.is_stopped = False
         self.is_alive = True
+        self.may_run = True
+        """Alive and not stopped: one look for every callback."""
         self.context = copy_context()
         """Where its callbacks run: everything begun in it belongs to the actor."""
         self.context.run(_ACTOR.set, self)
@@ -62,8 +64,15 @@ class _Task(asyncio.Task[Any]):
         return self._number
 
 
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """The loop of a simulated world."""
+
+    _stopping: bool
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -99,18 +108,21 @@ class SimLoop(asyncio.BaseEventLoop):
     def resume_actor(self, actor: Actor) -> None:
         """Let it go on where it was, without knowing that it had stopped."""
         actor.is_stopped = False
-        self._offer(actor)
+        if actor.is_alive:
+            self._release(actor)
 
     def kill(self, actor: Actor) -> None:
         """Let it never run again, nor clean up anything."""
         actor.is_alive = False
         self._hold(actor)
 
-    def _offer(self, actor: Actor) -> None:
-        if actor.queue and actor.is_alive and not actor.is_stopped and actor not in self._runnable:
+    def _release(self, actor: Actor) -> None:
+        actor.may_run = True
+        if actor.queue and actor not in self._runnable:
             self._runnable.append(actor)
 
     def _hold(self, actor: Actor) -> None:
+        actor.may_run = False
         self._held.append(actor)
         if actor in self._runnable:
             self._runnable.remove(actor)
@@ -127,7 +139,10 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Handle:
         context = copy_context() if context is None else context
         handle = asyncio.Handle(callback, args, self, context)
-        self._enqueue(context.get(_ACTOR, self._outside), handle)
+        actor = context.get(_ACTOR, self._outside)
+        if not actor.queue and actor.may_run:
+            self._runnable.append(actor)
+        actor.queue.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon
@@ -138,7 +153,7 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         context = copy_context() if context is None else context
         timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, next(self._order), timer, context.get(_ACTOR, self._outside)))
+        heappush(self._timers, (when, next(self._order), timer, context.get(_ACTOR, self._outside)))
         return timer
 
     @override
@@ -146,6 +161,19 @@ class SimLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep as `asyncio.sleep` does, for whoever does so at every step."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        woken = asyncio.Future[None](loop=self)
+        timer = self.call_at(self._now + seconds, _wake, woken)
+        try:
+            await woken
+        except asyncio.CancelledError:
+            timer.cancel()
+            raise
 
     @override
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
@@ -169,9 +197,9 @@ class SimLoop(asyncio.BaseEventLoop):
         """Cancel what is left. The dead are woken for it: nothing of theirs may be left for the collector."""
         for actor in self._held:
             actor.is_alive, actor.is_stopped = True, False
-            self._offer(actor)
+            self._release(actor)
         for _ in range(_CLEANUP_ROUNDS):
-            left = asyncio.all_tasks(self)
+            left = [task for task in self._tasks if not task.done()]
             if not left:
                 break
             for task in left:
@@ -179,34 +207,38 @@ class SimLoop(asyncio.BaseEventLoop):
             self.run_until_complete(asyncio.wait(left, timeout=60.0))
         self.run_until_complete(self.shutdown_asyncgens())
 
-    def _enqueue(self, actor: Actor, handle: asyncio.Handle) -> None:
-        actor.queue.append(handle)
-        if len(actor.queue) == 1:
-            self._offer(actor)
-
     def _run_once(self) -> None:
+        """Run callback after callback until the loop is told to stop: one call for all of them, as most are short."""
+        runnable = self._runnable
+        random = self.random.random
+        while not self._stopping:
+            self._ring_timers()
+            if not runnable:
+                continue
+            index = int(random() * len(runnable)) if len(runnable) > 1 else 0
+            queue = runnable[index].queue
+            handle = queue.popleft()
+            if not queue:
+                del runnable[index]
+            self.steps += 1
+            if not handle._cancelled:
+                handle._run()
+
+    def _ring_timers(self) -> None:
+        """Enqueue what is due. When nobody can run, time jumps to the next timer."""
         timers = self._timers
         if not self._runnable:
-            while timers and timers[0][2].cancelled():
-                heapq.heappop(timers)
+            while timers and timers[0][2]._cancelled:
+                heappop(timers)
             if not timers:
                 raise Stuck(f"nothing can happen after virtual second {self._now:g}")
             self._now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= self._now:
-            _, _, timer, actor = heapq.heappop(timers)
-            if not timer.cancelled():
-                self._enqueue(actor, timer)
-        runnable = self._runnable
-        if not runnable:
-            return
-        index = int(self.random.random() * len(runnable)) if len(runnable) > 1 else 0
-        actor = runnable[index]
-        handle = actor.queue.popleft()
-        if not actor.queue:
-            del runnable[index]
-        self.steps += 1
-        if not handle.cancelled():
-            handle._run()
+            _, _, timer, actor = heappop(timers)
+            if not timer._cancelled:
+                if not actor.queue and actor.may_run:
+                    self._runnable.append(actor)
+                actor.queue.append(timer)
 
 
 def simulate(seed: int, world: Callable[[SimLoop], Coroutine[Any, Any, T]]) -> T:
