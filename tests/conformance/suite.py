@@ -47,13 +47,14 @@ class Suite(NamedTuple):
 
     def run(self, url: str, output: Path) -> list[Check]:
         """Run it and return every verdict. Its exit code is not asked: the verdicts say more."""
-        command = [str(NODE), str(self._script()), "server", "--url", url, "-o", str(output), *self.arguments]
+        command = [str(NODE), str(self.script()), "server", "--url", url, "-o", str(output), *self.arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
         checks = read_checks(output)
         assert checks, f"the suite wrote no checks:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
         return checks
 
-    def _script(self) -> Path:
+    def script(self) -> Path:
+        """Return the program, or fail and say how to install it."""
         package = ROOT / ".node" / self.directory / "node_modules" / "@modelcontextprotocol" / "conformance"
         manifest = package / "package.json"
         if not NODE.exists() or not manifest.exists():

@@ -1,60 +1,32 @@
-"""The official conformance suite in client mode: every scenario alone, every check accounted for.
+"""The official conformance suite in client mode, sessions: what 2025-11-25 requires, and what came before."""
 
-Alone, because the suite would start all scenarios at once, and one of them measures time.
-"""
-
-import json
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 
-from tests.conformance.suite import NODE, ROOT, Suite
+from tests.conformance.client_suite import NEW, OLD, OLDEST, REQUIRED, Played, expected, judge, play
 
-SUITE: Final = Suite("CONFORMANCE", "conformance", ())
-PROGRAM: Final = Path(__file__).parent / "client.py"
-
-SCENARIOS: Final = [
-    ("2025-11-25", "initialize", 1),
-    ("2025-11-25", "tools_call", 2),
-    ("2025-11-25", "elicitation-sep1034-client-defaults", 5),
-    ("2025-11-25", "sse-retry", 3),
-    ("2025-11-25", "json-schema-2020-12-preservation", 9),
-    ("2026-07-28", "tools_call", 2),
-    ("2026-07-28", "request-metadata", 8),
-    ("2026-07-28", "sep-2322-client-request-state", 5),
-    ("2026-07-28", "http-standard-headers", 9),
-    ("2026-07-28", "http-custom-headers", 18),
-    ("2026-07-28", "http-invalid-tool-headers", 12),
-    ("2026-07-28", "json-schema-ref-no-deref", 1),
-    ("2026-07-28", "json-schema-2020-12-preservation", 9),
-]
-"""Revision, scenario, and how many checks succeed: fewer would mean that some were no longer made."""
-TOLD: Final = {"INFO", "SKIPPED"}
-"""Entries that judge nothing: transcripts, and what the scenario's revision does not ask for."""
+pytestmark = pytest.mark.timeout(260)
+CASES = [(version, scenario) for version in (OLD, OLDEST) for scenario in expected(version)]
 
 
-def play(version: str, scenario: str, output: Path, *more: str) -> tuple[Counter[str], str]:
-    """Run one scenario and return its verdicts by status, and what the suite and the client said."""
-    command = [str(NODE), str(SUITE._script()), "client", "--scenario", scenario, "--spec-version", version]
-    command += ["--command", f"{sys.executable} {PROGRAM}", "--timeout", "30000", "-o", str(output), *more]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False, cwd=ROOT)
-    entries: list[dict[str, Any]] = [
-        entry
-        for file in output.rglob("checks.json")
-        for entry in json.loads(file.read_text(encoding="utf-8"))
-    ]
-    assert "CLIENT EXITED WITH ERROR" not in done.stdout, done.stdout[-3000:]
-    return Counter(entry["status"] for entry in entries), done.stdout[-3000:]
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Played]]:
+    room: Path = tmp_path_factory.mktemp("conformance")
+    return {version: play(version, room / version) for version in (OLD, OLDEST)}
 
 
-@pytest.mark.parametrize(("version", "scenario", "successes"), SCENARIOS)
+@pytest.mark.parametrize(("version", "scenario"), CASES)
 def test_the_official_scenario_passes_with_every_check_accounted_for(
-    version: str, scenario: str, successes: int, tmp_path: Path
+    version: str, scenario: str, played: dict[str, dict[str, Played]]
 ) -> None:
-    verdicts, said = play(version, scenario, tmp_path)
-    assert verdicts.keys() <= {"SUCCESS", *TOLD}, said
-    assert verdicts["SUCCESS"] == successes, said
+    judge(scenario, version, played[version])
+
+
+@pytest.mark.parametrize("version", [OLD, OLDEST])
+def test_no_scenario_is_left_out(version: str, played: dict[str, dict[str, Played]]) -> None:
+    assert played[version].keys() == expected(version).keys()
+
+
+def test_the_required_ones_are_as_many_as_the_suite_names() -> None:
+    assert [sum(version in counts for counts in REQUIRED.values()) for version in (OLD, NEW)] == [18, 32]
