@@ -2,9 +2,12 @@
 
 import asyncio
 
+import pytest
+from redis.asyncio import Redis
+
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.stores.base import Attached, Claim, Claimed, Refusal
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import VirtualClock
@@ -42,6 +45,15 @@ async def shared_things(store: RedisStore) -> None:
     await store.secret("seal", b"key")
 
 
+ADD = (
+    "local t = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1])) t.later = 'kept' "
+    "redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(t))"
+)
+"""A later release's field in one of the packed records."""
+FIELDS = ("s", "c:a")
+READ = "return cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1])).later"
+
+
 def keys(server: RedisServer) -> list[str]:
     return server.tell("--scan").splitlines()
 
@@ -66,7 +78,7 @@ async def test_every_key_has_namespace_and_format_and_no_clients_words(server: R
     await use_everything(store)
     await shared_things(store)
     found = keys(server)
-    assert all(key.startswith("hf:1:mine:{") for key in found)
+    assert [key for key in found if not key.startswith("hf:1:mine:{")] == ["hf:0:mine:{*}:format"]
     assert not any("secret me" in key or "alice" in key or "tell" in key for key in found)
     await store.aclose()
 
@@ -81,7 +93,107 @@ async def test_nothing_remains_after_all_sessions_ended(server: RedisServer) -> 
         assert closed is not None
         await store.told(closed)
     await store.release()
-    assert keys(server) == ["hf:1:default:{*}:incarnations"]
+    assert sorted(keys(server)) == ["hf:0:default:{*}:format", "hf:1:default:{*}:incarnations"]
+    await store.aclose()
+
+
+@async_test
+async def test_every_channel_has_namespace_and_format(server: RedisServer) -> None:
+    store, other = (RedisStore(server.url, namespace="mine", replica=name) for name in ("one", "two"))
+    client: Redis = Redis.from_url(server.url)
+    async with client.pubsub(ignore_subscribe_messages=True) as heard:
+        await heard.psubscribe("*")
+        await heard.get_message(timeout=1)
+        await use_everything(store)
+        await shared_things(store)
+        await other.renew(10)
+        await other.open(record("second"), evict=False)
+        claimed = await other.claim("second", PRINCIPAL, Claim(1, "z", b""))
+        assert isinstance(claimed, Claimed)
+        await store.cancel("second", PRINCIPAL, 1)
+        await store.close(KEY, Input.DELETED)
+        channels = set()
+        while (message := await heard.get_message(timeout=0.2)) is not None:
+            channels.add(message["channel"])
+    assert channels == {b"hf:1:mine:bell", b"hf:1:mine:bell:one", b"hf:1:mine:bell:two"}
+    for one in (client, store, other):
+        await one.aclose()
+
+
+@async_test
+async def test_what_belongs_to_no_session_stays_in_its_namespace_too(server: RedisServer) -> None:
+    mine, other = RedisStore(server.url, namespace="mine"), RedisStore(server.url, namespace="other")
+    await mine.renew(10)
+    await shared_things(mine)
+    assert await mine.find_scope("scope", PRINCIPAL)
+    assert not await other.find_scope("scope", PRINCIPAL)
+    assert await mine.get_task("task", PRINCIPAL) is not None
+    assert await other.get_task("task", PRINCIPAL) is None
+    assert await other.secret("seal", b"another") == b"another"
+    assert await other.replicas() == []
+    assert not await other.forward(mine.replica, "f", b"{}", seconds=60)
+    assert (await other.announced("0-1")).events == []
+    assert (await mine.announced("0-1")).events == [b"{}"]
+    for store in (mine, other):
+        await store.aclose()
+
+
+@async_test
+async def test_where_a_later_format_is_served_none_begins_and_those_who_have_begun_may_finish(
+    server: RedisServer,
+) -> None:
+    clock = VirtualClock()
+    old, late = (
+        RedisStore(server.url, clock=clock, namespace="mine", replica=name) for name in ("old", "late")
+    )
+    await old.renew(10)
+    await old.open(record(), evict=False)
+    server.tell("SET", "hf:0:mine:{*}:format", "2")
+    with pytest.raises(StoreUnavailable, match=r"later Holdfast.*format 2, this one knows 1.*upgrade"):
+        await late.renew(10)
+    clock.advance(9)
+    assert (await old.renew(10)).incarnation == old.incarnation
+    assert isinstance(await old.claim(KEY, PRINCIPAL, Claim(1, "a", b"")), Claimed)
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "2", "it does not take the mark away"
+    clock.advance(11)
+    with pytest.raises(StoreUnavailable, match="later Holdfast"):
+        await old.renew(10)
+    elsewhere = RedisStore(server.url, clock=clock, namespace="other")
+    await elsewhere.renew(10)
+    for store in (old, late, elsewhere):
+        await store.aclose()
+
+
+@async_test
+async def test_a_later_format_leaves_its_mark(server: RedisServer) -> None:
+    store = RedisStore(server.url, namespace="mine")
+    await store.renew(10)
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "1"
+    later = RedisStore(server.url, namespace="mine")
+    later._prefix = "hf:2:mine:"
+    await later.renew(10)
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "2"
+    assert (await store.renew(10)).incarnation == store.incarnation
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "2"
+    for one in (store, later):
+        await one.aclose()
+
+
+@async_test
+async def test_fields_that_this_release_does_not_know_are_kept_in_what_it_writes(server: RedisServer) -> None:
+    store = RedisStore(server.url, namespace="mine")
+    await store.renew(10)
+    await store.open(record(), evict=False)
+    claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b"d"))
+    assert isinstance(claimed, Claimed)
+    main = f"hf:1:mine:{{{KEY}}}"
+    for field in FIELDS:
+        server.tell("EVAL", ADD, "1", main, field)
+    await store.open_stream(KEY, "a", claimed.fence, 1)
+    await store.append(KEY, "a", claimed.fence, 2, b"{}")
+    await store.find(KEY, PRINCIPAL)
+    await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
+    assert [server.tell("EVAL", READ, "1", main, field) for field in FIELDS] == ["kept", "kept"]
     await store.aclose()
 
 

@@ -22,7 +22,8 @@ from holdfast.stores.redis.link import Argument, Link, Lost, Poisoned
 from holdfast.wire.jsonrpc import RequestId
 
 FORMAT: Final = 1
-"""In every key and channel. A release reads the format before its own."""
+"""In every key and channel. It changes only where an older release would misread what a newer one writes: fields that
+it can pass over come without a new format, and are missing from what it writes."""
 BACKOFFS: Final = (0.02, 0.1, 0.4)
 """Seconds before a command whose reply was lost is sent again; after the last one the store is unavailable."""
 PATIENCE: Final = 3.0

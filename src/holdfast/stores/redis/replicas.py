@@ -2,8 +2,9 @@
 
 import asyncio
 
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Announced, Forwarded, Lease, Orphan, Ring
-from holdfast.stores.redis.core import Core, untyped
+from holdfast.stores.redis.core import FORMAT, Core, untyped
 from holdfast.stores.redis.exchanges import before
 
 _INBOX = 10_000
@@ -16,8 +17,17 @@ class ReplicaMethods(Core):
     """renew, release, replicas, orphans, reap, forward, inbox, took, announce, announced, secret."""
 
     async def renew(self, seconds: float) -> Lease:
-        """Take the lease or make it longer; one that has run out comes back as a new incarnation."""
+        """Take the lease or make it longer; one that has run out comes back as a new incarnation.
+
+        Raises:
+            StoreUnavailable: also where a release of a later format serves this namespace.
+        """
         reply = await self.index("lease", self.replica, self.incarnation, round(seconds * 1000))
+        if reply[0] == b"later":
+            raise StoreUnavailable(
+                f"a later Holdfast serves this namespace (format {reply[2]}, this one knows {FORMAT}): "
+                "upgrade this one, or give it another namespace"
+            )
         incarnation = int(reply[2])
         if incarnation != self.incarnation:
             self.incarnation = incarnation

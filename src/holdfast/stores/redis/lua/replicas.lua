@@ -1,18 +1,26 @@
 --## lease: shared !allow-oom
--- Take or renew a lease: a living one is longer, one that has run out or never was is a new incarnation.
+-- Take or renew a lease: a living one is longer, one that has run out or never was is a new incarnation. None begins
+-- where a release of a later format has begun: what it writes is not seen here. Those who have a lease may finish.
 local name, incarnation, life = ARGV[5], ARGV[6], tonumber(ARGV[7])
 local known = redis.call('HGET', g .. ':lease', name)
 local last, by = string.match(known or '', '^(%d+) (.*)$')
 local owner = name .. '.' .. incarnation
 local ends = redis.call('ZSCORE', g .. ':rep', owner)
+local format, namespace = string.match(g, '^hf:(%d+):([^:]*):')
+local newest = 'hf:0:' .. namespace .. ':{*}:format'
 if again and by == op then
   owner, incarnation = name .. '.' .. last, last
 elseif not ends or tonumber(ends) <= now then
+  local found = redis.call('GET', newest)
+  if found and tonumber(found) > tonumber(format) then return {'later', {}, tonumber(found)} end
   incarnation = redis.call('INCR', g .. ':incarnations')
   owner = name .. '.' .. incarnation
   redis.call('HSET', g .. ':lease', name, incarnation .. ' ' .. op)
 end
 redis.call('ZADD', g .. ':rep', now + life, owner)
+-- Whoever goes on after a later release has come leaves its mark alone.
+if tonumber(redis.call('GET', newest) or 0) < tonumber(format) then redis.call('SET', newest, format) end
+live(newest, 30 * 86400000)
 live(g .. ':rep', 86400000)
 live(g .. ':lease', 86400000)
 live(g .. ':incarnations', 30 * 86400000)

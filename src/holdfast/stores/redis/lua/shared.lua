@@ -5,6 +5,7 @@
 --   :told    closed sessions whose listeners may not know   :sub:<uri>  subscribers of a resource
 --   :scopes, :sp:<principal>  scopes by their end   :tasks, :tp:<principal>, :tb, :t:<task>  tasks
 --   :rep     replicas by the end of their lease   :lease  their incarnations   :own:<owner>  where it has work
+--   hf:0:<namespace>:{*}:format  the newest format whose release has had a lease; of no format itself
 --   :in:<replica>  requests put to it   :news  what all replicas are told   :secret:<name>
 -- Hints only where a session is meant: what they say is checked again in the session's own slot.
 local g = KEYS[1]

@@ -1,0 +1,65 @@
+"""Two servers on one Redis: what one has given to a client is worth nothing at the other."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.modern import Elsewhere
+from holdfast.protocol.modern import ParkedGone, RequestMeta
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing import ScriptedBack
+from holdfast.wire.jsonrpc import Request
+from tests.redis_server import RedisServer
+from tests.support import async_test
+
+META = RequestMeta("2026-07-28", {"sampling": {}}, {"name": "test"}, "")
+ALICE = Caller("alice")
+
+
+async def asks(exchange: Exchange) -> object:
+    return await exchange.ask("sampling/createMessage", {})
+
+
+@asynccontextmanager
+async def engine(server: RedisServer, namespace: str) -> AsyncIterator[Engine]:
+    back = ScriptedBack({"tools/call": asks})
+    running = Engine(back, store=RedisStore(server.url, namespace=namespace))
+    await running.ensure_started()
+    try:
+        yield running
+    finally:
+        await running.aclose()
+
+
+async def parked(running: Engine) -> str:
+    """Begin a call that asks; return the state its client is to bring back."""
+    attended = running.modern.start(META, ALICE, Request(1, "tools/call", {"name": "x"}))
+    async with asyncio.timeout(5):
+        while attended.outcome is None:
+            attended.attendant.wake.clear()
+            await attended.attendant.wake.wait(1)
+    await running.modern.leave(attended)
+    message: Any = msgspec.json.decode(attended.outcome.message(1))
+    state: str = message["result"]["requestState"]
+    return state
+
+
+@async_test
+async def test_a_state_of_one_namespace_is_refused_in_another_and_known_to_every_replica_of_its_own(
+    server: RedisServer,
+) -> None:
+    async with engine(server, "one") as one, engine(server, "one") as sister, engine(server, "two") as two:
+        params = {"name": "x", "requestState": await parked(one), "inputResponses": {}}
+        retry = Request(2, "tools/call", params)
+        with pytest.raises(Elsewhere) as elsewhere:
+            sister.modern.go_on(META, ALICE, retry)
+        assert elsewhere.value.replica == one.runtime.store.replica
+        with pytest.raises(ParkedGone):
+            two.modern.go_on(META, ALICE, retry)
+        await one.modern.leave(one.modern.go_on(META, ALICE, retry))
