@@ -47,12 +47,19 @@ def fixed_ports(count: int) -> list[int]:
     return found
 
 
+def environment(code: Path) -> dict[str, str]:
+    """Return the environment in which `holdfast` and `tests` are those of a tree."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(code), str(code / "src")])}
+
+
 class Life(Struct):
     """One process at one address, from its start to its end."""
 
     name: str
     pid: int
     began: float
+    leaving: float | None = None
+    """When it was asked to end."""
     ended: float | None = None
     stopped: list[tuple[float, float]] = []
     """When it was stopped (SIGSTOP) and went on."""
@@ -65,6 +72,8 @@ class Seat:
         self._fleet = fleet
         self.letter = letter
         self.port = port
+        self.code = fleet.code
+        """The tree whose code the next process here runs."""
         self.popen: subprocess.Popen[bytes] | None = None
         self.lives: list[Life] = []
         self.stopped = False
@@ -86,8 +95,8 @@ class Seat:
         with log.open("wb") as output:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", *self._fleet.program(name, self.port)],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
+                cwd=self.code,
+                env=environment(self.code),
                 stdout=output,
                 stderr=output,
             )
@@ -133,6 +142,7 @@ class Seat:
         """Ask it to drain and end; return its exit code."""
         assert self.popen is not None
         self.serves = False
+        self.lives[-1].leaving = time.time()
         self.popen.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + seconds
         while self.popen.poll() is None:
@@ -146,9 +156,17 @@ class Fleet:
     """Redis, replicas and the balancer, in one directory."""
 
     def __init__(
-        self, home: Path, settings: Settings, *, broken: str = "", anonymous: bool = False, target: str = ""
+        self,
+        home: Path,
+        settings: Settings,
+        *,
+        broken: str = "",
+        anonymous: bool = False,
+        target: str = "",
+        code: Path = ROOT,
     ) -> None:
         self.home = home
+        self.code = code
         self.settings = settings
         self._broken = broken
         self._anonymous = anonymous
@@ -277,11 +295,12 @@ async def fleet(
     broken: str = "",
     anonymous: bool = False,
     target: str = "",
+    code: Path = ROOT,
     keep: Path | None = None,
 ) -> AsyncIterator[Fleet]:
     """Run a fleet; whatever happens, nothing of it stays but, if wanted, a copy of its logs and journals."""
     with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as home:
-        running = Fleet(Path(home), settings, broken=broken, anonymous=anonymous, target=target)
+        running = Fleet(Path(home), settings, broken=broken, anonymous=anonymous, target=target, code=code)
         try:
             await running.start(replicas)
             await running.balanced()

@@ -207,12 +207,19 @@ class Judge:
         ]
         for at in self._notes.unavailable:
             # A replica that wakes without its lease refuses work until it has another.
-            if not self._troubled(at - LATE, at):
+            if not self._troubled(at - LATE, at) and not any(
+                _leaves(life, at) for life in self._lives.values()
+            ):
                 self._notes.violate("I12", f"a replica sent a call away at {at:.3f}, and nothing was wrong")
 
 
 def _failed(call: Call) -> bool:
     return call.code is None and bool(call.answer["result"].get("isError"))
+
+
+def _leaves(life: Life, at: float) -> bool:
+    """Tell whether a process was stopping in order then, and so took nothing new."""
+    return life.leaving is not None and life.leaving <= at and (life.ended is None or at < life.ended + 1)
 
 
 def _hurt(life: Life, begin: float, end: float) -> bool:

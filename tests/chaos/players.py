@@ -5,6 +5,7 @@ import contextlib
 import json
 import time
 from collections import deque
+from collections.abc import Iterable
 from hashlib import sha256
 from random import Random
 from typing import Any, Final
@@ -72,11 +73,15 @@ class Player:
         kinds = ["ticks"] * self.plan.requests
         kinds += [("bump", "fanout", "quick")[index % 3] for index in range(max(3, self.plan.requests // 4))]
         self.random.shuffle(kinds)
-        waiting = deque(kinds)
+        await self.calls_of(kinds)
+
+    async def calls_of(self, kinds: Iterable[str]) -> None:
+        """Make calls of these kinds, some side by side; then count, and read the counter."""
+        waiting = iter(kinds)
 
         async def lane() -> None:
-            while waiting:
-                await self.call(waiting.popleft())
+            for kind in waiting:
+                await self.call(kind)
 
         async with asyncio.TaskGroup() as lanes:
             for _ in range(self.plan.lanes):

@@ -66,7 +66,9 @@ async def opened(three: Fleet) -> list[Client]:
     return clients
 
 
-async def modern(port: int, method: str, params: dict[str, Any], **names: str) -> Response:
+async def modern(
+    port: int, method: str, params: dict[str, Any], *, token: str = "", **names: str
+) -> Response:
     """POST a request of 2026-07-28 from somebody who can fill in forms."""
     connection = await Connection.open(port)
     headers = {
@@ -75,6 +77,8 @@ async def modern(port: int, method: str, params: dict[str, Any], **names: str) -
         "MCP-Protocol-Version": VERSION,
         "Mcp-Method": method,
     }
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
     headers |= {f"Mcp-{name.title()}": said for name, said in names.items()}
     meta = {**META, "io.modelcontextprotocol/clientCapabilities": ASKING}
     body = request(1, method, {"_meta": meta, **params})

@@ -145,7 +145,7 @@ async def _play(plan: Plan, running: Fleet, notes: Notes) -> Weather:
     await asyncio.gather(*staying)
     await nothing_moves(running, players[:3], notes, plan.seed)
     await asyncio.gather(*(player.delete() for player in players))
-    await _until_closed(plan, running, notes)
+    await until_closed(plan, running, notes)
     return weather
 
 
@@ -163,7 +163,7 @@ async def _leave(player: Player, after: float) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _until_closed(plan: Plan, running: Fleet, notes: Notes) -> None:
+async def until_closed(plan: Plan, running: Fleet, notes: Notes) -> None:
     """Wait until those who left are forgotten, and what was closed is told; not much longer than promised."""
     deadline = time.time() + plan.idle + plan.lease + 10
     while time.time() < deadline:

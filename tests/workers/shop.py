@@ -58,6 +58,19 @@ async def ask(ctx: Context) -> str:
 
 
 @server.tool
+async def lend(value: int, ctx: Context) -> str:
+    """Keep a value under a handle."""
+    handle = await ctx.new_handle()
+    await (await ctx.state_for(handle)).set("value", value)
+    return handle
+
+
+@server.tool
+async def lent(handle: str, ctx: Context) -> int:
+    return int(await (await ctx.state_for(handle)).get("value"))
+
+
+@server.tool
 async def block(seconds: float) -> str:
     """Hold the whole process up, as a careless author would."""
     time.sleep(seconds)

@@ -1,0 +1,120 @@
+"""Two releases on one SQLite file: the newer goes on with what the older wrote, beside it too, and the other way round."""
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.http.client import Client, Connection, call, http_test_within, text
+from tests.sqlite.support import store_path
+from tests.workers.fleet import Fleet, fleet
+
+
+@contextlib.contextmanager
+def serving(store: Path, code: Path | None = None) -> Iterator[Fleet]:
+    """Serve the shop from a file, with this commit's code or a tree's."""
+    paths = os.environ.get("PYTHONPATH", "") if code is None else str(code / "src")
+    with fleet("--store", f"sqlite://{store}", env={"PYTHONPATH": paths}) as running:
+        yield running
+
+
+class Shopper(Client):
+    """One session, at whichever process a request is sent to."""
+
+    def at(self, process: Fleet) -> "Shopper":
+        self.port = process.port
+        return self
+
+    async def cut_after(self, events: int, body: bytes) -> tuple[str, list[int]]:
+        """Begin a call and lose its connection; return where to resume, and the progress that was seen."""
+        response = await self.post(body)
+        seen: list[int] = []
+        async for event in response.events():
+            if event.data:
+                seen.append(event.message["params"]["progress"])
+            if len(seen) == events:
+                break
+        response.connection.cut()
+        return response.last_id, seen
+
+    async def rest(self, last_id: str) -> tuple[list[int], Any]:
+        """Resume a call; return the progress that was still to come, and its answer."""
+        messages = [message async for message in (await self.get(last_id)).messages()]
+        return [message["params"]["progress"] for message in messages[:-1]], messages[-1]
+
+    async def lost(self, body: bytes) -> None:
+        """Send a request and be gone before its answer."""
+        connection = await Connection.open(self.port)
+        sending = asyncio.create_task(self.post(body, on=connection))
+        await asyncio.sleep(0.05)
+        connection.cut()
+        await asyncio.gather(sending, return_exceptions=True)
+
+    async def again(self, body: bytes) -> int:
+        """Repeat a request until its first connection is known to be gone; return who has run it."""
+        while (response := await self.post(body)).status == 400:
+            await asyncio.sleep(0.02)
+        return int(text(await response.answer()))
+
+
+async def ended(process: Fleet) -> None:
+    """Let a process drain and end."""
+    await Connection.cut_all()
+    assert await asyncio.to_thread(process.end) == 0
+
+
+def steps(number: int, n: int, seconds: float = 0.1) -> bytes:
+    return json.dumps(call(number, "steps", n=n, seconds=seconds)).encode()
+
+
+async def exchanged(shopper: Shopper, one: Fleet, two: Fleet) -> None:
+    """See a call that runs at one process read live, answered and repeated at the other."""
+    last_id, seen = await shopper.at(one).cut_after(2, steps(next(shopper.numbers), 5))
+    more, answer = await shopper.at(two).rest(last_id)
+    assert (seen + more, int(text(answer))) == (list(range(1, 6)), one.pid)
+    asking = await shopper.at(one).start("ask")
+    messages = asking.messages()
+    result = {"role": "assistant", "content": {"type": "text", "text": "me"}, "model": "Ada"}
+    assert await shopper.at(two).reply(await anext(messages), result) == 202
+    assert text(await anext(messages)) == "Ada"
+    body = steps(next(shopper.numbers), 1, 0.3)
+    await shopper.at(one).lost(body)
+    assert await shopper.at(two).again(body) == one.pid, "it was not run again"
+
+
+@http_test_within(55)
+async def test_sessions_go_on_between_two_releases_on_one_file(predecessor: Path) -> None:
+    with store_path() as store, contextlib.ExitStack() as stack:
+        old = stack.enter_context(serving(store, predecessor))
+        shopper = await Shopper.opened(old.port)
+        assert [await shopper.call("bump") for _ in range(3)] == [1, 2, 3]
+        handle = await shopper.call("lend", value=42)
+        left = await shopper.cut_after(2, steps(100, 4))
+        kept = steps(101, 1, 0.3)
+        await shopper.lost(kept)
+        # Side by side.
+        new = await asyncio.to_thread(stack.enter_context, serving(store))
+        assert await shopper.at(new).call("bump") == 4
+        assert await shopper.at(old).call("bump") == 5
+        await exchanged(shopper, old, new)
+        await exchanged(shopper, new, old)
+        # The older one is gone: what it has left is there.
+        await ended(old)
+        more, answer = await shopper.at(new).rest(left[0])
+        assert (left[1] + more, int(text(answer))) == ([1, 2, 3, 4], old.pid)
+        assert await shopper.again(kept) == old.pid
+        assert await shopper.call("lent", handle=handle) == 42
+        assert await shopper.call("bump") == 6
+        # And back, to a file that the newer one has written.
+        back = await asyncio.to_thread(stack.enter_context, serving(store, predecessor))
+        assert await shopper.at(back).call("bump") == 7
+        assert await shopper.call("lent", handle=handle) == 42
+        await exchanged(shopper, new, back)
+        await ended(new)
+        assert await shopper.at(back).call("counted") == 7
+        assert await shopper.delete() == 204
+        await ended(back)
+        assert not any("failed" in process.output() for process in (old, new, back))
