@@ -88,12 +88,12 @@ def not_scoped_to_session() -> Patches:
     attach = MemoryStore.attach
 
     async def anywhere(
-        self: MemoryStore, key: str, principal: str, stream: str | None, cursor: Position | None
+        self: MemoryStore, key: str, principal: str, stream: str | None, *rest: Any, **more: Any
     ) -> Attached | Refusal:
         for session in self._sessions.values():
             if stream in session.channels and key in self._sessions:
-                return await attach(self, session.record.key, session.record.principal, stream, cursor)
-        return await attach(self, key, principal, stream, cursor)
+                return await attach(self, session.record.key, session.record.principal, stream, *rest, **more)
+        return await attach(self, key, principal, stream, *rest, **more)
 
     async def read(self: MemoryStore, key: str, stream: str, *rest: Any) -> Page | None:
         logs = [
@@ -115,8 +115,10 @@ def principal_unchecked() -> Patches:
     async def found(self: MemoryStore, key: str, principal: str) -> Found | None:
         return await find(self, key, owner(self, key, principal))
 
-    async def attached(self: Cluster, key: str, principal: str, *rest: Any) -> Attached | Refusal:
-        return await attach(self, key, owner(self, key, principal), *rest)
+    async def attached(
+        self: Cluster, key: str, principal: str, *rest: Any, **more: Any
+    ) -> Attached | Refusal:
+        return await attach(self, key, owner(self, key, principal), *rest, **more)
 
     return _with((MemoryStore, "find", found), (Cluster, "attach", attached))
 

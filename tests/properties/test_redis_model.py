@@ -163,9 +163,11 @@ class Twins(RuleBasedStateMachine):
         tag = next(self.numbers)
         self.both(lambda store: store.append(key, "", -1, tag, b"x" * size))
 
-    @rule(target=attachments, key=KEYS, who=WHO, stream=st.none() | STREAMS)
-    def attach(self, key: str, who: str, stream: str | None) -> Any:
-        attached = self.both(lambda store: store.attach(key, who, stream, None))
+    @rule(
+        target=attachments, key=KEYS, who=WHO, stream=st.none() | STREAMS, since=st.none() | st.integers(0, 3)
+    )
+    def attach(self, key: str, who: str, stream: str | None, since: int | None) -> Any:
+        attached = self.both(lambda store: store.attach(key, who, stream, None, since=since))
         if not isinstance(attached, Attached):
             return multiple()
         return key, stream or attached.record.standalone, attached.generation, attached.cursor

@@ -225,10 +225,15 @@ class StoreMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from([stream, f"{key}-standalone"]))
         self.both("read", key, name, self.cursor(data), events, size)
 
-    @rule(data=st.data(), key=KEYS, principal=PRINCIPALS, stream=st.none() | STREAMS)
-    def attach(self, data: st.DataObject, key: str, principal: str, stream: str | None) -> None:
+    @rule(
+        data=st.data(), key=KEYS, principal=PRINCIPALS, stream=st.none() | STREAMS,
+        since=st.none() | st.integers(0, 3),
+    )  # fmt: skip
+    def attach(
+        self, data: st.DataObject, key: str, principal: str, stream: str | None, since: int | None
+    ) -> None:
         cursor = self.cursor(data) if data.draw(st.booleans()) else None
-        found = self.both("attach", key, principal, stream, cursor)
+        found = self.both("attach", key, principal, stream, cursor, since=since)
         if isinstance(found, Attached):
             self.readers[key, stream or f"{key}-standalone"] = found.generation, found.cursor
             self.remember(found.cursor)

@@ -42,7 +42,7 @@ class Reader:
     """A cursor on a stream and the bell that says there is more."""
 
     __slots__ = ("_clock", "_expires", "_keep_alive", "_store", "active", "cursor", "delivered_at", "end",
-                 "ended", "generation", "on_progress", "read_bytes", "session", "stream", "wake")  # fmt: skip
+                 "ended", "generation", "on_idle", "on_progress", "read_bytes", "session", "stream", "wake")  # fmt: skip
 
     def __init__(
         self,
@@ -74,6 +74,8 @@ class Reader:
         self.read_bytes = 0
         self.on_progress: Callable[[], None] | None = None
         """Called when it has moved: a writer may be waiting for it."""
+        self.on_idle: Callable[[], None] | None = None
+        """Called at each keep-alive while another reader has its place: that one may have gone."""
 
     def __repr__(self) -> str:
         state = self.end.value if self.end else "active" if self.active else "idle"
@@ -104,6 +106,8 @@ class Reader:
                 yield page
                 self._advance(page)
             elif self.end is None and not await self.wake.wait(self._patience()) and not self._is_over():
+                if not self.active and self.on_idle is not None:
+                    self.on_idle()
                 yield None
 
     def _is_over(self) -> bool:

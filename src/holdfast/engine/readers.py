@@ -10,7 +10,14 @@ from holdfast.engine.reader import End, Reader
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions
-from holdfast.errors import Fenced, HoldfastError, SessionGone, StoreUnavailable, StreamClosed
+from holdfast.errors import (
+    Fenced,
+    HoldfastError,
+    SessionGone,
+    StoreError,
+    StoreUnavailable,
+    StreamClosed,
+)
 from holdfast.stores.base import Refusal
 
 _LOOK_SECONDS = 0.1
@@ -76,6 +83,8 @@ class Readers:
             # Where the reader is that this one supersedes; the store learns of it only at a reader's end.
             start = max([start, *(reader.cursor for reader in session.readers.get(name, ()))])
         reader = self._reader(session, name, attached.generation, start, standalone=standalone)
+        if standalone and self._runtime.store.is_shared:
+            reader.on_idle = lambda: self._runtime.spawn(self._succeed(reader))
         self._install(reader, standalone=standalone)
         return reader
 
@@ -143,6 +152,29 @@ class Readers:
             if not standalone:
                 reader.stop(End.TAKEN_OVER)
 
+    async def _succeed(self, reader: Reader) -> None:
+        """Take the place again if whoever superseded this reader at another replica has gone: its client is still here."""
+        session, record, stream = reader.session, reader.session.record, reader.stream
+        if not _may_succeed(reader, reader.generation):
+            return
+        try:
+            found = await self._runtime.store.attach(
+                record.key, record.principal, stream, reader.cursor, since=reader.generation
+            )
+        except StoreError:
+            # The next keep-alive leads to another look.
+            return
+        if isinstance(found, Refusal):
+            return
+        reader.generation, reader.cursor = found.generation, max(reader.cursor, found.cursor)
+        if reader not in session.readers.get(stream, ()):
+            # It has left meanwhile, and what it gave back was its old place.
+            await self._leave(session, stream, found.generation, found.cursor, broke=True)
+        elif _may_succeed(reader, found.generation):
+            if found.returned:
+                self._runtime.returned(session)
+            reader.resume()
+
     async def detach(self, reader: Reader) -> None:
         """Give the reader's place back. Safe to call twice."""
         session = reader.session
@@ -196,3 +228,9 @@ class Readers:
                 exchange.session.record.key, exchange.claim.stream, exchange.claim, terminal,
                 tag=self._runtime.random.tag(),
             )  # fmt: skip
+
+
+def _may_succeed(reader: Reader, generation: int) -> bool:
+    """Tell whether no other reader here has the stream, or is newer."""
+    others = [other for other in reader.session.readers.get(reader.stream, ()) if other is not reader]
+    return not any(other.end is None and (other.active or other.generation > generation) for other in others)

@@ -91,9 +91,10 @@ class Session:
         return self.minted
 
     def ring(self, stream: str) -> None:
-        """Wake the readers of a stream."""
+        """Wake the active reader of a stream. Idle ones sleep on: waking, they would put off their keep-alive."""
         for reader in self.readers.get(stream, ()):
-            reader.wake.ring()
+            if reader.active:
+                reader.wake.ring()
 
     def add_reader(self, reader: "Reader") -> list["Reader"]:
         """Make the reader the active one of its stream; return those that were there before, oldest first."""

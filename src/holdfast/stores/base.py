@@ -282,11 +282,21 @@ class Store(Protocol):
         ...
 
     async def attach(
-        self, key: str, principal: str, stream: str | None, cursor: Position | None
+        self,
+        key: str,
+        principal: str,
+        stream: str | None,
+        cursor: Position | None,
+        *,
+        since: int | None = None,
     ) -> Attached | Refusal:
         """Make the caller the stream's reader; None is the standalone stream, no cursor goes on where readers were.
 
-        UNRESUMABLE: there is no such stream or position in this session.
+        `since` is the generation of a reader that was superseded and is still there: it takes the place
+        only if nobody has it, and goes on where the last reader was, if that is further. Still its own, the
+        place is left as it is.
+
+        UNRESUMABLE: there is no such stream or position in this session. BUSY: another reader has the place.
         """
         ...
 

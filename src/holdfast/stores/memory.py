@@ -269,7 +269,13 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
         return channel.log.read(cursor, max_events, max_bytes)
 
     async def attach(
-        self, key: str, principal: str, stream: str | None, cursor: Position | None
+        self,
+        key: str,
+        principal: str,
+        stream: str | None,
+        cursor: Position | None,
+        *,
+        since: int | None = None,
     ) -> Attached | Refusal:
         """Make the caller the stream's reader, and whoever read it before no longer."""
         session = self._live(key, principal)
@@ -281,6 +287,12 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
             return Refusal.UNRESUMABLE
         if cursor is None:
             cursor = channel.log.delivered if standalone else channel.log.low
+        if since is not None:
+            if channel.has_reader and channel.generation != since:
+                return Refusal.BUSY
+            cursor = max(cursor, channel.log.delivered)
+            if channel.has_reader:
+                return Attached(session.record, since, cursor, returned=False)
         returned = self._return(session)
         session.readers += not channel.has_reader
         channel.has_reader = True

@@ -153,9 +153,15 @@ class Cluster(MemoryStore):
 
     @override
     async def attach(
-        self, key: str, principal: str, stream: str | None, cursor: Position | None
+        self,
+        key: str,
+        principal: str,
+        stream: str | None,
+        cursor: Position | None,
+        *,
+        since: int | None = None,
     ) -> Attached | Refusal:
-        attached = await super().attach(key, principal, stream, cursor)
+        attached = await super().attach(key, principal, stream, cursor, since=since)
         if isinstance(attached, Attached):
             name = stream or attached.record.standalone
             before = self._readers[key].get(name, "")

@@ -1,5 +1,7 @@
 """Streams: written first, then read, from any replica."""
 
+from typing import Final
+
 from holdfast.core.stream import Event, Page, Position, Verdict
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Attached, Refusal, Ring
@@ -8,6 +10,11 @@ from holdfast.stores.redis.exchanges import ExchangeMethods, check
 from holdfast.stores.redis.link import Lost
 
 _STANDALONE = -1
+_REFUSALS: Final = {
+    b"none": Refusal.NO_SESSION,
+    b"unresumable": Refusal.UNRESUMABLE,
+    b"busy": Refusal.BUSY,
+}
 _FORK = Page(Verdict.FORK, [], None, finished=False)
 
 
@@ -68,15 +75,20 @@ class StreamMethods(ExchangeMethods):
         return Page(Verdict.GAP if missed else Verdict.OK, events, missed, bool(finished))
 
     async def attach(
-        self, key: str, principal: str, stream: str | None, cursor: Position | None
+        self,
+        key: str,
+        principal: str,
+        stream: str | None,
+        cursor: Position | None,
+        *,
+        since: int | None = None,
     ) -> Attached | Refusal:
         """Make the caller the stream's reader, and whoever read it before, here or elsewhere, no longer."""
         at = ("", "") if cursor is None else (str(cursor.seq), str(cursor.tag))
-        reply = await self.seated("attach", key, principal, stream or "", *at)
-        if reply[0] == b"none":
-            return Refusal.NO_SESSION
+        held = "" if since is None else since
+        reply = await self.seated("attach", key, principal, stream or "", *at, held)
         if reply[0] != b"ok":
-            return Refusal.UNRESUMABLE
+            return _REFUSALS[reply[0]]
         generation, seq, tag, returned = reply[2:6]
         record = record_of(*reply[6:9])
         self.seat(key).readers[stream or record.standalone] = seq

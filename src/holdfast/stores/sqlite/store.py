@@ -183,10 +183,16 @@ class SqliteStore:
         return await self._look(streams.read, key, stream, cursor, max_events, max_bytes)
 
     async def attach(
-        self, key: str, principal: str, stream: str | None, cursor: Position | None
+        self,
+        key: str,
+        principal: str,
+        stream: str | None,
+        cursor: Position | None,
+        *,
+        since: int | None = None,
     ) -> Attached | Refusal:
         """Make the caller the stream's reader, and whoever read it before no longer."""
-        return await self._do(streams.attach, key, principal, stream, cursor)
+        return await self._do(streams.attach, key, principal, stream, cursor, since)
 
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool

@@ -41,7 +41,12 @@ def read(
 
 
 def attach(
-    tx: Transaction, key: str, principal: str, stream: str | None, cursor: Position | None
+    tx: Transaction,
+    key: str,
+    principal: str,
+    stream: str | None,
+    cursor: Position | None,
+    since: int | None,
 ) -> Attached | Refusal:
     """Make the caller the stream's reader, and whoever read it before no longer."""
     session = find_session(tx, rows.BY_PRINCIPAL, key, principal)
@@ -59,6 +64,12 @@ def attach(
         return Refusal.UNRESUMABLE
     if cursor is None:
         cursor = exchange.sent if is_standalone else exchange.low
+    if since is not None:
+        if exchange.reader is not None and exchange.generation != since:
+            return Refusal.BUSY
+        cursor = max(cursor, exchange.sent)
+        if exchange.reader is not None:
+            return Attached(session.record, since, cursor, returned=False)
     returned = come_back(tx, session)
     if exchange.reader is None:
         session.readers += 1

@@ -1,15 +1,17 @@
 """Readers come and go, sessions live by the store's clock and end once."""
 
 import asyncio
+import functools
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Claimed
+from holdfast.stores.base import Attached, Claimed, Refusal
 from holdfast.testing.store.bench import (
     GRACE,
     IDLE,
     KEY,
     LIFETIME,
     PRINCIPAL,
+    STRANGER,
     Bench,
     Contract,
     scenario,
@@ -77,6 +79,35 @@ class LifeContract(Contract):
         bench.clock.advance(IDLE + 1)
         assert await bench.sweep() == [], "the newer reader still counts as life"
         assert (await bench.attach()).cursor < ahead
+
+    @scenario()
+    async def test_a_superseded_reader_takes_the_place_only_when_it_is_free(self, bench: Bench) -> None:
+        opened = await bench.open()
+        one = await bench.store.append(KEY, "", -1, 1, b"one")
+        old, new = await bench.attach(), await bench.attach()
+        again = functools.partial(bench.store.attach, KEY, PRINCIPAL, opened.standalone)
+        assert await again(old.cursor, since=old.generation) is Refusal.BUSY
+        assert await again(new.cursor, since=new.generation) == new, "its place is its own"
+        await bench.store.detach(KEY, opened.standalone, new.generation, one, broke=True)
+        back = await again(old.cursor, since=old.generation)
+        assert isinstance(back, Attached)
+        assert back.generation > new.generation
+        assert back.returned, "it had been left without a reader"
+        assert back.cursor == one, "not back to what the newer reader had"
+        assert await again(one, since=new.generation) is Refusal.BUSY
+        assert await bench.store.detach(KEY, opened.standalone, back.generation, None, broke=True)
+
+    @scenario()
+    async def test_a_successor_that_was_ahead_does_not_go_back(self, bench: Bench) -> None:
+        opened = await bench.open()
+        await bench.store.append(KEY, "", -1, 1, b"one")
+        two = await bench.store.append(KEY, "", -1, 2, b"two")
+        old, new = await bench.attach(), await bench.attach()
+        await bench.store.detach(KEY, opened.standalone, new.generation, None, broke=False)
+        back = await bench.store.attach(KEY, PRINCIPAL, opened.standalone, two, since=old.generation)
+        assert isinstance(back, Attached)
+        assert (back.cursor, back.returned) == (two, False)
+        assert await bench.store.attach(KEY, STRANGER, None, two, since=back.generation) is Refusal.NO_SESSION
 
     @scenario()
     async def test_leaving_twice_is_leaving_once(self, bench: Bench) -> None:

@@ -107,12 +107,16 @@ return {verdict, {}, start, missed, (c.closed and last == c.top) and 1 or 0, rep
 local principal, stream, seq, tag = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local got = load('rec', 'lv', 'in')
 if not S or S.pr ~= principal then return {'none'} end
-if must_sit(ARGV[9]) then return {'seat'} end
-local alone = stream == '' or stream == S.sa
+if must_sit(ARGV[10]) then return {'seat'} end
+local since, alone = tonumber(ARGV[9]), stream == '' or stream == S.sa
 if alone then stream = S.sa end
 local c = alone and standalone() or channel(stream)
 if not c or not c.top or (seq ~= '' and not proves(stream, c, tonumber(seq), tag)) then return {'unresumable'} end
 local generation = again and attached_by(c, op)
+if not generation and since and c.rd then
+  if c.gen ~= since then return {'busy'} end
+  generation = since
+end
 if not generation then
   returned()
   if c.rd then publish(c.rd, 'taken', stream) else S.rd = S.rd + 1 end
@@ -124,6 +128,7 @@ local at, at_tag = seq, tag
 if seq == '' then
   if alone then at, at_tag = c.dl, c.dtag else at, at_tag = c.low, c.ltag end
 end
+if since and c.dl > tonumber(at) then at, at_tag = c.dl, c.dtag end
 save()
 return {'ok', {}, generation, tonumber(at), at_tag, has_returned(), got[2], got[3] or '', got[4] or ''}
 

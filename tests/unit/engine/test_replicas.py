@@ -1,0 +1,110 @@
+"""Two engines over one store: a client's connections at both, and what becomes of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from holdfast.config import Limits, Settings, Times
+from holdfast.engine.engine import Engine
+from holdfast.testing import ScriptedBack
+from holdfast.testing.simulation_store import Cluster
+from tests.unit.engine.desk import Desk, LoopClock, desk, engine_test, settle_down
+
+KEEP_ALIVE: Final = 15.0
+# No lease ends here: that is another test's subject.
+TIMES: Final = Times(lease=1e6, lease_renewal=1e5, stream_age=(1e5, 2e5))
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[tuple[Desk, Desk]]:
+    """Two replicas that serve the same session."""
+    cluster = Cluster(Limits(), LoopClock())
+    async with desk(times=TIMES, store=cluster.seat("one").store) as one:
+        two = Desk(ScriptedBack({}), Settings(times=TIMES), cluster.seat("two").store)
+        await two.engine.ensure_started()
+        two.session = await two.engine.sessions.find(one.key, one.session.record.principal)
+        yield one, two
+        await two.engine.aclose()
+
+
+async def push(engine: Engine, key: str, method: str) -> None:
+    await engine.sessions.push(key, method)
+    await settle_down()
+
+
+@engine_test
+async def test_a_reader_superseded_at_another_replica_takes_over_when_the_newer_one_breaks() -> None:
+    async with pair() as (one, two):
+        old, new = await one.get(), await two.get()
+        await settle_down()
+        await push(one.engine, one.key, "notifications/one")
+        assert (old.methods, new.methods) == ([], ["notifications/one"])
+        await new.cut()
+        await push(two.engine, one.key, "notifications/two")
+        await asyncio.sleep(KEEP_ALIVE)
+        await settle_down()
+        assert old.methods == ["notifications/two"], "nothing is lost, and nothing that was taken comes again"
+        await push(one.engine, one.key, "notifications/three")
+        assert old.methods == ["notifications/two", "notifications/three"]
+        assert one.noted.named("session.reattached")
+        await old.cut()
+        assert len(one.noted.named("session.detached")) == 1
+
+
+@engine_test
+async def test_a_superseded_reader_stays_idle_while_the_newer_one_lives() -> None:
+    async with pair() as (one, two):
+        old, new = await one.get(), await two.get()
+        await asyncio.sleep(KEEP_ALIVE * 5)
+        await push(one.engine, one.key, "notifications/one")
+        assert (old.methods, new.methods) == ([], ["notifications/one"])
+
+
+@engine_test
+async def test_of_several_superseded_readers_the_newest_takes_over() -> None:
+    async with pair() as (one, two):
+        oldest, old, new = await one.get(), await one.get(), await two.get()
+        await new.cut()
+        await asyncio.sleep(KEEP_ALIVE * 2)
+        await push(two.engine, one.key, "notifications/one")
+        assert (oldest.methods, old.methods) == ([], ["notifications/one"])
+
+
+@engine_test
+async def test_an_idle_reader_beside_a_busy_stream_is_kept_alive_and_takes_over() -> None:
+    async with pair() as (one, two):
+        old, new = await one.get(), await two.get()
+        await settle_down()
+        for _ in range(10):
+            await push(one.engine, one.key, "notifications/busy")
+            await asyncio.sleep(KEEP_ALIVE / 3)
+        await new.cut()
+        for _ in range(10):
+            await push(one.engine, one.key, "notifications/late")
+            await asyncio.sleep(KEEP_ALIVE / 3)
+        assert new.methods == ["notifications/busy"] * 10
+        assert old.methods == ["notifications/late"] * 10
+
+
+@engine_test
+async def test_a_reader_that_leaves_while_it_takes_over_gives_the_place_back() -> None:
+    async with pair() as (one, two):
+        old, new = await one.get(), await two.get()
+        await new.cut()
+        store = one.engine.runtime.store
+        attach, arrived, may_go = store.attach, asyncio.Event(), asyncio.Event()
+
+        async def slowly(*args: object, **more: object) -> object:
+            found = await attach(*args, **more)  # type: ignore[arg-type]
+            arrived.set()
+            await may_go.wait()
+            return found
+
+        store.attach = slowly  # type: ignore[method-assign,assignment]
+        await arrived.wait()
+        await old.cut()
+        may_go.set()
+        await settle_down()
+        await asyncio.sleep(TIMES.grace_seconds + TIMES.sweep)
+        assert await store.sessions() == [], "nobody reads: the grace has begun"
