@@ -227,9 +227,6 @@ class Player:
                 raise Lost
             case 503 if ours:
                 self.notes.unavailable.append(time.time())
-            case 408:
-                # A replica that was frozen while a head lay before it may find, awake, that time is up.
-                self.notes.unavailable.append(time.time())
             case 502 | 503 | 504 if not ours:
                 self.notes.counts["balancer had nobody"] += 1
             case status if status >= 500:

@@ -20,6 +20,12 @@ _SSE_HEADERS: Final = [
 ]
 
 
+_OVERDUE: Final = 0.5
+"""Seconds after its moment at which a timer tells that this process could not run."""
+_AWAKE: Final = 1.0
+"""Seconds for what was sent while it could not."""
+
+
 class Gone(Exception):
     """The client's connection is gone or takes nothing; there is nobody left to write to."""
 
@@ -98,14 +104,21 @@ class Connection:
             raise BadBody(too_large(limit))
         if not message.get("more_body"):
             return body
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._rest(body, limit)
-        except TimeoutError:
-            raise BadBody(refuse(408, f"Request timeout: the body took longer than {seconds:g} s")) from None
+        parts, patience = [body], seconds
+        while True:
+            deadline = asyncio.timeout(patience)
+            try:
+                async with deadline:
+                    return await self._rest(parts, limit)
+            except TimeoutError:
+                if not _is_overdue(deadline):
+                    text = f"Request timeout: the body took longer than {seconds:g} s"
+                    raise BadBody(refuse(408, text)) from None
+                # This process was stopped, or its loop blocked: what was sent meanwhile is still to be read.
+                patience = _AWAKE
 
-    async def _rest(self, first: bytes, limit: int) -> bytes:
-        parts, size, more = [first], len(first), True
+    async def _rest(self, parts: list[bytes], limit: int) -> bytes:
+        size, more = sum(map(len, parts)), True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
@@ -197,3 +210,8 @@ class Connection:
         """Stop watching."""
         if self._watcher is not None:
             self._watcher.cancel()
+
+
+def _is_overdue(deadline: asyncio.Timeout) -> bool:
+    when = deadline.when()
+    return when is not None and asyncio.get_running_loop().time() - when > _OVERDUE

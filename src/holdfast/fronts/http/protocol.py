@@ -28,20 +28,40 @@ BODY: Final = 2
 END: Final = 3
 """It was refused and is given a moment to read why: closing at once, with bytes of its unread, would reset it."""
 
+_LATE: Final = 2
+"""Intervals after which a sweep is late."""
 _UNKNOWN: Final = 1 << 62
 """Bytes of a head that began in the middle of a chunk: it is measured exactly."""
 
 
 class Watch:
-    """The time, as of the last sweep, and the limits that apply: shared by all connections of a server."""
+    """The time, as of the last sweep, and the limits that apply: shared by all connections of a server.
 
-    __slots__ = ("limits", "now", "stall")
+    Time in which this process could not look (stopped, or its loop blocked) is not counted: what its
+    clients sent meanwhile is still to be read, and they are not late.
+    """
+
+    __slots__ = ("_looked", "_was_late", "limits", "now", "stall")
 
     def __init__(self, limits: Limits, stall: float) -> None:
         self.limits = limits
         self.stall = stall
         """Seconds after which a client that takes none of the bytes that wait for it is dropped."""
         self.now = 0.0
+        """Counted by sweeps, each for an interval at most."""
+        self._looked: float | None = None
+        self._was_late = False
+
+    def tick(self, time: float) -> bool:
+        """Go on with the time; False where nobody is to be judged yet, since this look comes much too late.
+
+        Of two such looks in a row the second counts, or a loop that is always late would never judge.
+        """
+        passed = 0.0 if self._looked is None else time - self._looked
+        self._looked = time
+        self.now += min(passed, self.interval)
+        self._was_late = passed > _LATE * self.interval and not self._was_late
+        return not self._was_late
 
     @property
     def interval(self) -> float:

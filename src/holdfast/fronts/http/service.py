@@ -71,7 +71,6 @@ class Service(uvicorn.Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._watch.now = asyncio.get_running_loop().time()
         await super().startup(sockets)
         # What is loaded by now stays, and a request leaves no cycles behind: collect seldom, and only what is new.
         gc.collect()
@@ -82,10 +81,10 @@ class Service(uvicorn.Server):
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            self._watch.now = loop.time()
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, GuardedProtocol):
-                    connection.sweep()
+            if self._watch.tick(loop.time()):
+                for connection in list(self.server_state.connections):
+                    if isinstance(connection, GuardedProtocol):
+                        connection.sweep()
             await asyncio.sleep(self._watch.interval)
 
     @override

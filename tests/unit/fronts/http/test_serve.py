@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from holdfast.config import HttpSettings
 from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.protocol import Watch
 from holdfast.fronts.http.serve import bind, check_exposure, is_loopback, url_of
 from holdfast.fronts.http.service import Service
 from holdfast.testing.back import ScriptedBack
@@ -165,6 +167,34 @@ async def test_a_body_that_stalls_is_answered_408_and_one_nobody_reads_is_droppe
             with contextlib.suppress(ConnectionResetError):
                 await raw.reader.read()
             assert raw.reader.at_eof() or raw.reader.exception() is not None
+
+
+def freeze() -> None:
+    """Stop this process's loop, the server's and the client's alike, past every deadline."""
+    time.sleep(4 * QUICK.header_seconds)
+
+
+@async_test
+async def test_time_in_which_the_server_was_stopped_does_not_count_against_its_clients() -> None:
+    request = post(INITIALIZE)
+    for sent in (20, len(request) - 5):
+        async with serving(small()) as port, connected(port) as raw:
+            await raw.send(request[:sent])
+            await asyncio.sleep(0.1)
+            freeze()
+            # Until the server has looked: it must not judge by what was before.
+            await asyncio.sleep(0.05)
+            await raw.send(request[sent:])
+            assert (await raw.answer())[0] == 200
+
+
+def test_a_look_that_comes_late_judges_nobody_unless_the_one_before_was_late_too() -> None:
+    watch = Watch(Limits(header_seconds=10), 30.0)
+    assert [watch.tick(moment) for moment in (50.0, 51.0, 52.0)] == [True, True, True]
+    assert watch.now == 2.0
+    assert [watch.tick(moment) for moment in (80.0, 81.0)] == [False, True]
+    assert watch.now == 4.0, "the time it was stopped counts as one look"
+    assert [watch.tick(moment) for moment in (90.0, 100.0, 110.0, 120.0)] == [False, True, False, True]
 
 
 @async_test
