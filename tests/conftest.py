@@ -1,7 +1,13 @@
-"""What every test run shares: how hard hypothesis looks. HYPOTHESIS_PROFILE picks `dev`, `ci` or `nightly`."""
+"""What every test run shares: how hard hypothesis looks, and which files go first.
+
+HYPOTHESIS_PROFILE picks `dev`, `ci` or `nightly`.
+"""
 
 import os
+from pathlib import Path
+from typing import Final
 
+import pytest
 from hypothesis import settings
 
 # No deadline per example: the machine is shared, and a slow example is not a wrong one.
@@ -9,3 +15,13 @@ settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=500, deadline=None, print_blob=True)
 settings.register_profile("nightly", max_examples=20_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+LONG: Final = ("workers", "chaos", "conformance", "interop", "client", "http")
+"""Folders of long files, the longest first: begun last, one of them would go on alone."""
+_HERE: Final = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the long files begin."""
+    places = {folder: place for place, folder in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.relative_to(_HERE).parts[0], len(LONG)))
