@@ -180,6 +180,11 @@ class Journey:
         """What it has reported, in the order it came."""
         return [message["params"]["progress"] for message in self.messages[:-1]]
 
+    @property
+    def runner(self) -> int:
+        """The process that runs it; 0 while it has reported nothing."""
+        return next((int(m["params"]["message"]) for m in self.messages if "method" in m), 0)
+
     async def _visit(self) -> None:
         client = self._client
         self.resumed += bool(self._last_id)

@@ -43,10 +43,10 @@ async def counted(ctx: Context) -> int:
 
 @server.tool
 async def steps(n: int, seconds: float, ctx: Context) -> int:
-    """Report progress, and tell which process did the work."""
+    """Report progress, and tell each time which process does the work."""
     for step in range(1, n + 1):
         await asyncio.sleep(seconds)
-        await ctx.progress(step, n)
+        await ctx.progress(step, n, str(os.getpid()))
     return os.getpid()
 
 

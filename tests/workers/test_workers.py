@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 
 import holdfast
-from tests.http.client import Connection, http_test_within, value
+from tests.http.client import Connection, Json, http_test_within, value
 from tests.support import async_test_within
 from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, lives, until, wait
 
@@ -25,13 +25,13 @@ def three() -> Iterator[Fleet]:
 
 
 @http_test_within(50)
-async def test_twenty_clients_count_to_ten_thousand_over_three_workers(three: Fleet) -> None:
+async def test_twenty_clients_count_to_two_thousand_over_three_workers(three: Fleet) -> None:
     client = await at_every((three.port,))
     clients = [client, *(Anywhere(three.port) for _ in range(19))]
     for other in clients[1:]:
         other.session_id, other.numbers, other.ports = client.session_id, client.numbers, client.ports
-    await asyncio.gather(*(increments(each, 500) for each in clients))
-    assert await client.call("counted") == 10_000
+    await asyncio.gather(*(increments(each, 100) for each in clients))
+    assert await client.call("counted") == 2_000
 
 
 @http_test_within(30)
@@ -73,10 +73,14 @@ def test_the_banner_is_shown_once(three: Fleet) -> None:
 async def test_a_killed_workers_calls_end_with_one_honest_error_and_no_other_is_touched() -> None:
     with fleet("--workers", "3") as running:
         client = await at_every((running.port,))
-        journeys = [Journey(client, "steps", n=25, seconds=0.1) for _ in range(24)]
-        tasks = [asyncio.create_task(journey.run()) for journey in journeys]
-        await until(lambda: all(len(journey.messages) > 3 for journey in journeys))
-        victim = running.workers()[0]
+        journeys: list[Journey] = []
+        tasks: list[asyncio.Task[Json]] = []
+        while len({journey.runner for journey in journeys}) < 2:
+            # Whoever is free takes the next connection: on a busy machine one worker may take them all.
+            journeys.extend(Journey(client, "steps", n=25, seconds=0.1) for _ in range(8))
+            tasks.extend(asyncio.create_task(journey.run()) for journey in journeys[-8:])
+            await until(lambda: all(journey.runner for journey in journeys))
+        victim = journeys[-1].runner
         os.kill(victim, signal.SIGKILL)
         killed_at = time.monotonic()
         answers = await asyncio.gather(*tasks)
@@ -99,16 +103,9 @@ async def test_the_calls_of_the_dead_end_within_the_lease_and_two_seconds() -> N
         client = await at_every((running.port,))
         journey = Journey(client, "steps", n=400, seconds=0.1)
         task = asyncio.create_task(journey.run())
-        await until(lambda: len(journey.messages) > 1)
-        killed_at = 0.0
-        for victim in running.workers():
-            # Nobody else knows who runs it: the first to die may be the wrong one.
-            killed_at = time.monotonic()
-            os.kill(victim, signal.SIGKILL)
-            done, _ = await asyncio.wait({task}, timeout=1.5 + 2)
-            if done:
-                break
-            await until(lambda: len(running.workers()) == 2)
+        await until(lambda: bool(journey.runner))
+        killed_at = time.monotonic()
+        os.kill(journey.runner, signal.SIGKILL)
         assert (await task)["code"] == -31002
         assert time.monotonic() - killed_at < 1.5 + 2
 
