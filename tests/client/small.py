@@ -4,9 +4,9 @@ import asyncio
 
 from msgspec import Struct
 
-from holdfast import Context, Server, ToolError
+from holdfast import Context, Server, Settings, Times, ToolError
 
-server = Server("small")
+server = Server("small", settings=Settings(times=Times(task_poll=0.05)))
 
 
 @server.tool

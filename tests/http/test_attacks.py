@@ -50,7 +50,7 @@ class Beside:
         self._client = client
 
     async def __aenter__(self) -> None:
-        self._healthy = await self._client.start("ticks", n=3, interval=0.1)
+        self._healthy = await self._client.start("ticks", n=3, interval=0.05)
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if error is None:

@@ -16,13 +16,13 @@ TICKS = 20
 @pytest.mark.parametrize("sessions", [1, 20], ids=["in one session", "in twenty sessions"])
 @http_test_within(60)
 async def test_two_hundred_calls_lose_nothing_through_a_thousand_random_cuts(
-    house: Process, sessions: int
+    everything: Process, sessions: int
 ) -> None:
     """Traps 19, 21: every event once and in order, whatever is cut where; also the head, the priming event and the answer."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    clients = [await Client.opened(house.port) for _ in range(sessions)]
+    clients = [await Client.opened(everything.port) for _ in range(sessions)]
     keepers = [
         Keeper(clients[number % sessions], call(f"call {number}", "ticks", n=TICKS, interval=0.1))
         for number in range(CALLS)
