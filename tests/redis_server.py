@@ -66,7 +66,7 @@ class RedisServer:
             [*command, *self._options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            _wait(lambda: "PONG" in self.tell("PING"))
+            wait(lambda: "PONG" in self.tell("PING"))
         except BaseException:
             self.stop()
             raise
@@ -91,7 +91,8 @@ class RedisServer:
             self._process = None
 
 
-def _wait(condition: Callable[[], bool]) -> None:
+def wait(condition: Callable[[], bool]) -> None:
+    """Return as soon as it is true; fail when it is not in time."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "Redis did not get ready"
@@ -117,7 +118,7 @@ def redis_pair() -> Iterator[tuple[RedisServer, RedisServer]]:
         stack.callback(primary.stop)
         replica = RedisServer(Path(directory) / "replica", "--replicaof", "127.0.0.1", str(primary.port))
         stack.callback(replica.stop)
-        _wait(lambda: "master_link_status:up" in replica.tell("INFO", "replication"))
+        wait(lambda: "master_link_status:up" in replica.tell("INFO", "replication"))
         yield primary, replica
 
 
@@ -129,7 +130,7 @@ def replicate(primary: RedisServer, replica: RedisServer) -> None:
         return int(found[0].partition(":")[2])
 
     wanted = offset(primary, "master_repl_offset")
-    _wait(lambda: offset(replica, "slave_repl_offset") >= wanted)
+    wait(lambda: offset(replica, "slave_repl_offset") >= wanted)
 
 
 @contextlib.contextmanager
@@ -150,5 +151,5 @@ def redis_cluster() -> Iterator[list[RedisServer]]:
         )
         assert made.returncode == 0, made.stdout
         for node in nodes:
-            _wait(lambda node=node: "cluster_state:ok" in node.tell("CLUSTER", "INFO"))  # type: ignore[misc]
+            wait(lambda node=node: "cluster_state:ok" in node.tell("CLUSTER", "INFO"))  # type: ignore[misc]
         yield nodes

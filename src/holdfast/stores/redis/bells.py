@@ -55,6 +55,10 @@ class BellMethods(Core):
         finally:
             self._listening.clear()
             with contextlib.suppress(RedisError, RedisClusterException, OSError):
+                # The library does not wait for the end of a connection, and TLS needs a moment for it.
+                connection: Any = channels.connection
+                if connection is not None:
+                    await connection.disconnect()
                 await channels.aclose()  # type: ignore[no-untyped-call]
 
     def _take(self, data: bytes) -> None:

@@ -32,6 +32,9 @@ Argument = bytes | str | int
 
 _OPTIONS: Final[dict[str, Any]] = {"socket_connect_timeout": 2, "socket_keepalive": True}
 
+_TLS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+"""What a URL may say of TLS: the file of those who are believed, and our own certificate with its key."""
+
 _LOST: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 _REFUSED: Final = (
     BusyLoadingError,
@@ -226,13 +229,16 @@ def _hosts(url: str, port: int) -> list[tuple[str, int]]:
 
 
 def _cluster(url: str) -> Cluster:
-    options: dict[str, Any] = {**_credentials(url), **_OPTIONS}
+    options: dict[str, Any] = {**_credentials(url), **_OPTIONS, **_tls(url)}
     nodes = [ClusterNode(host, port) for host, port in _hosts(url, 6379)]
-    ssl = parse_qs(urlsplit(url).query).get("ssl", ["0"])[0] not in {"0", "false"}
-    client: RedisCluster = RedisCluster(
-        startup_nodes=nodes, retry=_once(), socket_timeout=3, ssl=ssl, **options
-    )
-    return Cluster(client, {**options, "ssl": ssl})
+    client: RedisCluster = RedisCluster(startup_nodes=nodes, retry=_once(), socket_timeout=3, **options)
+    return Cluster(client, options)
+
+
+def _tls(url: str) -> dict[str, Any]:
+    query = parse_qs(urlsplit(url).query)
+    ssl = query.get("ssl", ["0"])[0] not in {"0", "false"}
+    return {"ssl": ssl, **{name: query[name][0] for name in _TLS if name in query}}
 
 
 def _sentinel(url: str) -> Single:

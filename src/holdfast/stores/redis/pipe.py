@@ -65,7 +65,8 @@ class Pipe:
         """Let go of the connection."""
         if self._attempt is not None:
             self._attempt.cancel()
-        await self._lose(RedisConnectionError("the store was closed"))
+        # Not in a hurry: TLS needs a moment for its end, and the loop may not run any longer than this.
+        await self._lose(RedisConnectionError("the store was closed"), nowait=False)
 
     async def _connect(self) -> AbstractConnection:
         """Connect; whoever comes meanwhile waits for the same attempt and shares its outcome."""
@@ -131,7 +132,9 @@ class Pipe:
         else:
             self._watch = asyncio.get_running_loop().call_later(SILENCE, self._look, self._answered)
 
-    async def _lose(self, error: Exception, connection: AbstractConnection | None = None) -> None:
+    async def _lose(
+        self, error: Exception, connection: AbstractConnection | None = None, *, nowait: bool = True
+    ) -> None:
         if self._connection is None or (connection is not None and connection is not self._connection):
             return
         lost, self._connection = self._connection, None
@@ -147,5 +150,5 @@ class Pipe:
         if reader is not None and reader is not asyncio.current_task():
             reader.cancel()
         with contextlib.suppress(RedisError, OSError):
-            await lost.disconnect(nowait=True)
+            await lost.disconnect(nowait=nowait)
         await self._pool.release(lost)

@@ -1,0 +1,145 @@
+"""TLS to Redis: both sides show a certificate, and whoever is not believed gets nothing."""
+
+import datetime as dt
+import ipaddress
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.base import Claim, Claimed
+from holdfast.stores.redis.store import RedisStore
+from holdfast.stores.urls import open_store
+from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from tests.redis_server import RedisServer, free_ports, needs_redis, wait
+from tests.support import async_test
+
+pytestmark = needs_redis
+
+
+class Authority:
+    """Somebody who signs certificates, and is believed where its file is named."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        self._home = home
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.file = home / f"{name}.pem"
+        self.file.write_bytes(_text(self._signed(self._name, self._key, is_authority=True)))
+
+    def certify(self, name: str) -> tuple[Path, Path]:
+        """Return the files of a certificate for this host, and of its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        certificate, secret = self._home / f"{name}.crt", self._home / f"{name}.key"
+        certificate.write_bytes(_text(self._signed(subject, key, is_authority=False)))
+        secret.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return certificate, secret
+
+    def _signed(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_authority: bool
+    ) -> x509.Certificate:
+        now = dt.datetime.now(dt.UTC)
+        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(hours=1))
+            .not_valid_after(now + dt.timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(address, critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+
+def _text(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+class Guarded(NamedTuple):
+    """A Redis that wants to see certificates, and what it takes to reach it."""
+
+    address: str
+    ca: str
+    stranger: str
+    own: str
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    home = tmp_path_factory.mktemp("tls")
+    authority, stranger = Authority(home, "authority"), Authority(home, "stranger")
+    certificate, key = authority.certify("server")
+    [port] = free_ports(1)
+    server = RedisServer(
+        home / "redis",
+        *("--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)),
+        *("--tls-ca-cert-file", str(authority.file), "--tls-auth-clients", "yes"),
+        # A cluster of one, so that the same server is asked both ways.
+        *("--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--tls-cluster", "yes"),
+    )
+    try:
+        assert server.tell("CLUSTER", "ADDSLOTSRANGE", "0", "16383") == "OK"
+        wait(lambda: "cluster_state:ok" in server.tell("CLUSTER", "INFO"))
+        certificate, key = authority.certify("client")
+        own = f"ssl_certfile={certificate}&ssl_keyfile={key}"
+        yield Guarded(
+            f"127.0.0.1:{port}", f"ssl_ca_certs={authority.file}", f"ssl_ca_certs={stranger.file}", own
+        )
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("scheme", ["rediss://{}?", "valkeys://{}?", "redis+cluster://{}?ssl=1&"])
+@async_test
+async def test_a_store_works_over_tls_with_a_certificate_of_its_own(guarded: Guarded, scheme: str) -> None:
+    url = f"{scheme.format(guarded.address)}{guarded.ca}&{guarded.own}"
+    store = open_store(url, namespace=scheme.partition(":")[0].replace("+", "-"))
+    assert isinstance(store, RedisStore)
+    store.bind(lambda what, key, name: None)  # noqa: ARG005
+    await store.heard()
+    await store.check()
+    await store.renew(10)
+    await store.open(record(), evict=False)
+    claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
+    assert isinstance(claimed, Claimed)
+    await store.settle(KEY, "a", claimed.fence, b"last", tag=1, keep=True)
+    assert await store.find(KEY, PRINCIPAL) is not None
+    await store.aclose()
+
+
+@pytest.mark.parametrize("scheme", ["rediss://{}?", "redis+cluster://{}?ssl=1&"])
+@async_test
+async def test_a_redis_whose_certificate_is_not_believed_is_not_spoken_to(
+    guarded: Guarded, scheme: str
+) -> None:
+    for believed in (guarded.stranger, ""):
+        store = RedisStore(f"{scheme.format(guarded.address)}{believed}&{guarded.own}")
+        with pytest.raises(StoreUnavailable, match=r"certificate verify failed|Cluster cannot be connected"):
+            await store.check()
+        with pytest.raises(StoreUnavailable):
+            await store.find(KEY, PRINCIPAL)
+        await store.aclose()
+
+
+@async_test
+async def test_a_redis_that_wants_a_certificate_takes_nothing_without_one(guarded: Guarded) -> None:
+    store = RedisStore(f"rediss://{guarded.address}?{guarded.ca}")
+    with pytest.raises(StoreUnavailable):
+        await store.find(KEY, PRINCIPAL)
+    await store.aclose()
