@@ -67,9 +67,15 @@ async def opened(three: Fleet) -> list[Client]:
 
 
 async def modern(
-    port: int, method: str, params: dict[str, Any], *, token: str = "", **names: str
+    port: int,
+    method: str,
+    params: dict[str, Any],
+    *,
+    token: str = "",
+    capabilities: dict[str, Any] = ASKING,
+    **names: str,
 ) -> Response:
-    """POST a request of 2026-07-28 from somebody who can fill in forms."""
+    """POST a request of 2026-07-28, from somebody who can fill in forms unless said otherwise."""
     connection = await Connection.open(port)
     headers = {
         "Accept": BOTH,
@@ -80,7 +86,7 @@ async def modern(
     if token:
         headers["Authorization"] = f"Bearer {token}"
     headers |= {f"Mcp-{name.title()}": said for name, said in names.items()}
-    meta = {**META, "io.modelcontextprotocol/clientCapabilities": ASKING}
+    meta = {**META, "io.modelcontextprotocol/clientCapabilities": capabilities}
     body = request(1, method, {"_meta": meta, **params})
     return await connection.request("POST", headers, json.dumps(body).encode())
 

@@ -70,6 +70,13 @@ async def lent(handle: str, ctx: Context) -> int:
     return int(await (await ctx.state_for(handle)).get("value"))
 
 
+@server.tool(task="optional")
+async def errand(seconds: float) -> int:
+    """Work on as a task, where the client knows tasks."""
+    await asyncio.sleep(seconds)
+    return os.getpid()
+
+
 @server.tool
 async def block(seconds: float) -> str:
     """Hold the whole process up, as a careless author would."""
