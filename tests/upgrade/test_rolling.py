@@ -27,7 +27,7 @@ from tests.redis_server import needs_redis
 
 PLAN: Final = Plan(
     seed=1,
-    sessions=8,
+    sessions=6,
     requests=0,
     events=6,
     interval=0.1,
@@ -47,7 +47,7 @@ PLAN: Final = Plan(
 KINDS: Final = ("ticks", "ticks", "ticks", "fanout", "bump", "bump", "quick")
 CUT: Final = 0.5
 """The share of calls whose first connection is cut."""
-FEW: Final = 5
+FEW: Final = 3
 """Calls begun at every replica before the next one is replaced."""
 
 
