@@ -1,0 +1,164 @@
+"""One request on uvicorn's protocol, with a way past ASGI: a body that is there, and an answer that is ready.
+
+ASGI takes three messages and as many dictionaries for what is one read and one write here. What
+cannot be done this way is left to ASGI: nothing is half done. Imported only where uvicorn runs.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from typing_extensions import override
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+if TYPE_CHECKING:
+    from holdfast.fronts.http.protocol import GuardedProtocol
+
+Headers = list[tuple[bytes, bytes]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+_CLOSE: Final = b"connection: close\r\n\r\n"
+_JSON_HEAD: Final = STATUS_LINE[200] + b"content-type: application/json\r\ncontent-length: %d\r\n"
+
+
+def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+class DefaultHeaders:
+    """The lines that every answer has (the date), made anew when the server makes them anew."""
+
+    __slots__ = ("_lines", "_made_of")
+
+    def __init__(self) -> None:
+        self._made_of: Headers | None = None
+        self._lines = b""
+
+    def lines(self, headers: Headers) -> bytes:
+        """Return them as they are written."""
+        if headers is not self._made_of:
+            self._made_of, self._lines = headers, _lines(headers)
+        return self._lines
+
+
+def _nobody() -> None:
+    """Stand where a finished cycle had its connection."""
+
+
+class Cycle(RequestResponseCycle):
+    """A request and its answer. The base's state, made in a few writes; its event only where somebody waits."""
+
+    def __init__(self, protocol: "GuardedProtocol", *, keep_alive: bool, expects: bool) -> None:
+        # Not the base's: it takes as long as the rest of a request's way to the application.
+        self.transport = protocol.transport
+        self.flow = protocol.flow
+        self.logger = protocol.logger
+        self.access_log = False
+        self.default_headers = protocol.server_state.default_headers
+        self.on_response = protocol.on_response_complete
+        self.disconnected = False
+        self.keep_alive = keep_alive
+        self.waiting_for_100_continue = expects
+        self.body: bytes | bytearray = b""  # type: ignore[assignment]
+        self.more_body = True
+        self.response_started = False
+        self.response_complete = False
+        self.chunked_encoding: bool | None = None
+        self.expected_content_length = 0
+        self.task: asyncio.Task[None] | None = None
+        self._defaults = protocol.defaults
+        self._tasks = protocol.tasks
+        self._has_news = False
+        self._event: asyncio.Event | None = None
+
+    @property
+    def message_event(self) -> asyncio.Event:  # type: ignore[override]
+        """Set while there is something to `receive`. Most requests are answered without anybody waiting for it."""
+        if self._event is None:
+            self._event = asyncio.Event()
+            if self._has_news:
+                self._event.set()
+        return self._event
+
+    def came(self, part: bytes) -> None:
+        """Take a part of the body. Nearly every body is one part, and is never copied."""
+        if not self.body:
+            self.body = part
+        else:
+            if type(self.body) is bytes:
+                self.body = bytearray(self.body)
+            self.body += part
+        self._rang()
+
+    def ended(self) -> None:
+        """Take the body's end."""
+        self.more_body = False
+        self._rang()
+
+    def _rang(self) -> None:
+        self._has_news = True
+        if self._event is not None:
+            self._event.set()
+
+    @override
+    async def run_asgi(self, app: Application) -> None:
+        """Let the application answer; whatever it does, the connection is left answered or closed."""
+        try:
+            await app(self.scope, self.receive, self.send)
+            if not self.response_complete and not self.disconnected:
+                raise RuntimeError("the application ended without an answer")  # noqa: TRY301 - answered below
+        except BaseException as error:
+            self.logger.error("Exception in the application", exc_info=error)  # noqa: TRY400 - also for a cancelled one
+            if self.response_started:
+                self.transport.close()
+            else:
+                await self.send_500_response()
+        finally:
+            # What it leads to leads back to it: without these the collector has no work.
+            self.on_response = _nobody
+            del self.scope
+            if self.task is not None:
+                self._tasks.discard(self.task)
+
+    # Past ASGI
+
+    def is_closing(self) -> bool:
+        """Tell whether the connection is gone."""
+        return self.transport.is_closing()
+
+    def abort(self) -> None:
+        """Drop the connection with whatever is still buffered for it."""
+        self.transport.abort()
+
+    def take_body(self) -> bytes | None:
+        """Return the whole body if it has come; None: it must be waited for."""
+        if self.more_body or self.disconnected or self.response_complete or self.waiting_for_100_continue:
+            return None
+        body, self.body = self.body, b""
+        self._has_news = False
+        if self._event is not None:
+            self._event.clear()
+        return body if type(body) is bytes else bytes(body)
+
+    def answer_json(self, body: bytes) -> bool:
+        """Write a JSON body with status 200 at once; False, with nothing written, if it cannot be done this way."""
+        return self._write(_JSON_HEAD % len(body), body)
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> bool:
+        """Write a whole answer at once; False, with nothing written, if it cannot be done this way.
+
+        The headers must give the body's length, and be ours: they are not looked at.
+        """
+        return self._write(STATUS_LINE[status] + _lines(headers), body)
+
+    def _write(self, head: bytes, body: bytes) -> bool:
+        if self.disconnected or self.response_started or self.flow.write_paused:
+            return False
+        end = b"\r\n" if self.keep_alive else _CLOSE
+        self.response_started = self.response_complete = True
+        self.waiting_for_100_continue = False
+        self.transport.write(b"".join((head, self._defaults.lines(self.default_headers), end, body)))
+        self._rang()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
+        return True
