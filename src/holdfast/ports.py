@@ -53,6 +53,19 @@ class SystemClock:
     wall = staticmethod(time.time)
 
 
+_forks = 0
+"""How many forks lie between the first process and this one. To ask for the process id is a system call."""
+
+
+def _forked() -> None:
+    global _forks  # noqa: PLW0603 - a fact about the whole process
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 class SystemRandom:
     """The operating system's generator for secrets, a fast one for tags and jitter."""
 
@@ -64,15 +77,15 @@ class SystemRandom:
     def __init__(self) -> None:
         self._pool = b""
         self._used = 0
-        self._process = 0
+        self._forks = _forks
 
     def token(self, size: int) -> str:
         """Return `size` unguessable bytes as hexadecimal text. Each byte is handed out once."""
         start, self._used = self._used, self._used + size
         # A forked child has its parent's pool and must not hand out the same bytes.
-        if self._used > len(self._pool) or self._process != os.getpid():
+        if self._used > len(self._pool) or self._forks != _forks:
             self._pool, start, self._used = os.urandom(max(self._POOL, size)), 0, size
-            self._process = os.getpid()
+            self._forks = _forks
         return self._pool[start : self._used].hex()
 
     @staticmethod

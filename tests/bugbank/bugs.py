@@ -22,6 +22,7 @@ from holdfast.engine.outlet import StreamOutlet
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.readers import Readers
 from holdfast.errors import Fenced
+from holdfast.fronts.http.answer import Answer
 from holdfast.fronts.http.front import HttpFront
 from holdfast.stores.base import Answered, Attached, Claim, Claimed, Closed, Duplicate, Found, Refusal, Ring
 from holdfast.stores.memory import MemoryStore
@@ -289,11 +290,14 @@ def serial_receive_loop() -> Patches:
     in_session = HttpFront._in_session
     locks: dict[tuple[int, str], asyncio.Lock] = {}
 
-    async def one_by_one(self: HttpFront, message: Any, body: bytes, head: Any, *rest: Any) -> Any:
+    async def one_by_one(
+        self: HttpFront, message: Any, body: bytes, version: str, head: Any, *rest: Any
+    ) -> Any:
         # One for all replicas: what a balancer with sticky sessions would give.
         session = (id(asyncio.get_running_loop()), head.text(b"mcp-session-id"))
         async with locks.setdefault(session, asyncio.Lock()):
-            return await in_session(self, message, body, head, *rest)
+            answer = in_session(self, message, body, version, head, *rest)
+            return answer if isinstance(answer, Answer) else await answer
 
     return _with((HttpFront, "_in_session", one_by_one))
 

@@ -160,7 +160,8 @@ class Forwarding:
         try:
             await self._pump(attended, carried, fence)
         finally:
-            await self._modern.leave(attended)
+            if attended.leave():
+                await self._modern.abandon(attended.exchange)
 
     async def _pump(self, attended: Attended, carried: _Carried, fence: int) -> None:
         store, random = self._runtime.store, self._runtime.random

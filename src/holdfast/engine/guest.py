@@ -11,31 +11,40 @@ from holdfast.stores.base import SessionRecord
 class Guest:
     """Stands where a session would: same questions, answered from the request's `_meta`."""
 
-    __slots__ = ("limits", "record")
+    __slots__ = ("_meta", "_principal", "_record", "limits")
 
     name: Final = "guest"
     revision: Final = MODERN
 
     def __init__(self, meta: RequestMeta, principal: str, limits: Limits) -> None:
         self.limits = limits
-        self.record = SessionRecord(
-            key="",
-            principal=principal,
-            version=meta.version,
-            standalone="",
-            client=meta.client,
-            capabilities=meta.capabilities,
-            grace=0,
-            idle=0,
-            lifetime=0,
-            level=meta.level,
-            initialized=True,
-        )
+        self._meta = meta
+        self._principal = principal
+        self._record: SessionRecord | None = None
 
     def __repr__(self) -> str:
-        return f"<Guest {self.record.client.get('name', 'unnamed')!r}>"
+        return f"<Guest {self._meta.client.get('name', 'unnamed')!r}>"
+
+    @property
+    def record(self) -> SessionRecord:
+        """What a session's record would say. Made when somebody looks: a plain call needs none of it."""
+        if self._record is None:
+            self._record = SessionRecord(
+                key="",
+                principal=self._principal,
+                version=self._meta.version,
+                standalone="",
+                client=self._meta.client,
+                capabilities=self._meta.capabilities,
+                grace=0,
+                idle=0,
+                lifetime=0,
+                level=self._meta.level,
+                initialized=True,
+            )
+        return self._record
 
     @property
     def capabilities(self) -> dict[str, Any]:
         """What the client declared with this request."""
-        return self.record.capabilities
+        return self._meta.capabilities

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from holdfast.auth.seal import KEY_BYTES, MAX_SEALED, Sealer
 from holdfast.core.rounds import Asked
-from holdfast.engine.exchange import Caller, Exchange, Given
+from holdfast.engine.exchange import NOTHING_GIVEN, Caller, Exchange, Given
 from holdfast.engine.guest import Guest
 from holdfast.engine.handling import handle
 from holdfast.engine.outcome import Outcome
@@ -69,6 +69,10 @@ class Attended(Struct, frozen=True):
         """What this connection is to be answered with, once it is known."""
         return self.outlet.outcomes.get(self.attendant.number)
 
+    def leave(self) -> bool:
+        """Give the connection's place back; True if nobody waits for the call any more, which is to `abandon` it."""
+        return self.outlet.leave(self.attendant)
+
 
 class Modern:
     """Starts exchanges without a session, parks them, goes on with them."""
@@ -106,7 +110,8 @@ class Modern:
         limits = runtime.settings.limits
         if len(self._running) >= limits.guests:
             raise Busy("Busy: too many calls are running; try again shortly")
-        given = given or Given(None, _responses(request))
+        if given is None:
+            given = Given(None, _responses(request)) if "inputResponses" in request.params else NOTHING_GIVEN
         guest = Guest(meta, caller.key, limits)
         exchange: Exchange
         outlet = RoundOutlet(
@@ -129,10 +134,14 @@ class Modern:
         await self._settle(exchange, outcome)
 
     async def _settle(self, exchange: Exchange, outcome: Outcome) -> None:
+        if exchange.settled:
+            return
+        exchange.settled = True
+        self._running.discard(exchange)
         outlet = exchange.outlet
-        if not exchange.settled and isinstance(outlet, (RoundOutlet, TaskOutlet)):
-            exchange.settled = True
-            self._running.discard(exchange)
+        if isinstance(outlet, RoundOutlet):
+            outlet.settle(outcome)
+        elif isinstance(outlet, TaskOutlet):
             await outlet.settle(outcome)
 
     # Parking and going on
@@ -218,10 +227,9 @@ class Modern:
 
     # Ending
 
-    async def leave(self, attended: Attended) -> None:
-        """Give a connection's place back. Closing the response is cancellation, unless the call is parked."""
-        if attended.outlet.leave(attended.attendant):
-            await self.end(attended.exchange, Cancelled("its response was closed"))
+    async def abandon(self, exchange: Exchange) -> None:
+        """End a call that nobody waits for: closing the response is cancellation."""
+        await self.end(exchange, Cancelled("its response was closed"))
 
     async def end(self, exchange: Exchange, error: McpError) -> None:
         """Stop the handler; what it still returns is dropped."""
@@ -263,7 +271,7 @@ def _waits(exchange: Exchange) -> bool:
     outlet = exchange.outlet
     if isinstance(outlet, TaskOutlet):
         return outlet.is_waiting
-    return isinstance(outlet, RoundOutlet) and outlet.rounds.is_parked
+    return isinstance(outlet, RoundOutlet) and outlet.is_parked
 
 
 def _rounds_of(exchange: Exchange | None) -> RoundOutlet | None:

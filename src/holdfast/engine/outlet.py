@@ -19,6 +19,7 @@ from holdfast.stores.base import Claim, Store
 
 _BREATH: Final = 64
 """Messages that a handler may send in a row."""
+_NOWHERE: Final = Position(0, 0)
 _PLAIN_JSON: Final = "this endpoint answers with plain JSON only"
 
 
@@ -58,7 +59,7 @@ class StreamOutlet:
         self.fence = fence
         self.streams = streams
         """False in always-JSON mode: nothing but the terminal message can be sent."""
-        self.start = Position(0, 0)
+        self.start = _NOWHERE
         """Where the stream began, once it exists."""
         self.position: Position | None = None
         """The newest position; None while no stream exists."""
@@ -136,8 +137,11 @@ class StreamOutlet:
         if self._begun is not None:
             # Decided before the stream exists, the end would be missing from it.
             await self._begun.wait()
-        async with self._writing or contextlib.nullcontext():
+        if self._writing is None:
             await self._end(terminal)
+        else:
+            async with self._writing:
+                await self._end(terminal)
 
     async def _end(self, terminal: bytes) -> None:
         keep = not self.has_reader and not self.session.record.isolate

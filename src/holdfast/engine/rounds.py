@@ -52,7 +52,7 @@ GoOut = Callable[[int, dict[str, Asked]], bytes]
 class RoundOutlet:
     """Where a guest's exchange sends what it has to say."""
 
-    __slots__ = ("_answers", "_attendants", "_given", "_go_out", "_limit", "_quiet", "_quiet_timer", "_room", "outcomes", "rounds",
+    __slots__ = ("_answers", "_attendants", "_given", "_go_out", "_limit", "_quiet", "_quiet_timer", "_room", "_rounds", "outcomes",
                  "suspendable")  # fmt: skip
 
     def __init__(
@@ -64,13 +64,25 @@ class RoundOutlet:
         self.suspendable = suspendable
         self._given = {key: value for key, value in given.items() if type(value) is dict} if given else {}
         """Answers that the request itself brought: an ask with such a key needs no round."""
-        self.rounds = Rounds()
+        self._rounds: Rounds | None = None
         self.outcomes: dict[int, Outcome] = {}
         """What followed each round. Kept: a repeated retry gets the same."""
         self._answers: dict[str, asyncio.Future[Any]] = {}
         self._attendants: list[Attendant] = []
         self._quiet_timer: asyncio.TimerHandle | None = None
         self._room: asyncio.Event | None = None
+
+    @property
+    def rounds(self) -> Rounds:
+        """The call's rounds. A plain call never has a second one, and needs none of them."""
+        if self._rounds is None:
+            self._rounds = Rounds()
+        return self._rounds
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the newest round waits for its answers."""
+        return self._rounds is not None and self._rounds.is_parked
 
     @property
     def may_continue(self) -> bool:
@@ -89,7 +101,7 @@ class RoundOutlet:
         """Forget a connection; True if nobody waits for a running call any more."""
         self._attendants.remove(attendant)
         self._make_room()
-        return not self._attendants and not self.rounds.is_parked and attendant.number not in self.outcomes
+        return not self._attendants and attendant.number not in self.outcomes and not self.is_parked
 
     def taken(self, attendant: Attendant) -> list[bytes]:
         """Return what the connection has to write now."""
@@ -109,7 +121,7 @@ class RoundOutlet:
 
     async def send(self, message: bytes) -> None:
         """Send on the response there is; while parked there is none, and nothing is sent."""
-        if not self._attendants or self.rounds.is_parked:
+        if not self._attendants or self.is_parked:
             return
         attendant = self._attendants[-1]
         attendant.messages.append(message)
@@ -152,7 +164,7 @@ class RoundOutlet:
 
     def _ask_soon(self) -> None:
         """Let asks made at about the same time go out together; each restarts the quiet window."""
-        if self.rounds.is_parked:
+        if self.is_parked:
             return
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
@@ -180,11 +192,11 @@ class RoundOutlet:
             if not answer.done():
                 answer.set_exception(error)
 
-    async def settle(self, outcome: Outcome) -> None:
+    def settle(self, outcome: Outcome) -> None:
         """Keep how the call ended, for whoever waits or comes for it."""
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
-        self.outcomes.setdefault(self.rounds.number, outcome)
+        self.outcomes.setdefault(self._rounds.number if self._rounds is not None else 0, outcome)
         # It leads back to the exchange; without it the last reference frees both, and the collector has no work.
         del self._go_out
         self._ring()

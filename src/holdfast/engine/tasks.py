@@ -159,7 +159,7 @@ class Tasks:
         state = core.begun(self._runtime.clock.wall(), self._ttl)
         await self._keep(task, state)
         exchange.outlet = task
-        await former.settle(Outcome(announce(task_id, state)))
+        former.settle(Outcome(announce(task_id, state)))
 
     async def _keep(self, task: TaskOutlet, state: TaskState) -> None:
         store = self._runtime.store

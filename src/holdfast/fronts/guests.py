@@ -124,7 +124,8 @@ class Guests:
             raise
         finally:
             self._calls.discard(attended)
-            await modern.leave(attended)
+            if attended.leave():
+                await modern.abandon(attended.exchange)
 
     async def _listen(self, request: Request, meta: RequestMeta) -> None:
         principal = self._caller.principal

@@ -30,13 +30,14 @@ class ModernResults:
             result = NOT_KEPT.on(result, "private")
         if result.meta is not None:
             result = replace(result, meta={SERVER_KEY: self._info, **result.meta})
-            return _joined(encode({"resultType": kind}), encode(result))
+            return _joined(encode({"resultType": kind})[:-1], encode(result))
         prefix = self._prefixes.get(kind)
         if prefix is None:
-            prefix = self._prefixes[kind] = encode({"resultType": kind, "_meta": {SERVER_KEY: self._info}})
+            prefix = encode({"resultType": kind, "_meta": {SERVER_KEY: self._info}})[:-1]
+            self._prefixes[kind] = prefix
         return _joined(prefix, encode(result))
 
 
-def _joined(first: bytes, second: bytes) -> bytes:
-    """Return two encoded objects as one."""
-    return first if second == b"{}" else first[:-1] + b"," + second[1:]
+def _joined(prefix: bytes, second: bytes) -> bytes:
+    """Return two encoded objects as one; the first without its closing brace."""
+    return prefix + (b"}" if second == b"{}" else b"," + second[1:])

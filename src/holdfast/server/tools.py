@@ -165,7 +165,7 @@ def _runner(function: Function, call: Callee, owner: "Server") -> Run:
             if isinstance(value, (InputRequiredResult, CallToolResult)):
                 return value
         result = to_result(value, structure, wraps_result=wraps_result)
-        version = exchange.session.record.version
+        version = exchange.session.revision.name
         return result if version not in NO_LINKS else _in_older_words(result, version)
 
     return run

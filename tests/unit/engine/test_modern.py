@@ -38,12 +38,14 @@ class Visit:
             self.attended.attendant.wake.clear()
             await self.attended.attendant.wake.wait(3600)
         outcome = self.attended.outcome
-        await self._engine.modern.leave(self.attended)
+        if self.attended.leave():
+            await self._engine.modern.abandon(self.attended.exchange)
         message: Json = msgspec.json.decode(outcome.message(1))
         return message
 
     async def hang_up(self) -> None:
-        await self._engine.modern.leave(self.attended)
+        if self.attended.leave():
+            await self._engine.modern.abandon(self.attended.exchange)
 
     def messages(self) -> list[Json]:
         return [msgspec.json.decode(data) for data in self.attended.outlet.taken(self.attended.attendant)]

@@ -82,6 +82,17 @@ class Connection:
         """Add these headers to whatever is answered: the browser's page may read it."""
         self._cors = headers
 
+    def whole_body(self, limit: int) -> bytes | None:
+        """Return the request's body if all of it has come; None: wait for it with `body`.
+
+        Raises:
+            BadBody: it is too large.
+        """
+        whole = self._transport.take_body() if self._transport is not None else None
+        if whole is not None and len(whole) > limit:
+            raise BadBody(too_large(limit))
+        return whole
+
     async def body(self, limit: int, seconds: float, declared: str = "") -> bytes:
         """Return the request's body; one that is declared to be too large is not read.
 
@@ -89,11 +100,6 @@ class Connection:
             BadBody: it is too large or too slow.
             Gone: its sender has gone.
         """
-        whole = self._transport.take_body() if self._transport is not None else None
-        if whole is not None:
-            if len(whole) > limit:
-                raise BadBody(too_large(limit))
-            return whole
         if declared.isdecimal() and int(declared[:12]) > limit:
             raise BadBody(too_large(limit))
         message = await self._receive()

@@ -31,7 +31,7 @@ from holdfast.fronts.http.answer import (
 )
 from holdfast.fronts.http.connection import BadBody, Connection, Gone, Receive, Scope, Send
 from holdfast.fronts.http.cors import cors_headers, preflight
-from holdfast.fronts.http.head import Head, Headers, HeadRules, check_version
+from holdfast.fronts.http.head import Head, HeadRules, check_version
 from holdfast.fronts.http.health import LIVE, READY, health
 from holdfast.fronts.http.modern import ModernPosts
 from holdfast.fronts.http.posts import Posts
@@ -76,7 +76,7 @@ class HttpFront:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
         if scope["type"] == "http":
-            await self._serve(scope, receive, send)
+            await self.serve(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         else:
@@ -94,7 +94,8 @@ class HttpFront:
         await self._engine.aclose()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request."""
         if scope["path"] != self._path or scope.get("root_path"):
             path = _path(scope)
             if path != self._path:
@@ -109,9 +110,7 @@ class HttpFront:
             # Its page may also read why it was refused.
             connection.allow_origin(cors_headers(origin))
         try:
-            answer = self._rules.check(scope["method"], head) or await self._dispatch(
-                scope["method"], head, connection
-            )
+            answer = await self._answer(scope["method"], head, connection)
             if answer is not None:
                 await connection.answer(answer)
         except BadBody as bad:
@@ -136,21 +135,32 @@ class HttpFront:
             missing = refuse(404, f"Not found: the endpoint is {self._path}")
             await Connection(scope, receive, send).answer(refused or missing)
 
-    async def _dispatch(self, method: str, head: Head, connection: Connection) -> Answer | None:
-        if method == "OPTIONS" and head.text(b"origin"):
-            return preflight(", ".join(self._methods))
-        if method not in self._methods:
-            return not_allowed(", ".join(self._methods))
+    async def _answer(self, method: str, head: Head, connection: Connection) -> Answer | None:
+        """Check the head, then who sends it; then do what it asks for."""
+        refused = self._rules.check(method, head) or self._refused(method, head, connection.scope)
+        if refused is not None:
+            return refused
         principal = None
         if self._verifier is not None:
             principal = await self._principal(self._verifier, head)
             if principal is None:
                 return _unauthorized(head)
-        elif not self._anonymous_allowed(connection.scope):
-            return _NOT_FROM_HERE
-        if method == "POST":
-            return await self._post(head, principal, connection)
-        return await self._on_session(method, head, principal, connection)
+        if method != "POST":
+            return await self._on_session(method, head, principal, connection)
+        limits = self._limits
+        body = connection.whole_body(limits.body)
+        if body is None:
+            body = await connection.body(limits.body, limits.body_seconds, head.text(b"content-length"))
+        message = decode(body, max_depth=limits.depth)
+        posted = self._post(message, body, head, Caller(_owner(principal), principal, head), connection)
+        return posted if isinstance(posted, Answer) else await posted
+
+    def _refused(self, method: str, head: Head, scope: Scope) -> Answer | None:
+        """Answer a method that the endpoint does not have, and whom it does not serve."""
+        if method not in self._methods:
+            allowed = ", ".join(self._methods)
+            return preflight(allowed) if method == "OPTIONS" and head.has(b"origin") else not_allowed(allowed)
+        return None if self._verifier is not None or self._anonymous_allowed(scope) else _NOT_FROM_HERE
 
     async def _on_session(
         self, method: str, head: Head, principal: Principal | None, connection: Connection
@@ -180,48 +190,58 @@ class HttpFront:
         client = scope.get("client")
         return client is None or _is_here(client[0])
 
-    async def _post(self, head: Head, principal: Principal | None, connection: Connection) -> Answer | None:
-        limits = self._limits
-        body = await connection.body(limits.body, limits.body_seconds, head.text(b"content-length"))
-        message = decode(body, max_depth=limits.depth)
-        caller = Caller(_owner(principal), principal, Headers(connection.scope["headers"]))
-        if self._engine.draining and self._is_new_work(message):
-            return refusal_for(Draining(), message.id if isinstance(message, Request) else None)
-        if type(message) is Request:
-            # Sent with metadata of its own, it is a method that this revision no longer has.
-            if message.method == "initialize" and declared_version(message.params) is None:
-                return await self._posts.initialize(message, head.text(b"mcp-session-id"), caller)
-            if self._is_modern(message, head):
-                return await self._modern.request(message, head, caller, connection)
-        elif head.text(b"mcp-protocol-version") == VERSION:
-            # This revision has no notification over HTTP that anybody here waits for, and no answers.
-            return ACCEPTED if isinstance(message, Notification) else _ONE_REQUEST
-        return await self._in_session(message, body, head, caller, connection)
+    # Plain on purpose, both: what they choose is the only coroutine between a request and its answer.
 
-    async def _in_session(
+    def _post(
         self,
         message: Message | list[Message],
         body: bytes,
         head: Head,
         caller: Caller,
         connection: Connection,
-    ) -> Answer | None:
+    ) -> Answer | Awaitable[Answer | None]:
+        """Tell the eras apart by how a message presents itself: with metadata of its own, or inside a session."""
+        if self._engine.draining and self._is_new_work(message):
+            return refusal_for(Draining(), message.id if isinstance(message, Request) else None)
+        version = head.text(b"mcp-protocol-version")
+        if type(message) is not Request:
+            if version == VERSION:
+                # This revision has no notification over HTTP that anybody here waits for, and no answers.
+                return ACCEPTED if isinstance(message, Notification) else _ONE_REQUEST
+            return self._in_session(message, body, version, head, caller, connection)
+        declared = declared_version(message.params)
+        # Sent with metadata of its own, it is a method that this revision no longer has.
+        if message.method == "initialize" and declared is None:
+            return self._posts.initialize(message, head.text(b"mcp-session-id"), caller)
+        if declared is not None or version == VERSION or not self._sessions:
+            return self._modern.request(message, head, caller, connection)
+        return self._in_session(message, body, version, head, caller, connection)
+
+    def _in_session(
+        self,
+        message: Message | list[Message],
+        body: bytes,
+        version: str,
+        head: Head,
+        caller: Caller,
+        connection: Connection,
+    ) -> Answer | Awaitable[Answer | None]:
         """Answer a message of the era with sessions."""
-        version, session_id = head.text(b"mcp-protocol-version"), head.text(b"mcp-session-id")
+        session_id = head.text(b"mcp-session-id")
         request_id = message.id if isinstance(message, Request) else None
         refused = check_version(version, request_id)
         if refused is not None:
             return refused
         if self._engine.settings.stateless:
-            return await self._posts.stateless(message, version, caller, connection)
+            return self._posts.stateless(message, version, caller, connection)
         if not session_id:
             return _no_session_id(request_id)
         key = session_key(session_id)
         if isinstance(message, Request):
-            return await self._posts.request(key, caller, message, sha256(body).digest(), connection)
+            return self._posts.request(key, caller, message, sha256(body).digest(), connection)
         if isinstance(message, list):
-            return await self._posts.batch(key, caller, message, connection)
-        return await self._posts.control(key, caller.key, message)
+            return self._posts.batch(key, caller, message, connection)
+        return self._posts.control(key, caller.key, message)
 
     def _is_new_work(self, message: Message | list[Message]) -> bool:
         """Tell what another replica can as well begin: everything but what belongs to work that runs here."""
@@ -231,14 +251,6 @@ class HttpFront:
             isinstance(message, Request)
             and message.method not in CONTROL - {"initialize"}
             and "requestState" not in message.params
-        )
-
-    def _is_modern(self, request: Request, head: Head) -> bool:
-        """Tell the eras apart by how a request presents itself: with metadata of its own, or inside a session."""
-        return (
-            declared_version(request.params) is not None
-            or head.text(b"mcp-protocol-version") == VERSION
-            or not self._sessions
         )
 
     async def _get(

@@ -16,67 +16,65 @@ RawHeaders = list[tuple[bytes, bytes]]
 Judged = tuple[bytes, bytes, bytes, bytes, bytes]
 """The headers a verdict depends on, besides the version: Host, Origin, Accept, Content-Type, Content-Encoding."""
 
-_KNOWN: Final = frozenset(
-    {
-        b"mcp-session-id",
-        b"mcp-protocol-version",
-        b"mcp-method",
-        b"mcp-name",
-        b"last-event-id",
-        b"content-type",
-        b"content-length",
-        b"content-encoding",
-        b"accept",
-        b"host",
-        b"origin",
-        b"authorization",
-    }
+_SINGLE: Final = (
+    b"mcp-session-id",
+    b"mcp-protocol-version",
+    b"last-event-id",
+    b"content-type",
+    b"content-length",
+    b"content-encoding",
+    b"host",
+    b"origin",
+    b"authorization",
 )
-_LISTS: Final = frozenset({b"accept", b"mcp-method", b"mcp-name"})
-"""Headers that are read as one value when sent in several lines; one that mirrors a part of the body then differs."""
+"""Headers that two readers could understand differently if they were sent twice. Others are read as one value; one
+that mirrors a part of the body then differs from it."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _REMEMBERED: Final = 1_024
 
 
-class Head:
-    """The headers the protocol knows. Texts are Latin-1, as HTTP has it; empty where absent."""
+class Head(Mapping[str, str]):
+    """A request's headers, several lines of one as one. Texts are Latin-1, as HTTP has it."""
 
-    __slots__ = ("_raw", "_values", "twice")
+    __slots__ = ("_values", "twice")
 
     def __init__(self, headers: RawHeaders) -> None:
-        values: dict[bytes, bytes] = {}
-        self._raw = headers
-        self._values = values
+        self._values = dict(headers)
         self.twice = b""
+        """A header that the protocol knows, and that must not be given in several lines; empty: none is."""
+        if len(self._values) != len(headers):
+            self._join(headers)
+
+    def _join(self, headers: RawHeaders) -> None:
+        """Make one value of several lines."""
+        lines: dict[bytes, list[bytes]] = {}
         for name, value in headers:
-            if name in _KNOWN:
-                if name in values:
-                    self._again(name, value)
-                else:
-                    values[name] = value
+            lines.setdefault(name, []).append(value)
+        self._values = {name: b", ".join(values) for name, values in lines.items()}
+        self.twice = next((name for name in _SINGLE if len(lines.get(name, ())) > 1), b"")
 
-    def _again(self, name: bytes, value: bytes) -> None:
-        if name in _LISTS:
-            self._values[name] += b", " + value
-        else:
-            self.twice = name
+    def __getitem__(self, name: str) -> str:
+        return self._values[name.lower().encode("latin-1", "replace")].strip().decode("latin-1")
 
-    def get(self, name: str) -> str | None:
-        """Return the value of any header by lower-case name; None where it is not given."""
-        wanted = name.encode("latin-1")
-        if wanted in _KNOWN:
-            known = self._values.get(wanted)
-            return known.strip().decode("latin-1") if known is not None else None
-        found = [value for key, value in self._raw if key == wanted]
-        return b", ".join(found).strip().decode("latin-1") if found else None
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
     def has(self, name: bytes) -> bool:
-        """Tell whether a known header is given."""
+        """Tell whether a header is given."""
         return name in self._values
 
     def text(self, name: bytes) -> str:
-        """Return a header's value."""
+        """Return a header's value by its lower-case name; empty where it is absent."""
         return self._values.get(name, b"").decode("latin-1")
+
+    @property
+    def mirroring(self) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """The headers that mirror the body of every request of 2026-07-28."""
+        get = self._values.get
+        return get(b"mcp-protocol-version"), get(b"mcp-method"), get(b"mcp-name")
 
     @property
     def judged(self) -> Judged:
@@ -89,28 +87,6 @@ class Head:
             get(b"content-type", b""),
             get(b"content-encoding", b""),
         )
-
-
-class Headers(Mapping[str, str]):
-    """All request headers, by lower-case name; decoded when somebody looks."""
-
-    __slots__ = ("_raw",)
-
-    def __init__(self, raw: RawHeaders) -> None:
-        self._raw = raw
-
-    def __getitem__(self, name: str) -> str:
-        wanted = name.lower().encode("latin-1", "replace")
-        for key, value in self._raw:
-            if key == wanted:
-                return value.decode("latin-1")
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(key.decode("latin-1") for key, _ in self._raw))
-
-    def __len__(self) -> int:
-        return len({key for key, _ in self._raw})
 
 
 class HeadRules:

@@ -27,6 +27,7 @@ from holdfast.protocol.modern import (
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import Request
 
+_REMEMBERED: Final = 256
 _STATUS: Final = {
     METHOD_NOT_FOUND: 404,
     HEADER_MISMATCH: 400,
@@ -44,6 +45,7 @@ class ModernPosts:
         self._engine = engine
         self._times = engine.settings.times
         self._listens = Listens(engine)
+        self._agreed: set[tuple[object, ...]] = set()
 
     async def request(
         self, request: Request, head: Head, caller: Caller, connection: Connection
@@ -73,7 +75,8 @@ class ModernPosts:
                 return _answer(request, outcome)
             return await self._wait(request, attended, connection)
         finally:
-            await self._engine.modern.leave(attended)
+            if attended.leave():
+                await self._engine.modern.abandon(attended.exchange)
 
     async def _carry(
         self, replica: str, request: Request, caller: Caller, connection: Connection
@@ -105,7 +108,12 @@ class ModernPosts:
     def _checked(self, request: Request, head: Head) -> RequestMeta:
         params = request.params
         meta = read_meta(params)
-        check_headers(head.get, meta.version, request.method, params)
+        # Clients say the same again and again: what agreed once agrees.
+        said = (head.mirroring, meta.version, request.method, params.get("name"))
+        if type(said[-1]) is not str or said not in self._agreed:
+            check_headers(head.get, meta.version, request.method, params)
+            if request.method == "tools/call" and len(self._agreed) < _REMEMBERED:
+                self._agreed.add(said)
         check_modern(self._engine.settings, meta)
         mirrored = self._engine.runtime.back.mirrored(request.method, params)
         if mirrored:

@@ -98,6 +98,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """One connection. What happens once per request is written anew here, the rest is uvicorn's."""
 
     watch: Watch
+    serve: Application
     cycle: Cycle | None  # type: ignore[assignment]
     pipeline: deque[tuple[Cycle, Application]]  # type: ignore[assignment]
 
@@ -189,11 +190,11 @@ class GuardedProtocol(HttpToolsProtocol):
             "extensions": {EXTENSION: cycle},  # type: ignore[dict-item]
         }
         if before is None or before.response_complete:
-            self._start_asgi_task(cycle, self.app)
+            self._start_asgi_task(cycle, self.serve)
         else:
             # The client sends its next request before it has the answer: it waits its turn.
             self.flow.pause_reading()
-            self.pipeline.appendleft((cycle, self.app))
+            self.pipeline.appendleft((cycle, self.serve))
 
     @override
     def _start_asgi_task(self, cycle: Cycle, app: Application) -> None:  # type: ignore[override]

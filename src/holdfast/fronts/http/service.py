@@ -47,6 +47,7 @@ class Service(uvicorn.Server):
             """The connections of this server."""
 
         Guarded.watch = watch
+        Guarded.serve = staticmethod(front.serve)
         super().__init__(
             uvicorn.Config(
                 front,

@@ -1,0 +1,232 @@
+"""What happens once per request on a connection of `serve`, byte by byte, on a transport that only writes down."""
+
+import asyncio
+import gc
+import logging
+import weakref
+from typing import Any, Final
+
+import pytest
+from typing_extensions import override
+
+from holdfast.engine.engine import Engine
+from holdfast.fronts.http.connection import Receive, Scope, Send
+from holdfast.fronts.http.front import Application, HttpFront
+from holdfast.fronts.http.protocol import GuardedProtocol
+from holdfast.fronts.http.service import KEEP_ALIVE, Service
+from holdfast.testing.back import ScriptedBack
+from tests.support import virtual_test
+
+
+class Paper(asyncio.Transport):
+    """A transport that takes everything."""
+
+    def __init__(self) -> None:
+        super().__init__({"sockname": ("127.0.0.1", 8000), "peername": ("127.0.0.1", 50_000)})
+        self.written = b""
+        self.paused = False
+        self._closed = False
+
+    @override
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    @override
+    def is_closing(self) -> bool:
+        return self._closed
+
+    @override
+    def close(self) -> None:
+        self._closed = True
+
+    @override
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    @override
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    @override
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    @property
+    def statuses(self) -> list[int]:
+        return [int(part[:3]) for part in self.written.split(b"HTTP/1.1 ")[1:]]
+
+
+def connected(route: Application) -> tuple[GuardedProtocol, Paper]:
+    """Return a connection to a front with an application of its author's at /route."""
+    service = Service(HttpFront(Engine(ScriptedBack()), routes={"/route": route}))
+    service.config.load()
+    protocol = service.config.http_protocol_class(service.config, service.server_state, {})  # type: ignore[call-arg]
+    assert isinstance(protocol, GuardedProtocol)
+    paper = Paper()
+    protocol.connection_made(paper)
+    return protocol, paper
+
+
+def post(path: bytes, body: bytes = b"", more: bytes = b"") -> bytes:
+    return b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%b\r\n%b" % (
+        path,
+        len(body),
+        more,
+        body,
+    )
+
+
+async def settled() -> None:
+    """Let every task that is ready run until nothing moves."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def reading(*, bodies: list[bytes], scopes: list[Scope] | None = None) -> Application:
+    """Return an application that reads a body and keeps it."""
+
+    async def read(scope: Scope, receive: Receive, send: Send) -> None:
+        if scopes is not None:
+            scopes.append(scope)
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message["body"]
+            more = message["more_body"]
+        bodies.append(body)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    return read
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000])
+def test_a_body_in_any_number_of_parts_arrives_whole(size: int) -> None:
+    @virtual_test
+    async def run() -> None:
+        bodies: list[bytes] = []
+        protocol, paper = connected(reading(bodies=bodies))
+        body = bytes(range(256)) * 4
+        data = post(b"/route", body)
+        for start in range(0, len(data), size):
+            protocol.data_received(data[start : start + size])
+            await asyncio.sleep(0)
+        await settled()
+        assert bodies == [body]
+        assert paper.statuses == [200]
+
+    run()
+
+
+@virtual_test
+async def test_requests_sent_before_the_answer_are_answered_one_after_another() -> None:
+    bodies: list[bytes] = []
+    protocol, paper = connected(reading(bodies=bodies))
+    protocol.data_received(b"".join(post(b"/route", b"%d" % number) for number in range(5)))
+    await settled()
+    assert bodies == [b"0", b"1", b"2", b"3", b"4"]
+    assert paper.statuses == [200] * 5
+    assert not paper.paused
+
+
+@virtual_test
+async def test_a_target_is_unquoted_and_its_query_kept_apart_also_when_it_is_long() -> None:
+    scopes: list[Scope] = []
+    protocol, _ = connected(reading(bodies=[], scopes=scopes))
+    long: Final = b"x" * 1_000
+    for query in (b"a=%20b", long):
+        protocol.data_received(post(b"/%72oute?" + query))
+        await settled()
+    assert [(scope["path"], scope["raw_path"]) for scope in scopes] == [("/route", b"/%72oute")] * 2
+    assert [scope["query_string"] for scope in scopes] == [b"a=%20b", long]
+
+
+@virtual_test
+async def test_a_client_that_waits_for_a_go_ahead_gets_it_before_its_body_is_read() -> None:
+    bodies: list[bytes] = []
+    protocol, paper = connected(reading(bodies=bodies))
+    head = post(b"/route", b"later", b"Expect: 100-continue\r\n")[: -len(b"later")]
+    protocol.data_received(head)
+    await settled()
+    assert paper.statuses == [100]
+    protocol.data_received(b"later")
+    await settled()
+    assert (bodies, paper.statuses) == ([b"later"], [100, 200])
+
+
+@virtual_test
+async def test_a_connection_is_closed_once_it_has_idled_past_the_keep_alive_and_not_before() -> None:
+    protocol, paper = connected(reading(bodies=[]))
+    protocol.watch.now = 100.0
+    protocol.data_received(post(b"/route"))
+    await settled()
+    protocol.watch.now += KEEP_ALIVE
+    protocol.sweep()
+    assert not paper.is_closing()
+    protocol.data_received(post(b"/route"))
+    await settled()
+    protocol.watch.now += KEEP_ALIVE
+    protocol.sweep()
+    assert not paper.is_closing(), "its second request came just now"
+    protocol.watch.now += 1
+    protocol.sweep()
+    assert paper.is_closing()
+
+
+@virtual_test
+async def test_a_connection_that_waits_for_its_answer_does_not_idle() -> None:
+    release = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await release.wait()
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    protocol, paper = connected(slow)
+    protocol.data_received(post(b"/route"))
+    await settled()
+    protocol.watch.now += 10 * KEEP_ALIVE
+    protocol.sweep()
+    assert not paper.is_closing()
+    release.set()
+    await settled()
+    assert paper.statuses == [204]
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_route_that_fails_or_forgets_to_answer_gets_500_and_is_told_in_the_log(
+    caplog: pytest.LogCaptureFixture, *, raises: bool
+) -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        if raises:
+            raise LookupError("nothing there")
+
+    @virtual_test
+    async def run() -> None:
+        protocol, paper = connected(broken)
+        with caplog.at_level(logging.ERROR, "uvicorn.error"):
+            protocol.data_received(post(b"/route"))
+            await settled()
+        assert paper.statuses == [500]
+        assert ("nothing there" in caplog.text) is raises
+        assert protocol.tasks == set()
+
+    run()
+
+
+@virtual_test
+async def test_a_request_that_was_answered_is_freed_without_the_collector() -> None:
+    scopes: list[Scope] = []
+    protocol, _ = connected(reading(bodies=[], scopes=scopes))
+    gc.collect()
+    gc.disable()
+    try:
+        protocol.data_received(post(b"/route"))
+        await settled()
+        first = weakref.ref(protocol.cycle)
+        scopes.clear()
+        protocol.data_received(post(b"/route"))
+        await settled()
+        assert first() is None
+    finally:
+        gc.enable()
