@@ -100,8 +100,9 @@ def reading(*, bodies: list[bytes], scopes: list[Scope] | None = None) -> Applic
     return read
 
 
+@pytest.mark.parametrize("pause", [True, False])
 @pytest.mark.parametrize("size", [1, 7, 1_000])
-def test_a_body_in_any_number_of_parts_arrives_whole(size: int) -> None:
+def test_a_body_in_any_number_of_parts_arrives_whole(size: int, *, pause: bool) -> None:
     @virtual_test
     async def run() -> None:
         bodies: list[bytes] = []
@@ -110,7 +111,8 @@ def test_a_body_in_any_number_of_parts_arrives_whole(size: int) -> None:
         data = post(b"/route", body)
         for start in range(0, len(data), size):
             protocol.data_received(data[start : start + size])
-            await asyncio.sleep(0)
+            if pause:
+                await asyncio.sleep(0)
         await settled()
         assert bodies == [body]
         assert paper.statuses == [200]
