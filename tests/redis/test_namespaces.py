@@ -44,7 +44,7 @@ async def parked(running: Engine) -> str:
         while attended.outcome is None:
             attended.attendant.wake.clear()
             await attended.attendant.wake.wait(1)
-    await running.modern.leave(attended)
+    assert not attended.leave()
     message: Any = msgspec.json.decode(attended.outcome.message(1))
     state: str = message["result"]["requestState"]
     return state
@@ -62,4 +62,6 @@ async def test_a_state_of_one_namespace_is_refused_in_another_and_known_to_every
         assert elsewhere.value.replica == one.runtime.store.replica
         with pytest.raises(ParkedGone):
             two.modern.go_on(META, ALICE, retry)
-        await one.modern.leave(one.modern.go_on(META, ALICE, retry))
+        known = one.modern.go_on(META, ALICE, retry)
+        known.leave()
+        await one.modern.abandon(known.exchange)
