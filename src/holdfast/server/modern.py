@@ -11,6 +11,7 @@ from holdfast.protocol.types import CacheableResult, Implementation, InputRequir
 from holdfast.server.caching import NOT_KEPT
 from holdfast.wire.jsonrpc import encode
 
+_COMPLETE: Final = "complete"
 _TYPES: Final[dict[type[Result], str]] = {InputRequiredResult: "input_required", CreateTaskResult: "task"}
 """What a result of each kind calls itself; all others are complete."""
 
@@ -20,24 +21,26 @@ class ModernResults:
 
     def __init__(self, info: Implementation) -> None:
         self._info = msgspec.to_builtins(info)
-        self._prefixes: dict[str, bytes] = {}
+        self._complete = self._prefix(_COMPLETE)
+        self._prefixes = {type_: self._prefix(kind) for type_, kind in _TYPES.items()}
+
+    def _prefix(self, kind: str) -> bytes:
+        return _opening({"resultType": kind, "_meta": {SERVER_KEY: self._info}})
 
     def encode(self, result: Result) -> bytes:
         """Return a result, complete."""
-        kind = _TYPES.get(type(result), "complete")
         if isinstance(result, CacheableResult):
             # Only a result that an author's middleware made has no hint yet.
             result = NOT_KEPT.on(result, "private")
+        prefix = self._prefixes.get(type(result), self._complete)
         if result.meta is not None:
+            kind = _TYPES.get(type(result), _COMPLETE)
             result = replace(result, meta={SERVER_KEY: self._info, **result.meta})
-            return _joined(encode({"resultType": kind})[:-1], encode(result))
-        prefix = self._prefixes.get(kind)
-        if prefix is None:
-            prefix = encode({"resultType": kind, "_meta": {SERVER_KEY: self._info}})[:-1]
-            self._prefixes[kind] = prefix
-        return _joined(prefix, encode(result))
+            prefix = _opening({"resultType": kind})
+        body = encode(result)
+        return prefix + (b"}" if body == b"{}" else b"," + body[1:])
 
 
-def _joined(prefix: bytes, second: bytes) -> bytes:
-    """Return two encoded objects as one; the first without its closing brace."""
-    return prefix + (b"}" if second == b"{}" else b"," + second[1:])
+def _opening(members: dict[str, object]) -> bytes:
+    """Return an object that is not closed yet."""
+    return encode(members)[:-1]
