@@ -76,6 +76,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     finished_streams: int = 1_024
     """Finished streams of a session kept for clients that come back for them. As many as may run and queue at
     once, about: what was written is not yet received, and hundreds of calls may end in the same second."""
+    rerun_bytes: int = MIB
+    """Requests of a session that are kept while they run, so that another replica may run them again
+    (`Settings.reruns`); beyond: the next ones are not, and end with −31002 if their replica dies."""
     state_bytes: int = 256 * KIB
     """User state of one session; beyond: StateError."""
     idle_readers: int = 4

@@ -72,6 +72,9 @@ class Claim(Struct, frozen=True):
     """Of the request's bytes: tells a repeated POST from a reused id."""
     control: bool = False
     """Control traffic: not counted against the limit of calls."""
+    payload: bytes = b""
+    """What another replica would need to run it again; empty: it must not. Kept while it is in flight, if the
+    session has room for it (`Limits.rerun_bytes`)."""
 
 
 class Claimed(Struct, frozen=True):
@@ -121,6 +124,18 @@ class Orphan(Struct, frozen=True):
     id: RequestId
     owner: str
     """The dead replica's incarnation."""
+    runs: int = 0
+    """How often it has begun, where its payload is kept; 0: it cannot be adopted."""
+
+
+class Adopted(Struct, frozen=True):
+    """An orphan is this replica's: it may start, once more."""
+
+    record: SessionRecord
+    claim: Claim
+    fence: int
+    position: Position
+    """The end of its stream, which exists from now on."""
 
 
 class Lease(Struct, frozen=True):
@@ -431,6 +446,15 @@ class Store(Protocol):
 
         True for exactly one of all who try, and only while the exchange is still that owner's and in
         flight. An owner that wakes up afterwards is Fenced.
+        """
+        ...
+
+    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
+        """Take an orphan over with its payload, to run it again: a new fence, one run more, its asks forgotten.
+
+        What is in its stream stays and goes on; one that had none begins, with this tag. None for all but
+        one of those who try, and unless the exchange is still that owner's, in flight, and kept. An
+        owner that wakes up afterwards is Fenced. If this replica dies too, it is an orphan again.
         """
         ...
 

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import Final, Self
 
-from holdfast.stores.base import Announced, Bell, Closed, Forwarded, Lease, Orphan, Ring
+from holdfast.stores.base import Adopted, Announced, Bell, Closed, Forwarded, Lease, Orphan, Ring
 
 _KEPT: Final = 1_000
 """Announcements kept."""
@@ -48,6 +48,10 @@ class ReplicaMethods:
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:  # noqa: ARG002
         """Reap nothing."""
         return False
+
+    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:  # noqa: ARG002
+        """Adopt nothing."""
+        return None
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:  # noqa: ARG002
         """Put a request to this replica, if it is the one that is meant."""

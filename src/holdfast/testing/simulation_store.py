@@ -16,6 +16,7 @@ from holdfast.core.lifecycle import Input, State, step
 from holdfast.core.stream import Position
 from holdfast.ports import Clock
 from holdfast.stores.base import (
+    Adopted,
     Attached,
     Bell,
     Claim,
@@ -99,6 +100,8 @@ class Cluster(MemoryStore):
         """Session → stream → who runs the exchange."""
         self._readers: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """Session → stream → who reads it."""
+        self._runs: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        """Session → stream → how often the exchange has begun."""
         self._askers: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._inboxes: defaultdict[str, OrderedDict[str, tuple[float, bytes]]] = defaultdict(OrderedDict)
         self._closings: dict[str, tuple[float, Closed]] = {}
@@ -146,10 +149,18 @@ class Cluster(MemoryStore):
     @override
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         known = key in self._sessions and claim.stream in self._sessions[key].channels
+        if claim.payload and not self._has_room(key, claim.payload):
+            claim = replace(claim, payload=b"")
         claimed = await super().claim(key, principal, claim)
         if isinstance(claimed, Claimed) and not known:
+            self._runs[key][claim.stream] = 1
             self._owners[key][claim.stream] = self._readers[key][claim.stream] = self._me.owner
         return claimed
+
+    def _has_room(self, key: str, payload: bytes) -> bool:
+        channels = self._sessions[key].channels.values() if key in self._sessions else ()
+        kept = sum(len(channel.claim.payload) for channel in channels if channel.running and channel.claim)
+        return kept + len(payload) <= self._limits.rerun_bytes
 
     @override
     async def attach(
@@ -202,7 +213,7 @@ class Cluster(MemoryStore):
     def _end(self, session: Session, reason: Input) -> Closed:
         closed = super()._end(session, reason)
         key = session.record.key
-        for table in (self._owners, self._readers, self._askers):
+        for table in (self._owners, self._readers, self._runs, self._askers):
             table.pop(key, None)
         self._closed += 1
         closed = replace(closed, event=f"{key}.{self._closed}")
@@ -251,7 +262,8 @@ class Cluster(MemoryStore):
                 if channel is None or not channel.running:
                     del streams[stream]
                 elif channel.claim is not None:
-                    left.append(Orphan(key, stream, channel.claim.id, owner))
+                    runs = self._runs[key][stream] if channel.claim.payload else 0
+                    left.append(Orphan(key, stream, channel.claim.id, owner, runs))
         return left
 
     def _drop_readers(self, owner: str) -> None:
@@ -286,6 +298,25 @@ class Cluster(MemoryStore):
         channel.fence = session.fence
         await self.settle(orphan.session, orphan.stream, channel.fence, terminal, tag=tag, keep=True)
         return True
+
+    @override
+    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
+        key, stream = orphan.session, orphan.stream
+        session = self._sessions.get(key)
+        channel = session.channels.get(stream) if session else None
+        claim = channel.claim if channel is not None and channel.running else None
+        if session is None or channel is None or claim is None or not claim.payload:
+            return None
+        state = self._owners[key].get(stream), self._runs[key][stream]
+        if state != (self._me.owner, orphan.runs + 1):
+            if state != (orphan.owner, orphan.runs):
+                return None
+            session.fence += 1
+            channel.fence = session.fence
+            session.forget_asks(channel)
+            self._owners[key][stream], self._runs[key][stream] = self._me.owner, orphan.runs + 1
+        log = channel.start(Position(1, tag))
+        return Adopted(session.record, claim, channel.fence, log.top)
 
     # Requests and news
 

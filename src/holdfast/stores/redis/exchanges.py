@@ -37,7 +37,8 @@ class ExchangeMethods(Core):
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Register the exchange."""
         facts = (principal, typed(claim.id), claim.stream, claim.digest, flag(claim.control))
-        reply = await self.seated("claim", key, *facts, self._limits.running + self._limits.queued)
+        room = (self._limits.running + self._limits.queued, claim.payload, self._limits.rerun_bytes)
+        reply = await self.seated("claim", key, *facts, *room)
         match reply[0]:
             case b"ok":
                 self.seat(key).running[claim.stream] = claim

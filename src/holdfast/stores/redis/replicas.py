@@ -2,10 +2,12 @@
 
 import asyncio
 
+from holdfast.core.stream import Position
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Announced, Forwarded, Lease, Orphan, Ring
-from holdfast.stores.redis.core import FORMAT, Core, untyped
+from holdfast.stores.base import Adopted, Announced, Claim, Forwarded, Lease, Orphan, Ring
+from holdfast.stores.redis.core import FORMAT, Core, record_of, untyped
 from holdfast.stores.redis.exchanges import before
+from holdfast.stores.redis.tails import Tails
 
 _INBOX = 10_000
 """Requests that may wait for one replica."""
@@ -14,7 +16,9 @@ _STRAY_SECONDS = 10.0
 
 
 class ReplicaMethods(Core):
-    """renew, release, replicas, orphans, reap, forward, inbox, took, announce, announced, secret."""
+    """renew, release, replicas, orphans, reap, adopt, forward, inbox, took, announce, announced, secret."""
+
+    _tails: Tails
 
     async def renew(self, seconds: float) -> Lease:
         """Take the lease or make it longer; one that has run out comes back as a new incarnation.
@@ -61,7 +65,7 @@ class ReplicaMethods(Core):
         if reply[0] != b"ok" or (owner != self._owner and not reply[2]):
             await self.index("unseated", owner, key)
             return []
-        return [Orphan(key, stream.decode(), untyped(name), owner) for stream, name in reply[2]]
+        return [Orphan(key, stream.decode(), untyped(name), owner, runs) for stream, name, runs in reply[2]]
 
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
         """End an orphan for its owner. Of many who try, one does."""
@@ -71,6 +75,20 @@ class ReplicaMethods(Core):
             return False
         self._bell(Ring.STREAM, orphan.session, orphan.stream)
         return True
+
+    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
+        """Take an orphan over to run it again. Of many who try, one does."""
+        key, stream = orphan.session, orphan.stream
+        reply = await self.seated("adopt", key, stream, orphan.owner, orphan.runs, str(tag))
+        if reply[0] != b"ok":
+            return None
+        fence, seq, last, digest, control, payload = reply[2:8]
+        claim = Claim(orphan.id, stream, digest, bool(control), payload)
+        position = Position(seq, int(last))
+        self.seat(key).running[stream] = claim
+        self._tails.forget(key, stream)
+        self._tails.begin(key, stream, position)
+        return Adopted(record_of(*reply[8:11]), claim, fence, position)
 
     # Between replicas
 

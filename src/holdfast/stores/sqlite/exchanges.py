@@ -51,9 +51,20 @@ def _register(tx: Transaction, session: Session, wanted: Claim, holder: Exchange
     session.running += 1
     session.calls += not wanted.control
     session.readers += 1
-    rows.insert_exchange(tx, session, wanted, running=True)
+    exchange = rows.insert_exchange(tx, session, wanted, running=True)
+    if wanted.payload:
+        _keep_payload(tx, session, exchange, wanted.payload)
     save_session(tx, session)
     return Claimed(session.record, session.fence, returned)
+
+
+def _keep_payload(tx: Transaction, session: Session, exchange: Exchange, payload: bytes) -> None:
+    """Keep what it takes to run an exchange again, if the session has room for it."""
+    kept = tx.one(
+        "SELECT coalesce(sum(length(payload)), 0) FROM exchange WHERE sid = ? AND running = 1", session.sid
+    )
+    if kept + len(payload) <= tx.limits.rerun_bytes:
+        tx.execute("UPDATE exchange SET payload = ? WHERE xid = ?", (payload, exchange.xid))
 
 
 def release(tx: Transaction, exchange: Exchange) -> None:

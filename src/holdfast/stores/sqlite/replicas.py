@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from holdfast.stores.base import Forwarded, Orphan, Ring
-from holdfast.stores.sqlite import exchanges, rows
+from holdfast.core.stream import Position
+from holdfast.stores.base import Adopted, Claim, Forwarded, Orphan, Ring
+from holdfast.stores.sqlite import asks, exchanges, rows
 from holdfast.stores.sqlite.life import lose_reader
-from holdfast.stores.sqlite.rows import find_exchange, find_session, save_session, schedule
+from holdfast.stores.sqlite.rows import find_exchange, find_session, save_exchange, save_session, schedule
 from holdfast.stores.sqlite.transaction import Transaction
 
 _INBOX: Final = 10_000
@@ -53,11 +54,11 @@ def orphans(tx: Transaction) -> list[Orphan]:
     for (owner,) in tx.execute("SELECT owner FROM lease WHERE until <= ?", (tx.now,)).fetchall():
         _drop_readers(tx, owner)
         left = tx.execute(
-            "SELECT key, stream, id FROM exchange JOIN session USING (sid)"
+            "SELECT key, stream, id, iif(payload IS NULL, 0, runs) FROM exchange JOIN session USING (sid)"
             " WHERE owner = ? AND exchange.running = 1",
             (owner,),
         )
-        found += [Orphan(key, stream, rows.untyped(name), owner) for key, stream, name in left]
+        found += [Orphan(key, stream, rows.untyped(name), owner, runs) for key, stream, name, runs in left]
         _bury(tx, owner)
     return found
 
@@ -82,6 +83,35 @@ def reap(tx: Transaction, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
     exchange.fence = session.fence
     exchanges.end(tx, session, exchange, terminal, tag=tag, keep=True)
     return True
+
+
+def adopt(tx: Transaction, orphan: Orphan, *, tag: int) -> Adopted | None:
+    """Take an orphan over to run it again; its owner is Fenced from now on."""
+    session = find_session(tx, rows.BY_KEY, orphan.session)
+    exchange = find_exchange(tx, rows.BY_STREAM, session.sid, orphan.stream) if session else None
+    if session is None or exchange is None or not exchange.running:
+        return None
+    found = tx.execute("SELECT payload, runs FROM exchange WHERE xid = ?", (exchange.xid,)).fetchone()
+    payload, runs = found
+    if payload is None:
+        return None
+    # Sent again, it finds that this very run is its own already.
+    if (exchange.owner, runs) != (tx.seat.owner, orphan.runs + 1):
+        if (exchange.owner, runs) != (orphan.owner, orphan.runs):
+            return None
+        _take(tx, session, exchange, tag)
+    claim = Claim(orphan.id, orphan.stream, exchange.digest or b"", bool(exchange.control), payload)
+    return Adopted(session.record, claim, exchange.fence, exchange.top)
+
+
+def _take(tx: Transaction, session: rows.Session, exchange: rows.Exchange, tag: int) -> None:
+    session.fence += 1
+    exchange.fence = session.fence
+    exchange.start(Position(1, tag))
+    asks.forget_all(tx, session, exchange)
+    save_session(tx, session)
+    save_exchange(tx, exchange)
+    tx.execute("UPDATE exchange SET owner = ?, runs = runs + 1 WHERE xid = ?", (tx.seat.owner, exchange.xid))
 
 
 def forward(tx: Transaction, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:

@@ -205,7 +205,10 @@ CREATE TABLE closing (
 MIGRATIONS: Final = (_FORMAT_1,)
 """The script at place n brings a file of format n to format n + 1. Only ever appended to."""
 
-ADDITIONS: Final[Mapping[str, str]] = {}
+ADDITIONS: Final[Mapping[str, str]] = {
+    "exchange.payload": "ALTER TABLE exchange ADD COLUMN payload BLOB",
+    "exchange.runs": "ALTER TABLE exchange ADD COLUMN runs INTEGER NOT NULL DEFAULT 1",
+}
 """What came without a new format, by its name: a table, or `table.column`, and the statement that adds it.
 
 An older release neither reads nor writes it, and may serve the same file: a column needs a default, and what is

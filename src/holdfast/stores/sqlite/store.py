@@ -17,6 +17,7 @@ from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Page, Position
 from holdfast.ports import Clock, SystemClock, SystemRandom
 from holdfast.stores.base import (
+    Adopted,
     Announced,
     Answered,
     Attached,
@@ -287,6 +288,10 @@ class SqliteStore:
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
         """End an orphan for its owner. Of many who try, one does."""
         return await self._do(replicas.reap, orphan, terminal, tag=tag)
+
+    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
+        """Take an orphan over to run it again. Of many who try, one does."""
+        return await self._do(replicas.adopt, orphan, tag=tag)
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
         """Put a request into a living replica's inbox and ring."""

@@ -1,17 +1,12 @@
 """What replicas need of a store: first with one of them, then with several that share what is stored."""
 
 import asyncio
-import functools
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
-from typing import Any
 
-from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
-from holdfast.errors import Fenced, SessionGone, StreamClosed
-from holdfast.stores.base import Answered, Claim, Claimed, Duplicate, Orphan, Refusal, Ring, Store
-from holdfast.testing.clock import VirtualClock
+from holdfast.errors import SessionGone
+from holdfast.stores.base import Answered, Claim, Claimed, Duplicate, Refusal, Ring
+from holdfast.testing.store.adoption import AdoptionContract
 from holdfast.testing.store.bench import (
     GRACE,
     IDLE,
@@ -24,9 +19,7 @@ from holdfast.testing.store.bench import (
     scenario,
     tag_of,
 )
-
-LEASE = 10.0
-DEAD = b'{"error":"outcome unknown"}'
+from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, refused, voyage
 
 
 class ReplicaContract(Contract):
@@ -88,62 +81,8 @@ class ReplicaContract(Contract):
         assert await bench.store.untold() == []
 
 
-class Fleet:
-    """Several replicas over one store, each with a bench of its own."""
-
-    def __init__(self, stores: list[Store], clock: VirtualClock) -> None:
-        self.clock = clock
-        self.benches = [Bench(store, clock) for store in stores]
-
-    async def lease(self, *numbers: int) -> None:
-        """Renew these leases."""
-        for number in numbers:
-            await self.benches[number].store.renew(LEASE)
-
-    async def left_by_the_dead(self, number: int = 1) -> list[Orphan]:
-        """Let all leases but one's end; return what it finds."""
-        self.clock.advance(LEASE - 1)
-        await self.lease(number)
-        self.clock.advance(2)
-        return await self.benches[number].store.orphans()
-
-    async def heard(self, number: int, *ring: object) -> None:
-        """Wait until a replica was rung."""
-        async with asyncio.timeout(5):
-            while ring not in self.benches[number].rings:  # noqa: ASYNC110 - the list is the bench's
-                await asyncio.sleep(0.01)
-
-
-Voyage = Callable[["SharedContract", Fleet], Coroutine[Any, Any, None]]
-
-
-def voyage(**limits: int) -> Callable[[Voyage], Callable[["SharedContract"], None]]:
-    """Run an asynchronous test on a fresh fleet."""
-
-    def decorate(test: Voyage) -> Callable[["SharedContract"], None]:
-        @functools.wraps(test, assigned=("__name__", "__qualname__", "__doc__", "__module__"))
-        def run(self: "SharedContract") -> None:
-            async def on_a_fleet() -> None:
-                clock = VirtualClock()
-                async with self.make_stores(Limits(**limits), clock, 3) as stores:
-                    await test(self, Fleet(stores, clock))
-
-            asyncio.run(on_a_fleet())
-
-        del run.__dict__["__wrapped__"]
-        return run
-
-    return decorate
-
-
-class SharedContract:
+class SharedContract(AdoptionContract):
     """For stores that several processes share. Subclass it beside `StoreContract` and say how stores are made."""
-
-    def make_stores(
-        self, limits: Limits, clock: VirtualClock, count: int
-    ) -> AbstractAsyncContextManager[list[Store]]:
-        """Return a context with so many replicas of one fresh, empty store, with names of their own."""
-        raise NotImplementedError("say how your stores are made: override make_stores")
 
     @voyage()
     async def test_a_session_is_served_by_any_replica(self, fleet: Fleet) -> None:
@@ -264,7 +203,7 @@ class SharedContract:
             one.store.settle(KEY, "a", fence, b"late", tag=5),
             one.store.settle(KEY, "b", plain, None),
         ):
-            await _refused(attempt)
+            await refused(attempt)
         assert data_of(await two.read("a", await two.start_of("a"))) == [b"one", DEAD]
 
     @voyage()
@@ -369,11 +308,3 @@ class SharedContract:
             raise AssertionError("a closed session took a message")
         assert await one.store.claim(KEY, PRINCIPAL, Claim(1, "b", b"")) is Refusal.NO_SESSION
         assert await one.store.read(KEY, record().standalone, Position(0, 0), 9, 9) is None
-
-
-async def _refused(attempt: Coroutine[Any, Any, object]) -> None:
-    try:
-        await attempt
-    except (Fenced, StreamClosed):
-        return
-    raise AssertionError("the dead wrote")

@@ -1,8 +1,9 @@
 --## claim: session
 local principal, id, stream, digest, control = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9] == '1'
+local payload, room = ARGV[11], tonumber(ARGV[12])
 local got = load('rec', 'lv', 'in', 'c:' .. stream, 'i:' .. id)
 if not S or S.pr ~= principal then return {'none'} end
-if must_sit(ARGV[11]) then return {'seat'} end
+if must_sit(ARGV[13]) then return {'seat'} end
 if got[5] then
   local c = cmsgpack.unpack(got[5])
   return {'ok', {}, c.fence, has_returned(), got[2], got[3] or '', got[4] or ''}
@@ -25,6 +26,11 @@ end
 returned()
 S.fence, S.run, S.rd = S.fence + 1, S.run + 1, S.rd + 1
 C[stream] = {id = id, dg = digest, ctl = control and 1 or nil, fence = S.fence, own = me, rd = me, run = 1, gen = 0, t = now}
+if payload ~= '' and (S.pb or 0) + #payload <= room then
+  C[stream].pb = #payload
+  S.pb = (S.pb or 0) + #payload
+  redis.call('HSET', base, 'p:' .. stream, payload)
+end
 save('i:' .. id, stream)
 return {'ok', {}, S.fence, has_returned(), got[2], got[3] or '', got[4] or ''}
 
@@ -110,6 +116,25 @@ end
 save()
 return {'ok', todo}
 
+--## adopt: session log
+-- Take over an exchange whose owner is dead, to run it again: its fence moves on, its stream stays and goes on.
+local stream, owner, runs, tag = ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
+local got = load('rec', 'lv', 'in', 'p:' .. stream)
+local c = S and channel(stream)
+if not c or not c.run or not c.pb then return {'none'} end
+-- Sent again, it finds that this very run is its own already.
+local is_mine = c.own == me and c.runs == runs + 1
+if not is_mine then
+  if c.own ~= owner or (c.runs or 1) ~= runs then return {'none'} end
+  if must_sit(ARGV[9]) then return {'seat'} end
+  S.fence = S.fence + 1
+  c.fence, c.own, c.runs, c.t = S.fence, me, runs + 1, now
+  forget_asks(stream)
+  begin(c, 1, tag)
+  save()
+end
+return {'ok', {}, c.fence, c.top, c.tag, c.dg, c.ctl or 0, got[5], got[2], got[3] or '', got[4] or ''}
+
 --## unseat: session !allow-oom
 -- The readers of a dead replica are gone; returns what it still ran here.
 local owner, min_age, known = ARGV[5], tonumber(ARGV[6]), {}
@@ -127,7 +152,8 @@ for index = 1, #got, 2 do
     S.rd = S.rd - 1
   end
   if c and c.run and c.own == owner and now - c.t >= min_age and not known[stream] then
-    orphans[#orphans + 1] = {stream, c.id}
+    -- What a failover has brought back had ended: it is not run again.
+    orphans[#orphans + 1] = {stream, c.id, (c.pb and owner ~= me) and (c.runs or 1) or 0}
   end
 end
 if unseated and S.rd == 0 and S.st == 'a' then

@@ -12,6 +12,7 @@ local function forget(stream, c)
   if c.fin then redis.call('LREM', base .. ':f', 1, stream) end
   redis.call('HDEL', base, 'c:' .. stream)
   release(stream, c)
+  unkeep(stream, c)
   if c.rd then S.rd = S.rd - 1 end
   if c.top then
     S.by = S.by - c.by
@@ -163,6 +164,7 @@ local function settle(stream, c, terminal, tag, before, keep, limits)
   if not c.ctl then S.calls = S.calls - 1 end
   S.ts, S.tt = now, now
   forget_asks(stream)
+  unkeep(stream, c)
   c.kept = (keep and terminal) and 1 or nil
   if not c.kept then release(stream, c) end
   if terminal then

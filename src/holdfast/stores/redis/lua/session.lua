@@ -2,6 +2,7 @@
 -- KEYS[1] with a suffix, so all of them share its slot.
 --   main hash   s: the numbers below, packed   rec: the record as it was opened   lv, in: what may change of it
 --               c:<stream>: an exchange, packed   i:<typed id>: the stream that has the id
+--               p:<stream>: what it takes to run it again, if that may be
 --               a:<ask>: an ask, packed   q:<stream>: its asks, packed   u:<hash>: a subscription
 --   :e:<stream> the log   :f finished streams, oldest first   :k state   :o, :q results of state operations
 --   :x          what is left of a closed session until its listeners were told
@@ -94,6 +95,14 @@ local function release(stream, c)
   c.kept = nil
   if c.id and redis.call('HGET', base, 'i:' .. c.id) == stream then
     redis.call('HDEL', base, 'i:' .. c.id)
+  end
+end
+
+-- What was kept to run an exchange again is of no use any more.
+local function unkeep(stream, c)
+  if c.pb then
+    redis.call('HDEL', base, 'p:' .. stream)
+    S.pb, c.pb = S.pb - c.pb, nil
   end
 end
 

@@ -1,0 +1,86 @@
+"""Several replicas of one store on benches of their own, and tests that sail with them."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+from holdfast.config import Limits
+from holdfast.errors import Fenced, StreamClosed
+from holdfast.stores.base import Orphan, Store
+from holdfast.testing.clock import VirtualClock
+from holdfast.testing.store.bench import Bench
+
+LEASE = 10.0
+DEAD = b'{"error":"outcome unknown"}'
+
+
+class Fleet:
+    """Several replicas over one store, each with a bench of its own."""
+
+    def __init__(self, stores: list[Store], clock: VirtualClock) -> None:
+        self.clock = clock
+        self.benches = [Bench(store, clock) for store in stores]
+
+    async def lease(self, *numbers: int) -> None:
+        """Renew these leases."""
+        for number in numbers:
+            await self.benches[number].store.renew(LEASE)
+
+    async def left_by_the_dead(self, number: int = 1) -> list[Orphan]:
+        """Let all leases but one's end; return what it finds."""
+        self.clock.advance(LEASE - 1)
+        await self.lease(number)
+        self.clock.advance(2)
+        return await self.benches[number].store.orphans()
+
+    async def heard(self, number: int, *ring: object) -> None:
+        """Wait until a replica was rung."""
+        async with asyncio.timeout(5):
+            while ring not in self.benches[number].rings:  # noqa: ASYNC110 - the list is the bench's
+                await asyncio.sleep(0.01)
+
+
+class FleetContract:
+    """What every contract of several replicas needs: somebody who makes the stores."""
+
+    def make_stores(
+        self, limits: Limits, clock: VirtualClock, count: int
+    ) -> AbstractAsyncContextManager[list[Store]]:
+        """Return a context with so many replicas of one fresh, empty store, with names of their own."""
+        raise NotImplementedError("say how your stores are made: override make_stores")
+
+
+C = TypeVar("C", bound=FleetContract)
+Voyage = Callable[[C, Fleet], Coroutine[Any, Any, None]]
+
+
+def voyage(**limits: int) -> Callable[[Voyage[C]], Callable[[C], None]]:
+    """Run an asynchronous test on a fresh fleet."""
+
+    def decorate(test: Voyage[C]) -> Callable[[C], None]:
+        @functools.wraps(test, assigned=("__name__", "__qualname__", "__doc__", "__module__"))
+        def run(self: C) -> None:
+            async def on_a_fleet() -> None:
+                clock = VirtualClock()
+                async with self.make_stores(Limits(**limits), clock, 3) as stores:
+                    await test(self, Fleet(stores, clock))
+
+            asyncio.run(on_a_fleet())
+
+        del run.__dict__["__wrapped__"]
+        return run
+
+    return decorate
+
+
+async def refused(
+    attempt: Coroutine[Any, Any, object], errors: tuple[type[Exception], ...] = (Fenced, StreamClosed)
+) -> None:
+    """See that the dead cannot write."""
+    try:
+        await attempt
+    except errors:
+        return
+    raise AssertionError("the dead wrote")
