@@ -13,15 +13,18 @@ import msgspec
 from holdfast.core.admission import Verdict
 from holdfast.engine.session import Session
 from holdfast.errors import AskRefused, AskTimeout, BackPressureError, NoBackChannel, SessionGone
+from holdfast.ports import Random
 from holdfast.stores.base import Store
 from holdfast.wire.jsonrpc import notification_message, request_message
 
 Send = Callable[[bytes], Awaitable[None]]
 _PLACE_SECONDS: Final = 0.05
+_NAME_BYTES: Final = 6
 
 
 async def ask(
     store: Store,
+    random: Random,
     session: Session,
     stream: str,
     send: Send,
@@ -36,7 +39,8 @@ async def ask(
         )
     limits = session.limits
     seconds = limits.ask_seconds if timeout is None else timeout
-    name = f"{stream}.{session.mint()}"
+    # Not counted: another replica may ask on the same stream, or have asked on it before it died.
+    name = f"{stream}.{random.token(_NAME_BYTES)}"
     entered = False
     try:
         async with asyncio.timeout(seconds):

@@ -84,7 +84,9 @@ class Exchanges:
                 runtime.store, runtime.random, session, claim, claimed.fence, streams=streams
             )
         else:
-            outlet = ChannelOutlet(runtime.store, session, session.channel, claim, claimed.fence)
+            outlet = ChannelOutlet(
+                runtime.store, runtime.random, session, session.channel, claim, claimed.fence
+            )
         exchange = SessionExchange(runtime.store, session, request, claim, claimed.fence, outlet, caller)
         session.exchanges[claim.stream] = exchange
         verdict = Verdict.START if control else session.gate.enter(exchange)

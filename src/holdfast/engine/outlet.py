@@ -129,7 +129,8 @@ class StreamOutlet:
         """Ask on the stream, where it waits for a reader; an always-JSON answer can carry no ask."""
         if not self.streams:
             raise NoBackChannel(f"{method} cannot reach the client: {_PLAIN_JSON}")
-        return await ask(self._store, self.session, self.claim.stream, self.send, method, params, timeout)
+        stream = self.claim.stream
+        return await ask(self._store, self._random, self.session, stream, self.send, method, params, timeout)
 
     async def settle(self, terminal: bytes) -> None:
         """Append the terminal message to the stream if there is one; keep it if nobody is there to take it."""
@@ -249,10 +250,13 @@ class StreamOutlet:
 class ChannelOutlet:
     """Straight onto the connection that carries the whole session."""
 
-    __slots__ = ("_channel", "_claim", "_fence", "_session", "_store", "last")
+    __slots__ = ("_channel", "_claim", "_fence", "_random", "_session", "_store", "last")
 
-    def __init__(self, store: Store, session: Session, channel: Channel, claim: Claim, fence: int) -> None:
+    def __init__(
+        self, store: Store, random: Random, session: Session, channel: Channel, claim: Claim, fence: int
+    ) -> None:
         self._store = store
+        self._random = random
         self._session = session
         self._channel = channel
         self._claim = claim
@@ -262,7 +266,8 @@ class ChannelOutlet:
 
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:  # noqa: ARG002
         """Ask on the connection."""
-        return await ask(self._store, self._session, self._claim.stream, self.send, method, params, timeout)
+        stream = self._claim.stream
+        return await ask(self._store, self._random, self._session, stream, self.send, method, params, timeout)
 
     async def send(self, message: bytes) -> None:
         """Write it; waits while the peer is behind."""

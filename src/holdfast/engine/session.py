@@ -41,7 +41,6 @@ class Session:
         "gate",
         "lasting",
         "limits",
-        "minted",
         "pending",
         "readers",
         "record",
@@ -61,7 +60,6 @@ class Session:
         self.pending: dict[str, asyncio.Future[None]] = {}
         """Asks made here and not yet answered."""
         self.readers: dict[str, list[Reader]] = {}
-        self.minted = 0
         self._listeners: deque[Listener] = deque()
         self._telling: asyncio.Task[None] | None = None
 
@@ -84,11 +82,6 @@ class Session:
     def capabilities(self) -> dict[str, Any]:
         """What the client declared."""
         return self.record.capabilities
-
-    def mint(self) -> int:
-        """Return a number this session has not used in this process."""
-        self.minted += 1
-        return self.minted
 
     def ring(self, stream: str) -> None:
         """Wake the active reader of a stream. Idle ones sleep on: waking, they would put off their keep-alive."""

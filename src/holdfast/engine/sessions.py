@@ -210,9 +210,8 @@ class Sessions:
         async def send(message: bytes) -> None:
             await self._push(session.record.key, message)
 
-        return await ask(
-            self._runtime.store, session, session.record.standalone, send, method, params, timeout
-        )
+        runtime, stream = self._runtime, session.record.standalone
+        return await ask(runtime.store, runtime.random, session, stream, send, method, params, timeout)
 
     # Ending
 
