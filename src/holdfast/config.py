@@ -162,6 +162,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """A request id already in flight: refuse the second, or run both apart."""
     in_order: bool = False
     """Run a session's calls strictly one after another."""
+    reruns: int = 0
+    """How often a call of a tool that declares itself idempotent is run again by another replica after the death of
+    the one that ran it. 0: never, the call ends with −31002."""
     eras: Eras = "both"
     eras_by_client: Mapping[str, Eras] = {}
     """By the name a client gives itself: what it is served instead, where one era of it is known to be broken."""
@@ -170,6 +173,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _choose("duplicates", self.duplicates, Duplicates)
+        if self.reruns < 0:
+            raise ConfigError(f"reruns={self.reruns!r}: give a number of runs, or 0 for none")
 
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")

@@ -24,7 +24,19 @@ from holdfast.engine.readers import Readers
 from holdfast.errors import Fenced
 from holdfast.fronts.http.answer import Answer
 from holdfast.fronts.http.front import HttpFront
-from holdfast.stores.base import Answered, Attached, Claim, Claimed, Closed, Duplicate, Found, Refusal, Ring
+from holdfast.stores.base import (
+    Adopted,
+    Answered,
+    Attached,
+    Claim,
+    Claimed,
+    Closed,
+    Duplicate,
+    Found,
+    Orphan,
+    Refusal,
+    Ring,
+)
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory_session import Channel, Session
 from holdfast.stores.memory_state import Cells
@@ -353,6 +365,37 @@ def forgotten_owner() -> Patches:
     return _with((Cluster, "orphans", none))
 
 
+def adopted_without_a_fence() -> Patches:
+    """A call is run again while the one who began it, and was only frozen, may go on writing."""
+    adopt = Cluster.adopt
+
+    async def unfenced(self: Cluster, orphan: Orphan, *, tag: int) -> Adopted | None:
+        session = self._sessions.get(orphan.session)
+        channel = session.channels.get(orphan.stream) if session else None
+        fence = channel.fence if channel else 0
+        adopted = await adopt(self, orphan, tag=tag)
+        if adopted is None or channel is None:
+            return None
+        channel.fence = fence
+        return replace(adopted, fence=fence)
+
+    return _with((Cluster, "adopt", unfenced))
+
+
+def adopted_by_everybody() -> Patches:
+    """Whether a dead replica's call has been adopted already is not looked at."""
+    adopt = Cluster.adopt
+
+    async def all_of_them(self: Cluster, orphan: Orphan, *, tag: int) -> Adopted | None:
+        streams = self._owners[orphan.session]
+        if orphan.stream in streams:
+            streams[orphan.stream] = orphan.owner
+            self._runs[orphan.session][orphan.stream] = orphan.runs
+        return await adopt(self, orphan, tag=tag)
+
+    return _with((Cluster, "adopt", all_of_them))
+
+
 def _with_new(*patches: tuple[object, str, Any]) -> Patches:
     """As `_with`, for names that the target may not have."""
 
@@ -385,5 +428,7 @@ BUGS: Final[dict[str, Bug]] = {
     "unbounded sessions": Bug(unbounded_sessions()),
     "detach without generation": Bug(stale_detach(), "grace", "I8"),
     "grace not looked at again": Bug(grace_by_timer(), "grace", "I8"),
+    "adopted without a fence": Bug(adopted_without_a_fence(), "takeover", "I2"),
+    "adopted by everybody": Bug(adopted_by_everybody(), "takeover", "I4"),
     "nobody reaps": Bug(forgotten_owner(), "takeover", "I1"),
 }

@@ -22,7 +22,7 @@ from holdfast.auth import Principal
 from holdfast.config import HttpSettings, Settings, Times
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.guest import Guest
 from holdfast.engine.observe import LogObserver
 from holdfast.engine.session import Session
@@ -32,6 +32,7 @@ from holdfast.fronts.http.serve import serve
 from holdfast.protocol.subscriptions import Filter
 from holdfast.protocol.versions import Revision
 from holdfast.transports.loops import run
+from holdfast.wire.jsonrpc import Request
 
 Tool = Callable[[Exchange, dict[str, Any]], Awaitable[object]]
 PROGRESS = "notifications/progress"
@@ -93,6 +94,9 @@ class ToolBack:
 
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[()]:
         return ()
+
+    def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+        return False
 
     async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
         return wanted

@@ -100,15 +100,25 @@ class Client:
     # Requests
 
     async def call(
-        self, request_id: int | str, steps: Steps, *, cut: float = 0.0, nonce: str = "", shadow: bool = False
+        self,
+        request_id: int | str,
+        steps: Steps,
+        *,
+        cut: float = 0.0,
+        nonce: str = "",
+        shadow: bool = False,
+        again: bool = False,
     ) -> Request:
-        """Send a request and stay with it until its answer is here, whatever breaks. `cut`: how often it breaks."""
+        """Send a request and stay with it until its answer is here, whatever breaks. `cut`: how often it breaks.
+
+        `again`: it may be run again after the death of its replica.
+        """
         world = self.world
-        request = Request(nonce or world.nonce(), self.key, request_id)
+        request = Request(nonce or world.nonce(), self.key, request_id, again=again)
         world.ledger.requests.append(request)
         if shadow:
             self.spawn(self.shadow(request))
-        params = {"nonce": request.nonce, "steps": steps}
+        params = {"nonce": request.nonce, "steps": steps, "again": again}
         message = {"id": request_id, "method": "tools/call", "params": params}
         for _ in range(ATTEMPTS):
             if request.last_id:

@@ -11,7 +11,7 @@ from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Event, Position
 from holdfast.ports import Clock
-from holdfast.stores.base import Answered, Claim, Claimed, Closed, Duplicate, Refusal
+from holdfast.stores.base import Adopted, Answered, Claim, Claimed, Closed, Duplicate, Orphan, Refusal
 from holdfast.stores.memory_session import Channel, Session
 from holdfast.testing.network import Call
 from holdfast.testing.simulation_store import Cluster, Operation, Seat
@@ -22,8 +22,10 @@ Json = dict[str, Any]
 class Request:
     """One request of a client's: what it sent, and what it got."""
 
-    def __init__(self, nonce: str, session: str, request_id: int | str) -> None:
+    def __init__(self, nonce: str, session: str, request_id: int | str, *, again: bool = False) -> None:
         self.nonce = nonce
+        self.again = again
+        """It may be run again after the death of its replica."""
         self.session = session
         self.id = request_id
         self.posts = 0
@@ -49,6 +51,8 @@ class Ledger:
         self.requests: list[Request] = []
         self.starts: Counter[str] = Counter()
         """Handler starts by exchange."""
+        self.adoptions: defaultdict[str, set[int]] = defaultdict(set)
+        """By exchange: the runs that another replica than the first was given."""
         self.claims: dict[str, tuple[str, Claim, str]] = {}
         """By stream: the session, the claim, and who made it."""
         self.nonces: dict[str, str] = {}
@@ -122,6 +126,14 @@ class WatchedCluster(Cluster):
         kind = type(claimed).__name__ if not isinstance(claimed, Refusal) else claimed.name
         self.ledger.note(f"{self._me.owner} claims {claim.id!r} as {claim.stream[:6]}: {kind}")
         return claimed
+
+    @override
+    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
+        adopted = await super().adopt(orphan, tag=tag)
+        if adopted is not None:
+            self.ledger.adoptions[orphan.stream].add(orphan.runs + 1)
+            self.ledger.note(f"{self._me.owner} adopts {orphan.stream[:6]} of {orphan.owner}")
+        return adopted
 
     @override
     def _append(

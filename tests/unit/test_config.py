@@ -27,6 +27,11 @@ def test_what_an_endpoint_cannot_be_told_is_named_with_what_would_do(
         HttpSettings(**wrong)
 
 
+def test_a_call_cannot_be_run_again_less_often_than_never() -> None:
+    with pytest.raises(ConfigError, match="reruns=-1: give a number of runs"):
+        Settings(reruns=-1)
+
+
 def test_there_are_two_ways_to_treat_duplicates() -> None:
     wrong: Any = "ignore"
     with pytest.raises(ConfigError, match="duplicates='ignore': choose reject, isolate"):

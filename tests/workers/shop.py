@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from holdfast import Context, Server, Settings, Times
+from holdfast import Context, Server, Settings, Times, ToolAnnotations
 
 server = Server(
     "shop",
@@ -48,6 +48,12 @@ async def steps(n: int, seconds: float, ctx: Context) -> int:
         await asyncio.sleep(seconds)
         await ctx.progress(step, n, str(os.getpid()))
     return os.getpid()
+
+
+@server.tool(annotations=ToolAnnotations(idempotent_hint=True))
+async def same_steps(n: int, seconds: float, ctx: Context) -> int:
+    """Do the same, with no more effect the second time."""
+    return await steps(n, seconds, ctx)
 
 
 @server.tool

@@ -43,13 +43,17 @@ async def test_twenty_clients_count_to_two_thousand_over_three_processes(redis: 
 
 
 @http_test_within(40)
-async def test_the_calls_of_a_killed_process_end_with_one_honest_error_in_time(redis: RedisServer) -> None:
-    with replicas(redis, 3) as running:
+async def test_the_calls_of_a_killed_process_end_with_one_honest_error_in_time_or_run_again(
+    redis: RedisServer,
+) -> None:
+    with replicas(redis, 3, "--reruns", "2") as running:
         ports = tuple(replica.port for replica in running)
         client = await at_every(ports)
         journeys = [Journey(client, "steps", n=40, seconds=0.1) for _ in range(12)]
+        again = [Journey(client, "same_steps", n=20, seconds=0.1) for _ in range(6)]
         tasks = [asyncio.create_task(journey.run()) for journey in journeys]
-        await until(lambda: all(len(journey.messages) > 2 for journey in journeys))
+        run_again = [asyncio.create_task(journey.run()) for journey in again]
+        await until(lambda: all(len(journey.messages) > 2 for journey in [*journeys, *again]))
         victim = running[0]
         os.kill(victim.pid, signal.SIGKILL)
         killed_at = time.monotonic()
@@ -66,6 +70,13 @@ async def test_the_calls_of_a_killed_process_end_with_one_honest_error_in_time(r
             and (answer in lost or len(journey.progress) == 40)
             for journey, answer in zip(journeys, answers, strict=True)
         )
+        pids = await asyncio.gather(*run_again)
+        whole = list(range(1, 21))
+        moved = [journey.progress for journey in again if journey.progress != whole]
+        assert len(moved) == 2, "those it ran, and no other"
+        assert all(told == [*range(1, len(told) - 19), *whole] for told in moved), "from the start, in order"
+        assert sorted(map(pids.count, set(pids))) in ([2, 4], [3, 3])
+        assert victim.pid not in pids
 
 
 @http_test_within(55)

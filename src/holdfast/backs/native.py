@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.guest import Guest
 from holdfast.engine.session import Session
 from holdfast.errors import InvalidParams, MethodNotFound, ResourceNotFound
@@ -16,7 +16,7 @@ from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.results import Result
 from holdfast.protocol.subscriptions import Filter
 from holdfast.protocol.versions import MODERN, Revision
-from holdfast.wire.jsonrpc import encode
+from holdfast.wire.jsonrpc import Request, encode
 
 Handler = Callable[[Exchange, dict[str, Any]], Awaitable[Result]]
 """Answers a request of one method, given its exchange and its params."""
@@ -37,6 +37,10 @@ class App(Protocol):
 
     def mirrored(self, tool: object) -> tuple[Mirrored, ...]:
         """Return the parameters of a tool that headers mirror; nothing for what is no tool."""
+        ...
+
+    def is_idempotent(self, tool: object, client: Client | None) -> bool:
+        """Tell whether a tool declares that calling it again has no further effect; False for what is no tool."""
         ...
 
     async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
@@ -86,6 +90,10 @@ class NativeBack:
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
         """Ask the app about the tool that is called."""
         return self._app.mirrored(params.get("name")) if method == "tools/call" else ()
+
+    def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+        """Ask the app about the tool that is called; nothing else is ever run again."""
+        return request.method == "tools/call" and self._app.is_idempotent(request.params.get("name"), client)
 
     async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
         """Ask the app."""

@@ -58,6 +58,13 @@ OnDuplicates = Annotated[
 ]
 Response = Annotated[ResponseMode, typer.Option(help="How requests are answered.")]
 InOrder = Annotated[bool, typer.Option("--in-order", help="Run a session's calls one by one.")]
+Reruns = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Times a call of an idempotent tool is run again after the death of the replica that ran it.",
+    ),
+]
 Stateless = Annotated[bool, typer.Option("--stateless", help="Remember nothing between requests.")]
 AllowHost = Annotated[list[str] | None, typer.Option(help="A Host header to serve; may be repeated.")]
 AllowOrigin = Annotated[
@@ -107,6 +114,7 @@ def serve_command(  # noqa: PLR0913, PLR0917 - a command has as many parameters 
     duplicates: OnDuplicates = None,
     response: Response = "adaptive",
     in_order: InOrder = False,
+    reruns: Reruns = None,
     stateless: Stateless = False,
     store: Store = None,
     namespace: Namespace = None,
@@ -123,6 +131,7 @@ def serve_command(  # noqa: PLR0913, PLR0917 - a command has as many parameters 
         drain_notice=drain_notice,
         duplicates=duplicates,
         in_order=in_order,
+        reruns=reruns,
         stateless=stateless,
         store=store or None,
         namespace=namespace,

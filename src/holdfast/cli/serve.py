@@ -28,6 +28,7 @@ class Options(Struct, frozen=True, kw_only=True):
     drain_notice: float | None = None
     duplicates: Duplicates | None = None
     in_order: bool = False
+    reruns: int | None = None
     stateless: bool = False
     store: str | None = None
     namespace: str | None = None
@@ -45,10 +46,11 @@ class Options(Struct, frozen=True, kw_only=True):
             settings = replace(settings, times=replace(settings.times, **given))
         said: dict[str, Any] = {
             "duplicates": self.duplicates,
-            "in_order": self.in_order,
-            "stateless": self.stateless,
+            "in_order": self.in_order or None,
+            "reruns": self.reruns,
+            "stateless": self.stateless or None,
         }
-        return replace(settings, **{name: value for name, value in said.items() if value})
+        return replace(settings, **{name: value for name, value in said.items() if value is not None})
 
     def http(self) -> HttpSettings:
         """Return the HTTP front's settings."""

@@ -3,12 +3,13 @@
 from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.guest import Guest
 from holdfast.engine.session import Session
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.subscriptions import Filter
 from holdfast.protocol.versions import Revision
+from holdfast.wire.jsonrpc import Request
 
 
 class Back(Protocol):
@@ -28,6 +29,10 @@ class Back(Protocol):
 
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
         """Return the parameters of a request that its headers must mirror (2026-07-28)."""
+        ...
+
+    def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+        """Tell whether running a request again has no further effect; with a client, also whether it may call that."""
         ...
 
     async def honoured(self, guest: Guest, wanted: Filter) -> Filter:

@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
+from holdfast.engine.adoption import Adoption
 from holdfast.engine.back import Back
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.forwarding import Forwarding
@@ -70,7 +71,8 @@ class Engine:
         self.listening = Listening(self.runtime)
         self.tasks = Tasks(self.runtime, self.modern.end, self.listening)
         self.forwarding = Forwarding(self.runtime, self.readers, self.modern)
-        self.replica = Replica(self.runtime, self.sessions, self.listening, self.forwarding)
+        adoption = Adoption(self.runtime, self.exchanges)
+        self.replica = Replica(self.runtime, self.sessions, self.listening, self.forwarding, adoption)
         self.leaving = False
         """Told to stop, and still serving while those who send requests notice."""
         self.draining = False

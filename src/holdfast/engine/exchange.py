@@ -101,7 +101,7 @@ class Exchange:
 class SessionExchange(Exchange):
     """An exchange of a session: it has claimed its id in the store."""
 
-    __slots__ = ("busy", "claim", "deadline", "fence")
+    __slots__ = ("busy", "claim", "deadline", "fence", "is_rerun")
 
     session: Session
     outlet: SessionOutlet
@@ -123,6 +123,8 @@ class SessionExchange(Exchange):
         """While it waits for a slot: when it is refused as busy."""
         self.busy = False
         """It was refused because no slot became free."""
+        self.is_rerun = False
+        """It had begun at a replica that died: whether it has had its effect is not known."""
 
     @property
     def stream(self) -> StreamOutlet:

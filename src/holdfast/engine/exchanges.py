@@ -10,15 +10,16 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.core.admission import Verdict
+from holdfast.engine.carried import Carried, kept
 from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.handling import handle
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.outlet import ChannelOutlet, SessionOutlet, StreamOutlet
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
-from holdfast.errors import Busy, McpError, SessionGone, StoreError, StoreUnavailable
+from holdfast.errors import Busy, McpError, OutcomeUnknown, SessionGone, StoreError, StoreUnavailable
 from holdfast.protocol.methods import CONTROL
-from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal
+from holdfast.stores.base import Adopted, Claim, Claimed, Duplicate, Refusal
 from holdfast.wire.jsonrpc import Request
 
 _STORE_SECONDS: Final = 0.5
@@ -46,6 +47,10 @@ class Exchanges:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._keeps = (
+            runtime.settings.reruns > 0 and runtime.store.is_shared and not runtime.settings.stateless
+        )
+        """What may be run again is kept: others could, and somebody can come back for the answer."""
         self.claiming = 0
         """Claims on their way to the store: what they win is work, though nothing runs yet."""
 
@@ -67,7 +72,9 @@ class Exchanges:
         """
         runtime = self._runtime
         control = request.method in CONTROL
-        claim = Claim(request.id, runtime.random.token(12), digest, control)
+        stream = runtime.random.token(12)
+        payload = self._payload(key, stream, caller, request, streams=streams) if self._keeps else b""
+        claim = Claim(request.id, stream, digest, control, payload)
         self.claiming += 1
         try:
             claimed = await runtime.store.claim(key, caller.key, claim)
@@ -88,13 +95,29 @@ class Exchanges:
                 runtime.store, runtime.random, session, session.channel, claim, claimed.fence
             )
         exchange = SessionExchange(runtime.store, session, request, claim, claimed.fence, outlet, caller)
-        session.exchanges[claim.stream] = exchange
-        verdict = Verdict.START if control else session.gate.enter(exchange)
-        if verdict is Verdict.START:
-            exchange.task = asyncio.get_running_loop().create_task(self._run(exchange))
-        else:
-            await self._queue(exchange, verdict)
+        await self._begin(exchange)
         return exchange
+
+    def _payload(self, key: str, stream: str, caller: Caller, request: Request, *, streams: bool) -> bytes:
+        """Return what is kept of a request; nothing of one that must not run twice, or whose connection is its session."""
+        session = self._runtime.sessions.get(key)
+        if session is not None and session.channel is not None:
+            return b""
+        if not self._runtime.back.is_idempotent(request):
+            return b""
+        return kept(key, stream, caller, request, streams=streams)
+
+    async def resume(self, session: Session, adopted: Adopted, carried: Carried) -> None:
+        """Start an exchange that has begun before, at a replica that died."""
+        runtime, claim, fence = self._runtime, adopted.claim, adopted.fence
+        outlet = StreamOutlet(runtime.store, runtime.random, session, claim, fence, streams=carried.streams)
+        outlet.start = outlet.position = adopted.position
+        outlet.has_reader = False
+        exchange = SessionExchange(
+            runtime.store, session, carried.request, claim, fence, outlet, carried.caller
+        )
+        exchange.is_rerun = True
+        await self._begin(exchange)
 
     async def _refused(self, key: str, caller: Caller, refused: Duplicate | Refusal) -> Repeat:
         if refused is Refusal.NO_SESSION:
@@ -127,6 +150,18 @@ class Exchanges:
 
     # Running
 
+    async def _begin(self, exchange: SessionExchange) -> None:
+        """Start what is claimed, or queue it."""
+        session = exchange.session
+        session.exchanges[exchange.claim.stream] = exchange
+        verdict = Verdict.START if exchange.claim.control else session.gate.enter(exchange)
+        if verdict is Verdict.START:
+            exchange.task = asyncio.get_running_loop().create_task(self._run(exchange))
+        elif verdict is Verdict.REFUSE and exchange.is_rerun:
+            await self.settle(exchange, Outcome(error=OutcomeUnknown()))
+        else:
+            await self._queue(exchange, verdict)
+
     async def _queue(self, exchange: SessionExchange, verdict: Verdict) -> None:
         """Leave it waiting for a slot, with a deadline; or refuse it before it has begun."""
         if verdict is Verdict.REFUSE:
@@ -141,8 +176,10 @@ class Exchanges:
     def _give_up(self, exchange: SessionExchange) -> None:
         if exchange.session.gate.abandon(exchange):
             exchange.busy = True
-            busy = Busy(f"Busy: no slot became free within {self._runtime.settings.limits.queue_seconds:g} s")
-            self._runtime.spawn(self.settle(exchange, Outcome(error=busy)))
+            seconds = self._runtime.settings.limits.queue_seconds
+            busy = Busy(f"Busy: no slot became free within {seconds:g} s")
+            error = OutcomeUnknown() if exchange.is_rerun else busy
+            self._runtime.spawn(self.settle(exchange, Outcome(error=error)))
 
     async def _run(self, exchange: SessionExchange) -> None:
         await self.settle(exchange, await handle(self._runtime, exchange))

@@ -8,12 +8,9 @@ a session that exists for this one request, so that everything that holds for st
 import asyncio
 from typing import Final
 
-import msgspec
-from msgspec import Struct
-
-from holdfast.auth import Principal
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
+from holdfast.engine.carried import Carried, unpacked
 from holdfast.engine.exchange import Caller
 from holdfast.engine.modern import Attended, Modern
 from holdfast.engine.reader import Reader
@@ -30,17 +27,6 @@ _LOOK_SECONDS: Final = 0.05
 """How often one looks whether the other replica has begun."""
 _HEARTBEAT: Final = 1.0
 """How often the other replica looks whether its reader's session is still there."""
-
-
-class _Carried(Struct, frozen=True):
-    """A request on its way."""
-
-    session: str
-    stream: str
-    request: Request
-    owner: str
-    principal: Principal | None
-    headers: dict[str, str]
 
 
 class Forwarding:
@@ -63,7 +49,7 @@ class Forwarding:
         runtime = self._runtime
         session = await self._carrier(caller)
         stream = runtime.random.token(12)
-        carried = _Carried(
+        carried = Carried(
             session.record.key, stream, request, caller.key, caller.principal, dict(caller.headers)
         )
         seconds = runtime.settings.times.lease
@@ -140,19 +126,18 @@ class Forwarding:
         finally:
             self._taking.discard(name)
 
-    async def _read(self, name: str, payload: bytes) -> _Carried:
-        try:
-            return msgspec.json.decode(payload, type=_Carried)
-        except msgspec.DecodeError as error:
+    async def _read(self, name: str, payload: bytes) -> Carried:
+        carried = unpacked(payload)
+        if carried is None:
             # Of a later release. Taken all the same: it would be found again until its time is over.
             await self._runtime.store.took(name)
-            raise StoreError("a request that was put to this replica cannot be read") from error
+            raise StoreError("a request that was put to this replica cannot be read")
+        return carried
 
-    async def _answer(self, carried: _Carried, fence: int) -> None:
+    async def _answer(self, carried: Carried, fence: int) -> None:
         store, random = self._runtime.store, self._runtime.random
-        caller = Caller(carried.owner, carried.principal, carried.headers)
         try:
-            attended = self._modern.go_on(read_meta(carried.request.params), caller, carried.request)
+            attended = self._modern.go_on(read_meta(carried.request.params), carried.caller, carried.request)
         except McpError as error:
             terminal = refusal(carried.request.id, error)
             await store.settle(carried.session, carried.stream, fence, terminal, tag=random.tag(), keep=True)
@@ -163,7 +148,7 @@ class Forwarding:
             if attended.leave():
                 await self._modern.abandon(attended.exchange)
 
-    async def _pump(self, attended: Attended, carried: _Carried, fence: int) -> None:
+    async def _pump(self, attended: Attended, carried: Carried, fence: int) -> None:
         store, random = self._runtime.store, self._runtime.random
         start = await store.open_stream(carried.session, carried.stream, fence, random.tag())
         while True:
@@ -178,6 +163,6 @@ class Forwarding:
             if not await attended.attendant.wake.wait(_HEARTBEAT):
                 await self._check(carried, start)
 
-    async def _check(self, carried: _Carried, start: Position) -> None:
+    async def _check(self, carried: Carried, start: Position) -> None:
         if await self._runtime.store.read(carried.session, carried.stream, start, 1, 1) is None:
             raise SessionGone("whoever asked has gone")

@@ -18,6 +18,7 @@ LEVELS: Final = {
     "exchange.fenced": logging.WARNING,
     "listen.dropped": logging.WARNING,
     "push.dropped": logging.WARNING,
+    "exchange.adopted": logging.WARNING,
     "exchange.reaped": logging.WARNING,
     "replica.lease_lost": logging.WARNING,
     "store.evicts": logging.WARNING,

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.engine.adoption import Adoption
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.lease import LeaseKeeper
 from holdfast.engine.listening import Listening
@@ -29,9 +30,15 @@ class Replica:
     """One of several. In a store that is not shared it has nothing to do."""
 
     def __init__(
-        self, runtime: Runtime, sessions: Sessions, listening: Listening, forwarding: Forwarding
+        self,
+        runtime: Runtime,
+        sessions: Sessions,
+        listening: Listening,
+        forwarding: Forwarding,
+        adoption: Adoption,
     ) -> None:
         self._runtime = runtime
+        self._adoption = adoption
         self._sessions = sessions
         self._listening = listening
         self._forwarding = forwarding
@@ -105,13 +112,19 @@ class Replica:
     # What the dead leave behind
 
     async def sweep(self) -> None:
-        """End the exchanges of dead replicas with one honest error each; tell again what nobody reported told."""
+        """Run the exchanges of dead replicas again, or end each with one honest error; tell again what nobody reported told."""
         store = self._runtime.store
         if not store.is_shared:
             return
-        await asyncio.gather(*(self._reap(orphan) for orphan in await store.orphans()))
+        await asyncio.gather(*(self._look_after(orphan) for orphan in await store.orphans()))
         for closed in await store.untold():
             self._sessions.announce(closed)
+
+    async def _look_after(self, orphan: Orphan) -> None:
+        if self._adoption.may_adopt(orphan):
+            await self._adoption.adopt(orphan)
+        else:
+            await self._reap(orphan)
 
     async def _reap(self, orphan: Orphan) -> None:
         terminal = refusal(orphan.id, OutcomeUnknown())

@@ -300,6 +300,14 @@ class Server(Features):
         entry = self.tools.entries.get(tool) if type(tool) is str else None
         return entry.mirrored if entry is not None else ()
 
+    def is_idempotent(self, tool: object, client: Client | None) -> bool:
+        """Tell whether a tool declares `idempotentHint`; with a client, only one that it may see."""
+        if type(tool) is not str:
+            return False
+        entry = self.tools.entries.get(tool) if client is None else self.tools.get(tool, client)
+        hints = entry.listed.annotations if entry is not None else None
+        return hints is not None and hints.idempotent_hint is True
+
     async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
         """Return what of a listener's filter it will be told of: what is declared, and of that what it may see."""
         honoured = wanted.within(self.modern_capabilities())

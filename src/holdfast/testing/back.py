@@ -4,14 +4,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.guest import Guest
 from holdfast.engine.session import Session
 from holdfast.errors import MethodNotFound
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.subscriptions import Filter
 from holdfast.protocol.versions import Revision
-from holdfast.wire.jsonrpc import encode
+from holdfast.wire.jsonrpc import Request, encode
 
 Script = Callable[[Exchange], Awaitable[object]]
 
@@ -60,6 +60,10 @@ class ScriptedBack:
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
         """Mirror nothing."""
         return ()
+
+    def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+        """Declare nothing."""
+        return False
 
     async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
         """Promise everything."""

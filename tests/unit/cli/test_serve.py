@@ -55,6 +55,9 @@ def test_options_change_only_what_they_name() -> None:
     changed = Options(grace=0, drain_notice=3, duplicates="reject", stateless=True).over(own)
     times = Times(idle=5, grace=0, drain_notice=3)
     assert changed == Settings(times=times, in_order=True, stateless=True)
+    assert Options(reruns=2).over(own).reruns == 2
+    assert Options(reruns=0).over(Settings(reruns=2)).reruns == 0
+    assert Options().over(Settings(reruns=2)).reruns == 2
 
 
 def test_hosts_are_added_to_those_of_this_machine() -> None:

@@ -1,0 +1,330 @@
+"""Engines that share a store: what a dead one ran is run again by another, or ends with the honest error."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from typing_extensions import override
+
+from holdfast.auth import Principal
+from holdfast.config import Limits, Settings, Times
+from holdfast.engine.exchange import Caller, Client, Exchange, SessionExchange
+from holdfast.engine.exchanges import Repeat
+from holdfast.errors import NoBackChannel
+from holdfast.stores.base import Answered
+from holdfast.testing import ScriptedBack, SeededRandom
+from holdfast.testing.simulation_store import Cluster
+from holdfast.wire.jsonrpc import Request
+from tests.simulation.world import SimKeeper
+from tests.unit.engine.desk import CALL, PRINCIPAL, Desk, Json, LoopClock, echo, engine_test, gate
+
+LEASE: Final = 3.0
+NOTICED: Final = LEASE + 2.0
+"""Seconds after which what the dead ran has been looked after."""
+SETTINGS: Final = Settings(reruns=2, times=Times(lease=LEASE, lease_renewal=1.0))
+AGAIN: Final = {"name": "again"}
+LOST: Final = -31002
+
+Script = Callable[[Exchange], Awaitable[object]]
+
+
+class Tools(ScriptedBack):
+    """Calls of the tool `again` may be run again."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__({CALL: script})
+        self.idempotent = {"again"}
+
+    @override
+    def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+        return request.params.get("name") in self.idempotent
+
+
+@asynccontextmanager
+async def fleet(*scripts: Script, settings: Settings = SETTINGS) -> AsyncIterator[list[Desk]]:
+    """Run an engine for each script, over one store, with one session."""
+    cluster = Cluster(settings.limits, LoopClock())
+    desks: list[Desk] = []
+    with patch("holdfast.engine.replica.LeaseKeeper", SimKeeper):
+        for number, script in enumerate(scripts):
+            desk = Desk(Tools(script), settings, cluster.seat(f"r{number}").store)
+            desk.engine.runtime.random = SeededRandom(number)
+            await desk.engine.ensure_started()
+            desks.append(desk)
+        session = await desks[0].open()
+        for desk in desks:
+            desk.session = session
+        try:
+            yield desks
+        finally:
+            for desk in desks:
+                await desk.engine.aclose()
+
+
+def die(desk: Desk) -> None:
+    """Let an engine be taken for dead: it renews nothing and sweeps nothing more. Its handlers hang on."""
+    replica = desk.engine.replica
+    assert replica._keeper is not None
+    assert desk.engine._sweeper is not None
+    replica._keeper.stop()
+    desk.engine._sweeper.cancel()
+
+
+async def end_of(desk: Desk, stream: str) -> Json:
+    """Return the terminal message of a stream."""
+    get = await desk.get(stream)
+    await get.task
+    return get.messages[-1]
+
+
+async def lost(desk: Desk, stream: str) -> bool:
+    return bool((await end_of(desk, stream)).get("error", {}).get("code") == LOST)
+
+
+@engine_test
+async def test_an_idempotent_call_of_a_dead_replica_is_run_again_and_any_other_is_not() -> None:
+    stuck, going_on = gate()
+    async with fleet(stuck, echo) as (one, two):
+        posts = [await one.post(1, params={**AGAIN, "x": 5}), await one.post(2, params={"name": "once"})]
+        again, once = (post.exchange.claim.stream for post in posts)
+        die(one)
+        await asyncio.sleep(NOTICED)
+        repeat = await two.submit(1, params={**AGAIN, "x": 5})
+        assert isinstance(repeat, Repeat), "who was cut and sends it again gets the answer, and no third run"
+        assert await end_of(two, again) == {"jsonrpc": "2.0", "id": 1, "result": {"id": 1, **AGAIN, "x": 5}}
+        assert await lost(two, once)
+        assert [exchange.request.id for exchange in two.back.handled] == [1]
+        assert [note["run"] for note in two.noted.named("exchange.adopted")] == [2]
+        assert len(two.noted.named("exchange.reaped")) == 1
+        going_on.set()
+        await asyncio.sleep(1)
+        assert len(one.noted.named("exchange.fenced")) == 2, "who wakes up writes nothing"
+
+
+@engine_test
+async def test_nothing_is_kept_or_run_again_unless_the_operator_turned_it_on() -> None:
+    stuck, _ = gate()
+    async with fleet(stuck, echo, settings=Settings(times=SETTINGS.times)) as (one, two):
+        post = await one.post(1, params=AGAIN)
+        assert post.exchange.claim.payload == b""
+        die(one)
+        await asyncio.sleep(NOTICED)
+        assert await lost(two, post.exchange.claim.stream)
+        assert two.back.handled == []
+
+
+@engine_test
+async def test_only_calls_that_may_run_again_are_kept() -> None:
+    async with fleet(echo) as (one,):
+        kept, plain = await one.post(1, params=AGAIN), await one.post(2, params={"name": "once"})
+        assert kept.exchange.claim.payload
+        assert plain.exchange.claim.payload == b""
+        connected = await one.open(channel=_Nowhere())
+        exchange = await one.submit(3, params=AGAIN, session=connected)
+        assert isinstance(exchange, SessionExchange)
+        assert exchange.claim.payload == b"", "nobody could come back for its answer"
+    async with fleet(echo, settings=Settings(reruns=2, stateless=True)) as (one,):
+        assert (await one.post(1, params=AGAIN)).exchange.claim.payload == b""
+
+
+class _Nowhere:
+    async def send(self, message: bytes) -> None:
+        """Lose it."""
+
+
+@engine_test
+async def test_a_call_that_its_replica_does_not_know_as_idempotent_is_given_up_there() -> None:
+    stuck, _ = gate()
+    async with fleet(stuck, echo) as (one, two):
+        assert isinstance(two.back, Tools)
+        two.back.idempotent.clear()
+        post = await one.post(1, params=AGAIN)
+        die(one)
+        await asyncio.sleep(NOTICED)
+        assert two.engine.runtime.sessions == {}, "nothing of it lives here"
+        assert await lost(two, post.exchange.claim.stream)
+        assert two.back.handled == []
+
+
+@engine_test
+async def test_a_call_that_kills_whoever_runs_it_is_given_up_after_so_many_runs() -> None:
+    stuck, _ = gate()
+    async with fleet(stuck, stuck, stuck, stuck) as desks:
+        post = await desks[0].post(1, params=AGAIN)
+        dead: list[Desk] = []
+        await asyncio.sleep(1)
+        for _ in range(3):
+            dead.append(next(desk for desk in desks if desk.back.handled and desk not in dead))
+            die(dead[-1])
+            await asyncio.sleep(NOTICED)
+        assert sorted(len(desk.back.handled) for desk in desks) == [0, 1, 1, 1]
+        [living] = [desk for desk in desks if not desk.back.handled]
+        assert await lost(living, post.exchange.claim.stream)
+
+
+@engine_test
+async def test_a_second_run_has_the_principal_and_the_headers_but_no_credentials() -> None:
+    stuck, _ = gate()
+    async with fleet(stuck, echo) as (one, two):
+        principal = Principal(subject="ann", scopes=frozenset({"read"}), claims={"tenant": 7})
+        secret = {"authorization": "Bearer x", "cookie": "x", "proxy-authorization": "x"}
+        caller = Caller(PRINCIPAL, principal, {"x-tenant": "seven", **secret})
+        exchange = await one.engine.exchanges.submit(one.key, caller, Request(1, CALL, dict(AGAIN)))
+        assert isinstance(exchange, SessionExchange)
+        assert b"Bearer" not in exchange.claim.payload
+        die(one)
+        await asyncio.sleep(NOTICED)
+        [again] = two.back.handled
+        assert again.caller == Caller(PRINCIPAL, principal, {"x-tenant": "seven"})
+        assert again.key == exchange.key
+
+
+@engine_test
+async def test_a_principal_that_cannot_be_kept_costs_the_second_run_and_not_the_first() -> None:
+    async with fleet(echo) as (one,):
+        caller = Caller(PRINCIPAL, Principal(subject="ann", claims={"odd": object()}))
+        exchange = await one.engine.exchanges.submit(one.key, caller, Request(1, CALL, dict(AGAIN)))
+        assert isinstance(exchange, SessionExchange)
+        assert exchange.claim.payload == b""
+        await asyncio.sleep(1)
+        assert exchange.settled
+
+
+@engine_test
+async def test_what_the_first_run_said_stays_and_the_second_goes_on_after_it() -> None:
+    stuck, _ = gate()
+
+    async def told_and_stuck(exchange: Exchange) -> object:
+        await exchange.notify("notifications/message", {"run": 1})
+        return await stuck(exchange)
+
+    async def told(exchange: Exchange) -> object:
+        await exchange.notify("notifications/message", {"run": 2})
+        return {}
+
+    async with fleet(told_and_stuck, told) as (one, two):
+        post = await one.post(1, params=AGAIN)
+        await asyncio.sleep(1)
+        die(one)
+        await asyncio.sleep(NOTICED)
+        get = await two.get(post.exchange.claim.stream)
+        await get.task
+        assert [message["params"]["run"] for message in get.messages[:-1]] == [1, 2]
+        assert "result" in get.messages[-1]
+
+
+@engine_test
+async def test_the_second_run_asks_anew_and_an_answer_to_the_first_is_refused() -> None:
+    async def asks(exchange: Exchange) -> object:
+        return await exchange.ask("elicitation/create", {})
+
+    async with fleet(asks, asks) as (one, two):
+        post = await one.post(1, params=AGAIN)
+        await asyncio.sleep(1)
+        die(one)
+        await asyncio.sleep(NOTICED)
+        get = await two.get(post.exchange.claim.stream)
+        await asyncio.sleep(1)
+        first, second = get.messages
+        assert first["id"] != second["id"]
+        assert await two.answer(first, {"run": 1}) is Answered.UNKNOWN
+        assert await two.answer(second, {"run": 2}) is Answered.FIRST
+        await get.task
+        assert get.messages[-1]["result"] == {"run": 2}
+
+
+@engine_test
+async def test_where_nothing_but_the_result_can_be_sent_that_holds_for_the_second_run() -> None:
+    stuck, _ = gate()
+    refused: list[Any] = []
+
+    async def tells(exchange: Exchange) -> object:
+        try:
+            await exchange.notify("notifications/message", {})
+        except NoBackChannel as error:
+            refused.append(error)
+        return {}
+
+    async with fleet(stuck, tells) as (one, _two):
+        await one.post(1, params=AGAIN, streams=False)
+        die(one)
+        await asyncio.sleep(NOTICED)
+        assert len(refused) == 1
+
+
+@engine_test
+async def test_a_second_run_waits_for_its_slot_and_is_given_up_without_one() -> None:
+    stuck, _ = gate()
+    limits = Limits(running=1, queued=1, queue_seconds=20.0)
+    settings = Settings(reruns=2, limits=limits, times=SETTINGS.times)
+    async with fleet(stuck, stuck, settings=settings) as (one, two):
+        posts = [await one.post(number, params=AGAIN) for number in range(2)]
+        streams = [post.exchange.claim.stream for post in posts]
+        die(one)
+        await asyncio.sleep(NOTICED)
+        [running] = two.back.handled
+        waiting = next(stream for stream in streams if stream != running.key)
+        assert len(two.noted.named("exchange.adopted")) == 2
+        await asyncio.sleep(20)
+        assert await lost(two, waiting), "busy would say that nothing was done"
+
+
+@engine_test
+async def test_a_second_run_without_a_place_in_the_queue_is_given_up() -> None:
+    stuck, _ = gate()
+    settings = Settings(reruns=2, limits=Limits(running=1, queued=0), times=SETTINGS.times)
+    async with fleet(stuck, stuck, settings=settings) as (one, two):
+        session = two.engine.runtime.adopt(one.session.record)
+        session.gate._inside = 1
+        post = await one.post(1, params=AGAIN)
+        die(one)
+        await asyncio.sleep(NOTICED)
+        assert two.back.handled == []
+        assert await lost(two, post.exchange.claim.stream)
+
+
+@engine_test
+async def test_what_still_runs_here_is_not_run_again_though_the_lease_had_ended() -> None:
+    stuck, going_on = gate()
+    async with fleet(stuck) as (one,):
+        post = await one.post(1, params=AGAIN)
+        assert one.engine.replica._keeper is not None
+        one.engine.replica._keeper.stop()
+        await asyncio.sleep(LEASE)
+        await one.engine.replica._retake_lease()
+        await asyncio.sleep(NOTICED)
+        assert len(one.back.handled) == 1
+        going_on.set()
+        assert (await post.whole())[-1]["result"] == {"id": 1}
+        assert one.noted.named("exchange.fenced") == []
+
+
+@engine_test
+async def test_a_payload_that_cannot_be_read_ends_with_the_honest_error() -> None:
+    stuck, _ = gate()
+    async with fleet(stuck, echo) as (one, two):
+        with patch("holdfast.engine.exchanges.kept", lambda *_, **__: b'{"of":"a later release"}'):
+            post = await one.post(1, params=AGAIN)
+        die(one)
+        await asyncio.sleep(NOTICED)
+        assert await lost(two, post.exchange.claim.stream)
+        assert two.back.handled == []
+
+
+@engine_test
+async def test_two_replicas_that_ask_on_one_stream_get_an_answer_each() -> None:
+    async with fleet(echo, echo) as desks:
+        asking = [asyncio.create_task(_roots(desk)) for desk in desks]
+        get = await desks[0].get()
+        await asyncio.sleep(1)
+        for number, ask in enumerate(get.messages):
+            assert await desks[0].answer(ask, {"n": number}) is Answered.FIRST
+        assert sorted([(await asked)["n"] for asked in asking]) == [0, 1]
+
+
+async def _roots(desk: Desk) -> Json:
+    session = desk.engine.runtime.adopt(desk.session.record)
+    answer: Json = await desk.engine.sessions.ask(session, "roots/list", {})
+    return answer
