@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from itertools import count
 from typing import Any, ClassVar, Final
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ pytestmark = needs_redis
 
 LIMITS: Final = Limits(
     sessions=3, sessions_per_principal=2, running=3, queued=1, asks=3, stream_events=5, stream_bytes=200,
-    finished_streams=3, state_bytes=120, subscriptions=2,
+    finished_streams=3, state_bytes=120, subscriptions=2, rerun_bytes=10,
 )  # fmt: skip
 KEYS: Final = st.sampled_from([KEY, "second", "third", "fourth"])
 WHO: Final = st.sampled_from([PRINCIPAL, PRINCIPAL, PRINCIPAL, STRANGER])
@@ -119,9 +120,13 @@ class Twins(RuleBasedStateMachine):
         name=IDS,
         digest=st.sampled_from([b"1", b"2"]),
         control=st.booleans(),
+        payload=st.sampled_from([b"", b"x" * 4, b"x" * 20]),
     )
-    def claim(self, key: str, who: str, stream: str, name: int | str, digest: bytes, control: bool) -> None:
-        claimed = self.both(lambda store: store.claim(key, who, Claim(name, stream, digest, control)))
+    def claim(
+        self, key: str, who: str, stream: str, name: int | str, digest: bytes, control: bool, payload: bytes
+    ) -> None:
+        wanted = Claim(name, stream, digest, control, payload)
+        claimed = self.both(lambda store: store.claim(key, who, wanted))
         if isinstance(claimed, Claimed):
             self.fences[key, stream] = claimed.fence
 
@@ -229,9 +234,25 @@ class Twins(RuleBasedStateMachine):
         self.runner.run(self.end())
         self.runner.close()
 
+    async def keeps_only_what_runs(self, redis: RedisStore, key: str) -> None:
+        """What is kept for another run is counted, within its bound, and belongs to something in flight."""
+        client = await redis._link.ear()
+        found: dict[Any, Any] = await client.hgetall(redis.key(key))
+        fields = {name.decode(): value for name, value in found.items()}
+        kept = {name[2:]: len(value) for name, value in fields.items() if name.startswith("p:")}
+        running = [
+            name[2:]
+            for name, value in fields.items()
+            if name.startswith("c:") and msgspec.msgpack.decode(value).get("run")
+        ]
+        assert set(kept) <= set(running)
+        assert msgspec.msgpack.decode(fields["s"]).get("pb", 0) == sum(kept.values()) <= LIMITS.rerun_bytes
+
     async def end(self) -> None:
         redis = self.stores[1]
         assert isinstance(redis, RedisStore)
+        for key in await redis.sessions():
+            await self.keeps_only_what_runs(redis, key)
         closed = [await redis.close(key, Input.SHUTDOWN) for key in await redis.sessions()]
         for one in closed:
             assert one is not None
