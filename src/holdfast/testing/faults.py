@@ -6,6 +6,7 @@ A lost reply is the dangerous one: the call was executed, nobody knows, and it i
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, cast
 
 from msgspec import Struct
@@ -63,21 +64,17 @@ class FaultyStore:
         return cast("Store", self)
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        carry = self._look if name in _LOOKS else self._change
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return await carry(name, args, kwargs)
-
+        call = partial(self._look if name in _LOOKS else self._change, name)
         # Found by the next lookup without coming here.
         self.__dict__[name] = call
         return call
 
-    async def _look(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def _look(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Carry a call that may be made twice for nothing; its way there and back is one wait."""
         await self._cross()
         return await self._seat.call(name, args, kwargs)
 
-    async def _change(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def _change(self, name: str, *args: Any, **kwargs: Any) -> Any:
         await self._cross()
         if self._random() >= self._faults.lost_reply:
             try:

@@ -66,11 +66,11 @@ class Seat:
 
         return call
 
-    async def call(
+    def call(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], op: Operation | None = None
-    ) -> Any:
+    ) -> Awaitable[Any]:
         """Do one call; with the `op` of an earlier one it is that one, sent again."""
-        return await self._cluster.serve(self, name, args, kwargs, op)
+        return self._cluster.serve(self, name, args, kwargs, op)
 
     def bind(self, bell: Bell) -> None:
         """Ring this bell from now on."""
