@@ -225,9 +225,9 @@ def whole_payload() -> Patches:
     """A counter is read, changed and written back."""
 
     async def add(self: FaultyStore, scope: str, field: str, by: int, *, op: str) -> int:
-        cell = await self._look("get_state", (scope, field), {})
+        cell = await self._look("get_state", scope, field)
         total = (int(cell.value) if cell else 0) + by
-        await self._change("set_state", (scope, field, b"%d" % total), {"op": op})
+        await self._change("set_state", scope, field, b"%d" % total, op=op)
         return total
 
     return _with_new((FaultyStore, "add_state", add))
@@ -250,10 +250,10 @@ def check_then_claim() -> Patches:
     async def claim(
         self: FaultyStore, key: str, principal: str, wanted: Claim
     ) -> Claimed | Duplicate | Refusal:
-        found = await self._change("would_claim", (key, principal, wanted), {})
+        found = await self._change("would_claim", key, principal, wanted)
         if not isinstance(found, Claimed):
             return found  # type: ignore[no-any-return]
-        result: Claimed = await self._change("force_claim", (key, principal, wanted), {})
+        result: Claimed = await self._change("force_claim", key, principal, wanted)
         return result
 
     async def would_claim(self: Cluster, key: str, principal: str, wanted: Claim) -> Any:
