@@ -148,7 +148,7 @@ def running(contestants: list[Contestant]) -> Iterator[list[Running]]:
     with ExitStack() as stack:
         servers = []
         for contestant in contestants:
-            server = Running(contestant, _free_port())
+            server = Running(contestant, free_port())
             stack.callback(server.stop)
             servers.append(server)
         yield servers
@@ -179,7 +179,8 @@ def cpu_ratio(slices: dict[str, list[Slice]], name: str, reference: str) -> floa
     return min(s.cpu_us for s in slices[reference]) / min(s.cpu_us for s in slices[name])
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
