@@ -46,6 +46,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     ask_seconds: float = 600.0
     """How long an ask waits for its answer. Ten minutes: a person may have to read and type."""
 
+    store_seconds: float = 30.0
+    """How long what a handler sends waits for a store that is away; beyond: StoreUnavailable, raised in the handler.
+    Three leases: a replica that cannot reach its store for longer has lost its calls to others anyway."""
+
     guests: int = 10_000
     """Calls of clients without a session (2026-07-28) that run at once; beyond: 429, −31001."""
     handles: int = 10_000

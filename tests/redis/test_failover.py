@@ -4,8 +4,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from holdfast.core.stream import Position, Verdict
-from holdfast.errors import Fenced
+from holdfast.errors import Fenced, StoreUnavailable
 from holdfast.stores.base import Claim, Claimed, Refusal
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
@@ -27,9 +29,13 @@ class Failover:
         replicate(self._primary, self._replica)
         self._replica.tell("REPLICAOF", "NO", "ONE")
 
+    def stop(self) -> None:
+        """Lose the primary, before anybody else is in its place."""
+        self._primary.stop()
+
     async def happen(self) -> None:
         """Lose the primary."""
-        self._primary.stop()
+        self.stop()
         await self.link.fail_over()
 
 
@@ -86,6 +92,25 @@ async def test_a_claim_the_store_lost_is_put_back_by_its_owner() -> None:
         assert page is not None
         assert [event.data for event in page.events] == [b"two", b"last"]
         assert await begin(store, 1, "c") > 0, "and the id is free again"
+
+
+@async_test
+async def test_an_event_that_is_sent_again_after_the_failover_brings_back_those_before_it() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        fence = await begin(store, 1, "a")
+        start = await store.open_stream(KEY, "a", fence, 1)
+        disaster.cut()
+        await store.append(KEY, "a", fence, 2, b"one")
+        disaster.stop()
+        with pytest.raises(StoreUnavailable):
+            await store.append(KEY, "a", fence, 3, b"two")
+        await disaster.happen()
+        for _ in range(2):
+            assert (await store.append(KEY, "a", fence, 3, b"two")).seq == start.seq + 2
+        page = await store.read(KEY, "a", start, 100, 10_000)
+        assert page is not None
+        assert [event.data for event in page.events] == [b"one", b"two"]
 
 
 @async_test

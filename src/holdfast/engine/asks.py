@@ -5,6 +5,7 @@ an answer needs, so asks never block each other or the receive path (law 10).
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -12,7 +13,14 @@ import msgspec
 
 from holdfast.core.admission import Verdict
 from holdfast.engine.session import Session
-from holdfast.errors import AskRefused, AskTimeout, BackPressureError, NoBackChannel, SessionGone
+from holdfast.errors import (
+    AskRefused,
+    AskTimeout,
+    BackPressureError,
+    NoBackChannel,
+    SessionGone,
+    StoreUnavailable,
+)
 from holdfast.ports import Random
 from holdfast.stores.base import Store
 from holdfast.wire.jsonrpc import notification_message, request_message
@@ -20,6 +28,8 @@ from holdfast.wire.jsonrpc import notification_message, request_message
 Send = Callable[[bytes], Awaitable[None]]
 _PLACE_SECONDS: Final = 0.05
 _NAME_BYTES: Final = 6
+_STORE_SECONDS: Final = 0.5
+"""How often a store that is away is tried again."""
 
 
 async def ask(
@@ -46,8 +56,7 @@ async def ask(
         async with asyncio.timeout(seconds):
             await _enter(session, method)
             try:
-                while not await store.ask(session.record.key, name, stream):  # noqa: ASYNC110 - as it says
-                    # Asks of other replicas have all places of the session; no bell says when one is free.
+                while not await _has_place(store, session, name, stream):  # noqa: ASYNC110 - as it says
                     await asyncio.sleep(_PLACE_SECONDS)
                 entered = True
                 return await _asked(store, session, name, send, method, params)
@@ -78,6 +87,14 @@ async def _enter(session: Session, method: str) -> None:
             raise
 
 
+async def _has_place(store: Store, session: Session, name: str, stream: str) -> bool:
+    """Register the ask. False: asks of other replicas have all places, or the store is away; no bell says until when."""
+    try:
+        return await store.ask(session.record.key, name, stream)
+    except StoreUnavailable:
+        return False
+
+
 def _leave(session: Session) -> None:
     following = session.asking.leave()
     # A ticket that was cancelled meanwhile has the place too, and gives it back when it notices.
@@ -91,15 +108,26 @@ async def _asked(store: Store, session: Session, name: str, send: Send, method: 
     try:
         await send(request_message(name, method, params))
         await arrived
-        payload = await store.take_answer(session.record.key, name)
+        payload = await _taken(store, session, name)
     except BaseException:
-        await store.withdraw(session.record.key, name)
+        # One that a store that is away still has is forgotten with its exchange.
+        with contextlib.suppress(StoreUnavailable):
+            await store.withdraw(session.record.key, name)
         raise
     finally:
         del session.pending[name]
     if payload is None:
         raise SessionGone(f"the session ended before the client answered {method}")
     return _result(method, payload)
+
+
+async def _taken(store: Store, session: Session, name: str) -> bytes | None:
+    """Return the answer that has come, however long the store is away now: the ask's deadline holds."""
+    while True:
+        try:
+            return await store.take_answer(session.record.key, name)
+        except StoreUnavailable:
+            await asyncio.sleep(_STORE_SECONDS)
 
 
 def _result(method: str, payload: bytes) -> Any:
@@ -112,5 +140,8 @@ def _result(method: str, payload: bytes) -> Any:
 
 async def _withdraw(store: Store, session: Session, name: str, send: Send) -> None:
     """Tell the client that nobody waits any more."""
-    await store.withdraw(session.record.key, name)
-    await send(notification_message("notifications/cancelled", {"requestId": name, "reason": "timed out"}))
+    with contextlib.suppress(StoreUnavailable):
+        await store.withdraw(session.record.key, name)
+        await send(
+            notification_message("notifications/cancelled", {"requestId": name, "reason": "timed out"})
+        )

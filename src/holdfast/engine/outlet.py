@@ -6,20 +6,23 @@ Both end an exchange in the same way: the terminal message last, the claim relea
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.core.stream import Position
 from holdfast.engine.asks import ask
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session
 from holdfast.engine.wake import Wake, turn
-from holdfast.errors import NoBackChannel, StreamClosed
+from holdfast.errors import NoBackChannel, StoreUnavailable, StreamClosed
 from holdfast.ports import Random
 from holdfast.stores.base import Claim, Store
 
 _BREATH: Final = 64
 """Messages that a handler may send in a row."""
 _NOWHERE: Final = Position(0, 0)
+_STORE_SECONDS: Final = 0.5
+"""How often a store that is away is tried again."""
+T = TypeVar("T")
 _PLAIN_JSON: Final = "this endpoint answers with plain JSON only"
 
 
@@ -46,7 +49,7 @@ class SessionOutlet(Outlet, Protocol):
 class StreamOutlet:
     """The writer's side of a resumable stream. The stream begins to exist when it is first needed."""
 
-    __slots__ = ("_begun", "_leaving", "_random", "_room", "_store", "_wake", "_writing", "claim", "fence", "has_reader", "position",
+    __slots__ = ("_begun", "_leaving", "_random", "_room", "_store", "_tag", "_wake", "_writing", "claim", "fence", "has_reader", "position",
                  "reader", "releasing", "session", "start", "streams", "terminal", "written_bytes")  # fmt: skip
 
     def __init__(
@@ -64,6 +67,8 @@ class StreamOutlet:
         self.position: Position | None = None
         """The newest position; None while no stream exists."""
         self.terminal: bytes | None = None
+        self._tag = 0
+        """The terminal message's, once it was sent: sent again it is the same one."""
         self._wake: Wake | None = None
         self.reader: Reader | None = None
         self.releasing = False
@@ -108,15 +113,26 @@ class StreamOutlet:
         return self.position
 
     async def send(self, message: bytes) -> None:
-        """Append to the log (law 4), then wait while this exchange's own reader is far behind (law 7)."""
+        """Append to the log (law 4), then wait while this exchange's own reader is far behind (law 7).
+
+        A store that is away is waited for: under the same tag the message is there once, however often it is sent.
+
+        Raises:
+            StoreUnavailable: it stayed away for too long, or until the exchange had ended.
+        """
         if not self.streams:
             raise NoBackChannel(f"nothing but the result can be sent: {_PLAIN_JSON}")
-        await self.open()
+        try:
+            await self.open()
+        except StoreUnavailable as error:
+            await self._insist(self.open, error)
         self._writing = self._writing or asyncio.Lock()
+        where = (self.session.record.key, self.claim.stream, self.fence, self._random.tag(), message)
         async with self._writing:
-            position = await self._store.append(
-                self.session.record.key, self.claim.stream, self.fence, self._random.tag(), message
-            )
+            try:
+                position = await self._store.append(*where)
+            except StoreUnavailable as error:
+                position = await self._insist(lambda: self._store.append(*where), error)
         self.position = max(self.position or position, position)
         self.written_bytes += len(message)
         if position.seq % _BREATH == 0:
@@ -124,6 +140,18 @@ class StreamOutlet:
             await turn()
         while self._is_behind():
             await self._moved()
+
+    async def _insist(self, attempt: Callable[[], Awaitable[T]], failed: StoreUnavailable) -> T:
+        """Try again until the store is back. Raises the last failure after too long, or once the exchange has ended."""
+        now = asyncio.get_running_loop().time
+        deadline = now() + self.session.limits.store_seconds
+        while self.terminal is None and now() < deadline:
+            await asyncio.sleep(_STORE_SECONDS)
+            try:
+                return await attempt()
+            except StoreUnavailable as error:
+                failed = error
+        raise failed
 
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:  # noqa: ARG002
         """Ask on the stream, where it waits for a reader; an always-JSON answer can carry no ask."""
@@ -147,13 +175,15 @@ class StreamOutlet:
     async def _end(self, terminal: bytes) -> None:
         keep = not self.has_reader and not self.session.record.isolate
         logged = terminal if keep or self.position is not None else None
+        if logged is not None and not self._tag:
+            self._tag = self._random.tag()
         try:
             await self._store.settle(
                 self.session.record.key,
                 self.claim.stream,
                 self.fence,
                 logged,
-                tag=self._random.tag() if logged is not None else 0,
+                tag=self._tag,
                 keep=keep,
             )
         finally:

@@ -36,9 +36,10 @@ class StreamMethods(ExchangeMethods):
         limits = self._budget[:3]
         tail = self._tails.get(key, stream) if fence != _STANDALONE else None
         expected: tuple[int | str, str] = ("", "")
-        if tail is not None and tail.top.tag != tag:
-            expected = (tail.top.seq, str(tail.top.tag))
-            self._tails.push(key, stream, tail, tag, data)
+        if tail is not None:
+            if tail.top.tag != tag:
+                self._tails.push(key, stream, tail, tag, data)
+            expected = (tail.before.seq, str(tail.before.tag))
         facts = (stream, fence, str(tag), data, *limits, self._grain)
         try:
             reply = await self.session("append", key, *facts, *expected)

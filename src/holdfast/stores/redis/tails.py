@@ -24,6 +24,11 @@ class Tail:
         self.events: deque[Event] = deque()
         self.bytes = 0
 
+    @property
+    def before(self) -> Position:
+        """The position that the newest event follows."""
+        return self.events[-2].position if len(self.events) > 1 else self.start
+
     def push(self, tag: int, data: bytes) -> Position:
         """Add an event; return its position."""
         self.top = Position(self.top.seq + 1, tag)

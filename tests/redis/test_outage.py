@@ -1,0 +1,66 @@
+"""A Redis that goes away while handlers work: they wait for it, and their clients get every message once."""
+
+import asyncio
+from typing import Any
+
+from typing_extensions import override
+
+from holdfast.config import Settings, Times
+from holdfast.core.stream import Position
+from holdfast.engine.exchange import Exchange
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing import ScriptedBack
+from tests.redis_server import needs_redis, redis_server
+from tests.support import async_test
+from tests.unit.engine.desk import CALL, Desk
+
+pytestmark = needs_redis
+
+PROGRESS = "notifications/progress"
+
+
+class Watched(RedisStore):
+    """Says when it could not append."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.failed = asyncio.Event()
+
+    @override
+    async def append(self, *args: Any) -> Position:
+        try:
+            return await super().append(*args)
+        except StoreUnavailable:
+            self.failed.set()
+            raise
+
+
+@async_test
+async def test_a_handler_that_tells_of_its_progress_lives_through_a_restart_of_redis() -> None:
+    said, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def work(exchange: Exchange) -> object:
+        await exchange.notify(PROGRESS, {"n": 0})
+        said.set()
+        await goes_on.wait()
+        for number in range(1, 4):
+            await exchange.notify(PROGRESS, {"n": number})
+        return {"done": True}
+
+    with redis_server("--appendonly", "yes", "--appendfsync", "always") as server:
+        store = Watched(server.url)
+        d = Desk(ScriptedBack({CALL: work}), Settings(times=Times(lease=60.0)), store)
+        await d.engine.ensure_started()
+        d.session = await d.open()
+        post = await d.post(1)
+        await said.wait()
+        server.stop()
+        goes_on.set()
+        await store.failed.wait()
+        server.start()
+        messages = await post.whole()
+        assert [message["params"]["n"] for message in messages[:-1]] == [0, 1, 2, 3]
+        assert messages[-1]["result"] == {"done": True}
+        assert not d.noted.named("handler.failed")
+        await d.engine.aclose()
