@@ -13,10 +13,10 @@ from tests.chaos.replica import Entry
 LATE: Final = 3.0
 """Seconds that a busy machine may add to any bound."""
 _FAILED: Final = re.compile(
-    r"^Traceback|^.*\.failed (?!.*error=\"(Fenced|SessionGone|StoreUnavailable|StreamClosed): ).*$",
+    r"^Traceback|^.*\.failed (?!.*error=\"(SessionGone|StoreUnavailable): ).*$",
     re.MULTILINE,
 )
-"""What no log may have; handlers may learn from their writes that the store, their session or their claim is gone."""
+"""What no log may have; handlers may learn from their writes that the store, or their session, is gone."""
 RSS: Final = 400 * 1024 * 1024
 REPEATABLE: Final = {"bump", "quick", "counter"}
 """Tools answered with plain JSON: an answer lost on its way may be asked for again, and is another call."""

@@ -5,7 +5,7 @@ import asyncio
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
-from holdfast.errors import INTERNAL_ERROR, Cancelled, McpError
+from holdfast.errors import INTERNAL_ERROR, Cancelled, Fenced, McpError, OutcomeUnknown, StreamClosed
 from holdfast.wire.jsonrpc import encode
 
 
@@ -23,6 +23,10 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
         if exchange.settled:
             raise
         return Outcome(error=Cancelled())
+    except (Fenced, StreamClosed) as error:
+        # Others have ended this exchange, and its settling says so: no fault of the handler, and nothing to look into.
+        runtime.observer.note("handler.fenced", session=exchange.session.name, error=error)
+        return Outcome(error=OutcomeUnknown())
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler's fault becomes its answer
         return _masked(runtime, exchange, error)
 

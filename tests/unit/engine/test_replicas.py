@@ -7,9 +7,11 @@ from typing import Final
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Exchange
+from holdfast.errors import OUTCOME_UNKNOWN
 from holdfast.testing import ScriptedBack
 from holdfast.testing.simulation_store import Cluster
-from tests.unit.engine.desk import Desk, LoopClock, desk, engine_test, settle_down
+from tests.unit.engine.desk import CALL, Desk, LoopClock, desk, engine_test, settle_down
 
 KEEP_ALIVE: Final = 15.0
 # No lease ends here: that is another test's subject.
@@ -108,3 +110,29 @@ async def test_a_reader_that_leaves_while_it_takes_over_gives_the_place_back() -
         await settle_down()
         await asyncio.sleep(TIMES.grace_seconds + TIMES.sweep)
         assert await store.sessions() == [], "nobody reads: the grace has begun"
+
+
+@engine_test
+async def test_a_handler_whose_exchange_was_reaped_has_not_failed() -> None:
+    goes_on = asyncio.Event()
+
+    async def work(exchange: Exchange) -> object:
+        await exchange.notify("notifications/progress", {"n": 0})
+        await goes_on.wait()
+        await exchange.notify("notifications/progress", {"n": 1})
+        return {}
+
+    async with pair() as (one, two):
+        one.back.on(CALL)(work)
+        post = await one.post(1)
+        await settle_down()
+        # One is taken for dead, and is not.
+        await one.engine.runtime.store.release()
+        await two.engine.replica.sweep()
+        goes_on.set()
+        messages = await post.whole()
+        assert [message.get("method", "end") for message in messages] == ["notifications/progress", "end"]
+        assert messages[-1]["error"]["code"] == OUTCOME_UNKNOWN
+        await settle_down()
+        assert len(one.noted.named("exchange.fenced")) == 1
+        assert not one.noted.named("handler.failed")
