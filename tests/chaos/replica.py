@@ -25,6 +25,7 @@ from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.observe import LogObserver
+from holdfast.errors import StoreUnavailable
 from holdfast.fronts.http.serve import bind, serve
 from holdfast.server.session_view import SessionView
 from holdfast.stores.urls import open_store
@@ -229,16 +230,27 @@ async def measure_lag(journal: Journal) -> None:
         journal.write("rss", value=pages * os.sysconf("SC_PAGE_SIZE"))
 
 
+async def started(config: ReplicaConfig, journal: Journal) -> bool:
+    """Serve until a signal. False: it could not begin, for its store is away."""
+    with bind("127.0.0.1", config.port) as listener:
+        server = build(config, journal)
+        try:
+            await serve(server.asgi(), listener, ready=lambda _: journal.write("ready", value=os.getpid()))
+        except StoreUnavailable:
+            return False
+    return True
+
+
 async def main(config: ReplicaConfig) -> None:
     """Serve until a signal."""
     journal = Journal(Path(config.journal), config.name)
     if config.broken:
         break_law(config.broken)
-    server = build(config, journal)
     lag = asyncio.get_running_loop().create_task(measure_lag(journal))
     try:
-        listener = bind("127.0.0.1", config.port)
-        await serve(server.asgi(), listener, ready=lambda _: journal.write("ready", value=os.getpid()))
+        # Without its store a server does not start; whoever looks after processes would start it again.
+        while not await started(config, journal):
+            await asyncio.sleep(LAG_SECONDS)
     finally:
         lag.cancel()
         journal.write("stopped")
