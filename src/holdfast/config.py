@@ -87,6 +87,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """User state of one session; beyond: StateError."""
     idle_readers: int = 4
     """Superseded GET readers left open and idle per session. Closing them makes clients flap."""
+    threads: int = 64
+    """Plain functions that run at once in a process of ours (`holdfast serve`, `server.run`); the next ones wait."""
     page_size: int = 100
     """Items on a page of a list."""
 

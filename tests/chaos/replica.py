@@ -260,4 +260,4 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.DEBUG, format="%(created).3f %(levelname)s %(name)s %(message)s")
     logging.getLogger("asyncio").setLevel(logging.INFO)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    run(main(msgspec.json.decode(sys.argv[1], type=ReplicaConfig)))
+    run(main(msgspec.json.decode(sys.argv[1], type=ReplicaConfig)), threads=4)

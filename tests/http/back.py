@@ -275,4 +275,4 @@ def build(config: Config) -> tuple[ToolBack, Engine, HttpFront]:
 if __name__ == "__main__":
     logging.basicConfig(level=logging.DEBUG, format="%(message)s")
     app = build(msgspec.json.decode(sys.argv[1], type=Config))[2]
-    run(serve(app, socket.socket(fileno=int(sys.argv[2]))))
+    run(serve(app, socket.socket(fileno=int(sys.argv[2]))), threads=4)

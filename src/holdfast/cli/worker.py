@@ -97,7 +97,8 @@ def _serve(job: Job, channel: socket.socket) -> None:
         run(
             serve(
                 front, listener, ready=lambda url: _report(channel, banner.facts(server, url)), siblings=True
-            )
+            ),
+            threads=server.settings.limits.threads,
         )
 
 

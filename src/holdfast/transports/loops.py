@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 
@@ -14,7 +15,9 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine as a process of its own would."""
+def run(work: Coroutine[Any, Any, None], *, threads: int) -> None:
+    """Run a coroutine as a process of its own would, with so many threads for what blocks."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
+        # Of itself a loop has six on two cores: half a dozen slow plain functions would hold up all others.
+        runner.get_loop().set_default_executor(ThreadPoolExecutor(threads, "holdfast"))
         runner.run(work)

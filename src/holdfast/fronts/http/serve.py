@@ -31,7 +31,7 @@ def run_http(
     """
     check_exposure(front, host)
     with contextlib.suppress(KeyboardInterrupt), bind(host, port) as listener:
-        run(serve(front, listener, ready=ready))
+        run(serve(front, listener, ready=ready), threads=front._limits.threads)
 
 
 async def serve(
