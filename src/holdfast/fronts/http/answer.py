@@ -4,6 +4,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from holdfast.config import ResponseMode
 from holdfast.engine.exchanges import DuplicateId
 from holdfast.engine.readers import Unresumable
 from holdfast.engine.sessions import TooManySessions
@@ -18,9 +19,11 @@ from holdfast.errors import (
     WireError,
 )
 from holdfast.protocol.modern import UnsupportedVersion
+from holdfast.wire import sse
 from holdfast.wire.jsonrpc import RequestId, error_message
 
 JSON: Final = (b"content-type", b"application/json")
+_SSE: Final = (b"content-type", b"text/event-stream")
 SESSION_NOT_FOUND: Final = -32001
 """The code the official SDKs send with this 404."""
 RETRY_SECONDS: Final = 1
@@ -44,6 +47,14 @@ class Answer(Struct, frozen=True):
 def json_answer(body: bytes, status: int = 200) -> Answer:
     """Return an answer with a JSON body."""
     return Answer(status, [JSON, (b"content-length", b"%d" % len(body))], body)
+
+
+def ready_answer(message: bytes, mode: ResponseMode) -> Answer:
+    """Return an answer that is complete: JSON, or where streams are wanted one event in one write."""
+    if mode != "sse":
+        return json_answer(message)
+    event = sse.event(message)
+    return Answer(200, [_SSE, (b"content-length", b"%d" % len(event))], event)
 
 
 ACCEPTED: Final = Answer(202, [(b"content-length", b"0")])

@@ -71,7 +71,7 @@ class HttpFront:
         self._methods = _methods(settings.response, stateless=engine.settings.stateless or not self._sessions)
         self._streamer = Streamer(engine)
         self._posts = Posts(engine, settings, self._streamer)
-        self._modern = ModernPosts(engine)
+        self._modern = ModernPosts(engine, settings.response)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from holdfast.config import ResponseMode
 from holdfast.core.eras import check_modern
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
@@ -11,7 +12,7 @@ from holdfast.engine.outcome import Outcome
 from holdfast.engine.reader import End
 from holdfast.engine.wake import turn
 from holdfast.errors import METHOD_NOT_FOUND, Busy, McpError, OutcomeUnknown
-from holdfast.fronts.http.answer import Answer, json_answer, refusal_for, refuse
+from holdfast.fronts.http.answer import Answer, json_answer, ready_answer, refusal_for, refuse
 from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.listen import Listens
@@ -41,9 +42,11 @@ _STATUS: Final = {
 class ModernPosts:
     """Answers requests that carry their own metadata."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, mode: ResponseMode) -> None:
         self._engine = engine
+        self._mode = mode
         self._times = engine.settings.times
+        self._keep_alive = None if mode == "json" else self._times.keep_alive
         self._listens = Listens(engine)
         self._agreed: set[tuple[object, ...]] = set()
 
@@ -69,10 +72,10 @@ class ModernPosts:
             await turn()
             outcome = attended.outcome
             if outcome is not None and not attended.attendant.messages:
-                if outcome.error is None:
+                if outcome.error is None and self._mode != "sse":
                     await connection.answer_json(outcome.message(request.id))
                     return None
-                return _answer(request, outcome)
+                return self._answer(request, outcome)
             return await self._wait(request, attended, connection)
         finally:
             if attended.leave():
@@ -130,9 +133,10 @@ class ModernPosts:
             while not connection.gone:
                 attendant.wake.clear()
                 outcome = attended.outcome
-                chunk = b"".join(map(sse.event, outlet.taken(attendant)))
+                messages = outlet.taken(attendant)
+                chunk = b"".join(map(sse.event, messages)) if self._mode != "json" else b""
                 if outcome is not None and not streaming and not chunk:
-                    return _answer(request, outcome)
+                    return self._answer(request, outcome)
                 if outcome is not None:
                     chunk += sse.event(outcome.message(request.id))
                 if chunk:
@@ -140,7 +144,7 @@ class ModernPosts:
                 if outcome is not None:
                     await connection.end_stream(self._times.write_stall)
                     return None
-                if await attendant.wake.wait(self._times.keep_alive):
+                if await attendant.wake.wait(self._keep_alive):
                     continue
                 streaming = await self._write(connection, sse.KEEP_ALIVE, streaming=streaming)
         except Gone:
@@ -149,6 +153,11 @@ class ModernPosts:
             if hand_over is not None:
                 hand_over.cancel()
         return None
+
+    def _answer(self, request: Request, outcome: Outcome) -> Answer:
+        if outcome.error is not None:
+            return _refused(request, outcome.error)
+        return ready_answer(outcome.message(request.id), self._mode)
 
     def _hand_over(self, attended: Attended) -> asyncio.TimerHandle | None:
         """Plan to answer a call that runs on with its state alone, as long as clients go along with it."""
@@ -163,12 +172,6 @@ class ModernPosts:
         else:
             await connection.start_stream(chunk, self._times.write_stall)
         return True
-
-
-def _answer(request: Request, outcome: Outcome) -> Answer:
-    if outcome.error is not None:
-        return _refused(request, outcome.error)
-    return json_answer(outcome.message(request.id))
 
 
 def _refused(request: Request, error: McpError, otherwise: int = 200) -> Answer:

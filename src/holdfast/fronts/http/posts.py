@@ -24,17 +24,23 @@ from holdfast.errors import (
     StoreUnavailable,
     StreamClosed,
 )
-from holdfast.fronts.http.answer import ACCEPTED, Answer, json_answer, refusal_for, refuse, retry_after
+from holdfast.fronts.http.answer import (
+    ACCEPTED,
+    Answer,
+    json_answer,
+    ready_answer,
+    refusal_for,
+    refuse,
+    retry_after,
+)
 from holdfast.fronts.http.batch import Batch
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.versions import ASSUMED
 from holdfast.stores.base import Answered
-from holdfast.wire import sse
 from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response, result_message
 
-_SSE: Final = (b"content-type", b"text/event-stream")
 _UNASKED: Final = refuse(400, "Bad request: no request with this id is waiting for an answer")
 
 
@@ -61,7 +67,7 @@ class Posts:
             )
         except HoldfastError as error:
             return refusal_for(error, request.id)
-        answer = self._ready(result_message(request.id, opened.result))
+        answer = ready_answer(result_message(request.id, opened.result), self._mode)
         if self._engine.settings.stateless:
             await self._engine.sessions.forget(opened.session)
         else:
@@ -113,17 +119,10 @@ class Posts:
         if self._mode != "sse":
             taken = await connection.answer_json(outlet.terminal)
         else:
-            taken = await connection.answer(self._ready(outlet.terminal))
+            taken = await connection.answer(ready_answer(outlet.terminal, self._mode))
         if not taken:
             await self._engine.readers.keep_answer(exchange, outlet.terminal)
         return None
-
-    def _ready(self, message: bytes) -> Answer:
-        """Return an answer that is complete: JSON, or where streams are wanted one event in one write."""
-        if self._mode != "sse":
-            return json_answer(message)
-        event = sse.event(message)
-        return Answer(200, [_SSE, (b"content-length", b"%d" % len(event))], event)
 
     async def _wait(
         self, exchange: SessionExchange, outlet: StreamOutlet, connection: Connection
@@ -165,7 +164,7 @@ class Posts:
         return True
 
     async def _late(self, exchange: SessionExchange, terminal: bytes, connection: Connection) -> None:
-        answer = self._ready(terminal)
+        answer = ready_answer(terminal, self._mode)
         if exchange.busy:
             answer = Answer(429, [*json_answer(terminal).headers, retry_after()], terminal)
         if not await connection.answer(answer):

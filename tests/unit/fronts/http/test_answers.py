@@ -1,12 +1,12 @@
 """How a request is answered: one JSON body where that is enough, a stream where it is not."""
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from holdfast import Context, Server
-from holdfast.config import Limits, Settings, Times
+from holdfast.config import Limits, ResponseMode, Settings, Times
 from holdfast.stores.memory import MemoryStore
 from tests.unit.fronts.http.peer import (
     LATEST,
@@ -14,12 +14,14 @@ from tests.unit.fronts.http.peer import (
     OLDEST,
     REVISIONS,
     Bench,
+    Call,
     LoopClock,
     Peer,
     bench,
     front_test,
     request,
 )
+from tests.unit.fronts.http.test_listen import META, VERSION
 
 OLDER = (MIDDLE, OLDEST)
 
@@ -282,6 +284,51 @@ async def test_always_sse_streams_what_is_slow_like_any_other() -> None:
         assert len(call.ids) == 1
         b.release.set()
         assert (await call.done()).messages[0]["result"]["tool"] == "held"
+
+
+# Without a session
+
+
+def guests_call(p: Peer, name: str) -> Call:
+    """Call a tool in protocol 2026-07-28."""
+    params = {"name": name, "arguments": {}, "_meta": {**META, "progressToken": 1}}
+    headers = {"mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": name}
+    return p.post(request(1, "tools/call", params), headers=headers)
+
+
+def talkative() -> Server:
+    server = Server("talkative")
+
+    @server.tool
+    async def talk(ctx: Context) -> str:
+        await ctx.progress(1, 2)
+        await asyncio.sleep(100)
+        return "done"
+
+    @server.tool
+    async def quick() -> str:
+        return "done"
+
+    return server
+
+
+@pytest.mark.parametrize("mode", get_args(ResponseMode))
+def test_a_guest_is_answered_in_the_mode_that_was_set(mode: ResponseMode) -> None:
+    @front_test
+    async def run() -> None:
+        server = talkative()
+        p = Peer(server.asgi(response=mode))
+        quick, talk = await guests_call(p, "quick").done(), await guests_call(p, "talk").done()
+        assert (quick.is_stream, talk.is_stream) == (mode == "sse", mode != "json")
+        for call in (quick, talk):
+            [*told, answer] = call.messages if call.is_stream else [call.json]
+            assert answer["result"]["content"] == [{"type": "text", "text": "done"}]
+            assert [message["method"] for message in told] == (
+                ["notifications/progress"] if call is talk and mode != "json" else []
+            )
+        await server.engine.aclose()
+
+    run()
 
 
 # Limits of calls
