@@ -7,18 +7,9 @@ changed makes it stale at once.
 from collections import OrderedDict
 from typing import Any, Final
 
+from holdfast.protocol.modern import CACHEABLE
 from holdfast.wire.jsonrpc import encode
 
-CACHEABLE: Final = frozenset(
-    {
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-    }
-)
 INVALIDATES: Final = {
     "notifications/tools/list_changed": ("tools/list",),
     "notifications/prompts/list_changed": ("prompts/list",),

@@ -31,6 +31,17 @@ PARKED_GONE: Final = -31003
 
 SUSPENDABLE: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The requests whose answer may ask for input first."""
+CACHEABLE: Final = frozenset(
+    {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    }
+)
+"""The methods whose results carry caching hints."""
 NAMED: Final = {
     "tools/call": "name",
     "prompts/get": "name",

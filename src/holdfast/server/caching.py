@@ -12,22 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.errors import ConfigError
+from holdfast.protocol.modern import CACHEABLE
 from holdfast.protocol.types import CacheableResult
 
 Scope = Literal["public", "private"]
 R = TypeVar("R", bound=CacheableResult)
-
-CACHEABLE: Final = frozenset(
-    {
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-    }
-)
-"""The methods whose results carry caching hints."""
 
 
 class Cache(Struct, frozen=True, kw_only=True):
