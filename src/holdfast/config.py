@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from msgspec import Struct
 
@@ -10,6 +10,49 @@ from holdfast.errors import ConfigError
 
 KIB = 1024
 MIB = 1024 * KIB
+
+_MAY_BE_ZERO: Final = frozenset(
+    {
+        "subscriptions", "queued", "queue_seconds", "asks_queued", "store_seconds", "handles", "handles_per_principal",
+        "listeners", "listeners_per_principal", "parked", "parked_per_principal", "tasks", "tasks_per_principal",
+        "state_bytes", "idle_readers",
+        "grace", "stream_after", "retry", "quiet", "drain_notice", "drain",
+    }
+)  # fmt: skip
+"""Where none at all, or at once, can be meant. Anywhere else 0 would mean that nothing ever works."""
+_REASONS: Final = dict.fromkeys(
+    ("idle", "lifetime"), "; else sessions that nobody deletes stay until no more fit"
+)
+
+
+def _check_numbers(settings: Struct) -> None:
+    """Refuse what cannot be meant: negative, zero where that is never, endless, no number at all."""
+    for name, kind in type(settings).__annotations__.items():
+        value = getattr(settings, name)
+        zero = name in _MAY_BE_ZERO
+        if kind is int:
+            fits = type(value) is int and value >= (not zero)
+            right = f"a whole number of {0 if zero else 1} or more"
+        elif kind == tuple[float, float]:
+            fits = isinstance(value, tuple) and len(value) == 2 and _is_range(*value, zero=zero)  # noqa: PLR2004
+            right = f"two numbers of seconds, {'0 or more' if zero else 'above 0'}, the smaller one first"
+        else:
+            fits = _is_seconds(value, zero=zero) or (value is None and kind == float | None)
+            right = f"a number of seconds {'of 0 or more' if zero else 'above 0'}"
+        if not fits:
+            raise ConfigError(f"{name}={value!r}: give {right}{_REASONS.get(name, '')}")
+
+
+def _is_seconds(value: object, *, zero: bool) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0 < value < inf or (zero and value == 0)
+
+
+def _is_range(low: object, high: object, *, zero: bool) -> bool:
+    if not (isinstance(low, int | float) and isinstance(high, int | float)):
+        return False
+    return _is_seconds(low, zero=zero) and _is_seconds(high, zero=zero) and low <= high
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -92,6 +135,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     page_size: int = 100
     """Items on a page of a list."""
 
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+
 
 class Times(Struct, frozen=True, kw_only=True):
     """Clocks of sessions and streams, in seconds."""
@@ -139,13 +185,11 @@ class Times(Struct, frozen=True, kw_only=True):
     """How long running handlers may take to finish when the server stops."""
 
     def __post_init__(self) -> None:
-        for name in ("idle", "lifetime"):
-            seconds = getattr(self, name)
-            if not 0 < seconds < inf:
-                raise ConfigError(
-                    f"{name}={seconds!r} would leave sessions that nobody deletes until no more fit: "
-                    "give a number of seconds above 0"
-                )
+        _check_numbers(self)
+        if self.lease_renewal >= self.lease:
+            raise ConfigError(
+                f"lease_renewal={self.lease_renewal!r}: renew a lease of {self.lease:g} s well before it ends"
+            )
 
     @property
     def grace_seconds(self) -> float:

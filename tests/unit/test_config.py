@@ -1,10 +1,12 @@
 """Settings that cannot work are refused where they are written, in words that say what would."""
 
-from typing import Any
+from math import inf, nan
+from typing import Any, Final
 
 import pytest
 
-from holdfast import HttpSettings, Settings
+from holdfast import HttpSettings, Limits, Settings, Times
+from holdfast.config import _MAY_BE_ZERO
 from holdfast.errors import ConfigError
 
 
@@ -36,3 +38,63 @@ def test_there_are_two_ways_to_treat_duplicates() -> None:
     wrong: Any = "ignore"
     with pytest.raises(ConfigError, match="duplicates='ignore': choose reject, isolate"):
         Settings(duplicates=wrong)
+
+
+COUNTS: Final = [name for name, kind in Limits.__annotations__.items() if kind is int]
+SECONDS: Final = [
+    (group, name)
+    for group in (Limits, Times)
+    for name, kind in group.__annotations__.items()
+    if kind in (float, float | None)
+]
+PAIRS: Final = ["stream_age", "retry"]
+
+
+def test_every_number_is_one_of_three_kinds() -> None:
+    named = {*COUNTS, *(name for _, name in SECONDS), *PAIRS}
+    assert named == {*Limits.__struct_fields__, *Times.__struct_fields__}
+    assert named >= _MAY_BE_ZERO
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_count_is_whole_and_never_negative_and_zero_only_where_none_can_be_meant(name: str) -> None:
+    zero = name in _MAY_BE_ZERO
+    for wrong in (-1, 1.5, "5", True, None, inf, *(() if zero else (0,))):
+        with pytest.raises(ConfigError) as refused:
+            Limits(**{name: wrong})
+        assert str(refused.value) == f"{name}={wrong!r}: give a whole number of {0 if zero else 1} or more"
+    for right in (1, 10**9, *((0,) if zero else ())):
+        assert getattr(Limits(**{name: right}), name) == right
+
+
+@pytest.mark.parametrize(("group", "name"), SECONDS)
+def test_seconds_are_finite_and_never_negative_and_zero_only_where_at_once_can_be_meant(
+    group: type[Limits] | type[Times], name: str
+) -> None:
+    zero = name in _MAY_BE_ZERO
+    wrongs = (-0.1, inf, nan, "5", True, *(() if zero else (0, 0.0)))
+    for wrong in (*wrongs, *(() if name in ("grace", "continue_after") else (None,))):
+        with pytest.raises(ConfigError) as refused:
+            group(**{name: wrong})
+        how = "of 0 or more" if zero else "above 0"
+        assert str(refused.value).startswith(f"{name}={wrong!r}: give a number of seconds {how}")
+    lease = {"lease": 10_000.0} if name == "lease_renewal" else {}
+    for right in (4, 4000.5, *((0,) if zero else ())):
+        assert getattr(group(**{**lease, name: right}), name) == right
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_times_are_a_smaller_and_a_larger_one(name: str) -> None:
+    wrongs: list[Any] = [(2.0, 1.0), (-1.0, 1.0), (1.0, inf), (1.0,), 5.0, ("1", "2"), [1.0, 2.0]]
+    for wrong in wrongs:
+        with pytest.raises(
+            ConfigError, match=f"{name}=.*: give two numbers of seconds, .* the smaller one first"
+        ):
+            Times(**{name: wrong})
+    right: Any = (1.0, 1.0)
+    assert getattr(Times(**{name: right}), name) == right
+
+
+def test_a_lease_is_renewed_before_it_ends() -> None:
+    with pytest.raises(ConfigError, match=r"lease_renewal=3\.0: renew a lease of 3 s well before it ends"):
+        Times(lease=3.0)
