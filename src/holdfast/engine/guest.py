@@ -1,6 +1,8 @@
 """The client of one request that has no session (2026-07-28): what it says of itself, for that request only."""
 
-from typing import Any, Final
+from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from holdfast.config import Limits
 from holdfast.protocol.modern import RequestMeta
@@ -8,19 +10,16 @@ from holdfast.protocol.versions import MODERN
 from holdfast.stores.base import SessionRecord
 
 
-class Guest:
+class Guest(Struct, eq=False):
     """Stands where a session would: same questions, answered from the request's `_meta`."""
 
-    __slots__ = ("_meta", "_principal", "_record", "limits")
+    name: ClassVar = "guest"
+    revision: ClassVar = MODERN
 
-    name: Final = "guest"
-    revision: Final = MODERN
-
-    def __init__(self, meta: RequestMeta, principal: str, limits: Limits) -> None:
-        self.limits = limits
-        self._meta = meta
-        self._principal = principal
-        self._record: SessionRecord | None = None
+    _meta: RequestMeta
+    _principal: str
+    limits: Limits
+    _record: SessionRecord | None = None
 
     def __repr__(self) -> str:
         return f"<Guest {self._meta.client.get('name', 'unnamed')!r}>"

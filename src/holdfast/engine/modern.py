@@ -116,10 +116,10 @@ class Modern:
         exchange: Exchange
         outlet = RoundOutlet(
             lambda number, asked: self._park(exchange, number, asked),
-            quiet=runtime.settings.times.quiet,
-            limit=limits.asks,
-            suspendable=request.method in SUSPENDABLE,
-            given=given.answers,
+            runtime.settings.times.quiet,
+            limits.asks,
+            request.method in SUSPENDABLE,
+            given.answers,
         )
         # It gets its key when it is parked: nobody else can ask for it.
         exchange = Exchange("", guest, request, caller, outlet, runtime.store)

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from msgspec import Struct
+
 from holdfast.core.rounds import Asked, Rounds, Taken
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.wake import Wake
@@ -22,15 +24,12 @@ _MAX_MESSAGES: Final = 256
 """Messages a response may be behind before its handler waits for it."""
 
 
-class Attendant:
+class Attendant(Struct, eq=False):
     """One connection, and the round whose outcome it waits for."""
 
-    __slots__ = ("_wake", "messages", "number")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.messages: list[bytes] = []
-        self._wake: Wake | None = None
+    number: int
+    messages: list[bytes] = []
+    _wake: Wake | None = None
 
     @property
     def wake(self) -> Wake:
@@ -49,28 +48,29 @@ GoOut = Callable[[int, dict[str, Asked]], bytes]
 """Encodes the result that asks for input in the round of this number, and takes note that the call is parked."""
 
 
-class RoundOutlet:
+def _ended(number: int, asked: dict[str, Asked]) -> bytes:
+    raise RuntimeError(f"round {number} of a call that has ended asks for {len(asked)} answers")
+
+
+class RoundOutlet(Struct, eq=False):
     """Where a guest's exchange sends what it has to say."""
 
-    __slots__ = ("_answers", "_attendants", "_given", "_go_out", "_limit", "_quiet", "_quiet_timer", "_room", "_rounds", "outcomes",
-                 "suspendable")  # fmt: skip
-
-    def __init__(
-        self, go_out: GoOut, *, quiet: float, limit: int, suspendable: bool, given: Mapping[str, Any]
-    ) -> None:
-        self._go_out = go_out
-        self._quiet = quiet
-        self._limit = limit
-        self.suspendable = suspendable
-        self._given = {key: value for key, value in given.items() if type(value) is dict} if given else {}
-        """Answers that the request itself brought: an ask with such a key needs no round."""
-        self._rounds: Rounds | None = None
-        self.outcomes: dict[int, Outcome] = {}
-        """What followed each round. Kept: a repeated retry gets the same."""
-        self._answers: dict[str, asyncio.Future[Any]] = {}
-        self._attendants: list[Attendant] = []
-        self._quiet_timer: asyncio.TimerHandle | None = None
-        self._room: asyncio.Event | None = None
+    _go_out: GoOut
+    _quiet: float
+    """Seconds that asks wait for others to go out with."""
+    _limit: int
+    """Asks that may wait for an answer."""
+    suspendable: bool
+    """Whether the method's answer may ask for input."""
+    _given: Mapping[str, Any]
+    """Answers that the request itself brought: an ask with such a key needs no round."""
+    outcomes: dict[int, Outcome] = {}
+    """What followed each round. Kept: a repeated retry gets the same."""
+    _rounds: Rounds | None = None
+    _answers: dict[str, asyncio.Future[Any]] = {}
+    _attendants: list[Attendant] = []
+    _quiet_timer: asyncio.TimerHandle | None = None
+    _room: asyncio.Event | None = None
 
     @property
     def rounds(self) -> Rounds:
@@ -145,8 +145,9 @@ class RoundOutlet:
             raise NoBackChannel(
                 f"{method} cannot reach the client: this method's answer cannot ask for input"
             )
-        if key is not None and key in self._given:
-            return self._given.pop(key)
+        if key is not None and type(given := self._given.get(key)) is dict:
+            self._given = {name: value for name, value in self._given.items() if name != key}
+            return given
         if len(self.rounds.waiting) >= self._limit:
             raise BackPressureError(f"{method} refused: {self._limit} asks of this call wait for an answer")
         name = self.rounds.ask(Asked(method, params), key)
@@ -197,8 +198,8 @@ class RoundOutlet:
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
         self.outcomes.setdefault(self._rounds.number if self._rounds is not None else 0, outcome)
-        # It leads back to the exchange; without it the last reference frees both, and the collector has no work.
-        del self._go_out
+        # It led back to the exchange; without that the last reference frees both, and the collector has no work.
+        self._go_out = _ended
         self._ring()
         self._make_room()
 
