@@ -1,9 +1,8 @@
 """The client under test in the official suite: plays the part that each scenario asks for, with `holdfast.Client`.
 
-The suite runs it with the URL of its mock server as the last argument and the scenario in the environment.
+The suite gives it the URL of its mock server, and the scenario in the environment.
 """
 
-import asyncio
 import json
 import os
 import sys
@@ -27,12 +26,15 @@ from holdfast.client.handlers import Elicitation
 from holdfast.errors import HoldfastError
 from holdfast.protocol.params import CreateMessageParams
 
-SCENARIO: Final = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
-VERSION: Final = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "auto")
 CLIENT_DOCUMENT: Final = "https://conformance-test.local/client-metadata.json"
 """The suite expects this one; nobody fetches it."""
 REDIRECT_URI: Final = "http://localhost:3000/callback"
-CONTEXT: Final[dict[str, Any]] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+
+
+def context() -> dict[str, Any]:
+    """Return what the scenario tells its client."""
+    told: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    return told
 
 
 def on_sample(params: CreateMessageParams) -> str:
@@ -70,7 +72,7 @@ async def call_all(client: Client) -> None:
 async def replay_calls(client: Client) -> None:
     """Make the calls that the scenario lists."""
     await client.list_tools()
-    for call in CONTEXT.get("toolCalls", ()):
+    for call in context().get("toolCalls", ()):
         await client.call_tool(call["name"], call.get("arguments"), raise_on_error=False)
 
 
@@ -96,24 +98,24 @@ async def open_browser(url: str) -> str:
         return page.headers["location"]
 
 
-def authorizer() -> OAuth:
+def authorizer(name: str) -> OAuth:
     """Return what the scenario lets the client know."""
-    name = SCENARIO.removeprefix("auth/")
+    told = context()
     identity = ClientIdentity(
-        CONTEXT.get("client_id", ""),
-        secret=CONTEXT.get("client_secret", ""),
-        private_key=CONTEXT.get("private_key_pem", ""),
-        algorithm=CONTEXT.get("signing_algorithm", "ES256"),
+        told.get("client_id", ""),
+        secret=told.get("client_secret", ""),
+        private_key=told.get("private_key_pem", ""),
+        algorithm=told.get("signing_algorithm", "ES256"),
     )
     grants: dict[str, Callable[[], Grant]] = {
         "client-credentials-basic": ClientCredentials,
         "client-credentials-jwt": ClientCredentials,
-        "wif-jwt-bearer": lambda: JwtBearer(CONTEXT["valid_jwt"]),
+        "wif-jwt-bearer": lambda: JwtBearer(told["valid_jwt"]),
         "enterprise-managed-authorization": lambda: JwtBearer(
             IdentityAssertion(
-                CONTEXT["idp_id_token"],
-                token_endpoint=CONTEXT["idp_token_endpoint"],
-                client_id=CONTEXT["idp_client_id"],
+                told["idp_id_token"],
+                token_endpoint=told["idp_token_endpoint"],
+                client_id=told["idp_client_id"],
             )
         ),
     }
@@ -141,24 +143,22 @@ PARTS: Final = {
 
 
 async def main(url: str) -> int:
+    """Play the part that the environment names; return the exit status."""
+    scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     client = Client(
         url,
         sampling=on_sample,
         elicitation=on_elicit,
         roots=["file:///work"],
-        version=VERSION,
+        version=os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"],
         timeout=20,
         info={"name": "holdfast-conformance"},
-        auth=authorizer() if SCENARIO.startswith("auth/") else None,
+        auth=authorizer(scenario.removeprefix("auth/")) if scenario.startswith("auth/") else None,
     )
     try:
         async with client:
-            await PARTS.get(SCENARIO, call_first)(client)
+            await PARTS.get(scenario, call_first)(client)
     except HoldfastError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(asyncio.run(main(sys.argv[-1])))

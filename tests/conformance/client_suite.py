@@ -1,6 +1,6 @@
 """The official suite in client mode: one command for all that a revision requires, every check of it read back.
 
-The suite starts the clients of all scenarios at once, and one scenario measures time; so they take turns.
+The suite starts the clients of all scenarios at once, and one scenario measures time; so they take turns (`turns.py`).
 """
 
 import json
@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -104,14 +106,27 @@ def expected(version: str) -> dict[str, int]:
 def play(version: str, output: Path) -> dict[str, Played]:
     """Run all scenarios of a revision."""
     command = [str(NODE), str(SUITE.script()), "client", *ARGUMENTS[version], "-o", str(output)]
-    command += ["--command", f"{sys.executable} {PROGRAM}", "--timeout", "220000"]
-    environment = {**os.environ, "CONFORMANCE_TURN": str(output.with_suffix(".turn"))}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=240, check=False, cwd=ROOT, env=environment
-    )
+    command += ["--command", f"{sys.executable} -S -E {PROGRAM}", "--timeout", "220000"]
+    with _turns(output.with_suffix(".turns")) as environment:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=240, check=False, cwd=ROOT, env=environment
+        )
     played = dict(map(_read, output.rglob("checks.json")))
     assert played, f"the suite wrote no checks:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
     return played
+
+
+@contextmanager
+def _turns(path: Path) -> Iterator[dict[str, str]]:
+    """Run the process that plays the clients; yields the environment in which it is found."""
+    command = [sys.executable, "-m", "tests.conformance.turns", str(path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            yield {**os.environ, "CONFORMANCE_TURNS": str(path)}
+        finally:
+            process.kill()
 
 
 def _read(checks: Path) -> tuple[str, Played]:
