@@ -32,7 +32,7 @@ check: venv  ## Lint, types and all tests, with what is already installed
 	$(SIDE_BY_SIDE) '$(MAKE) -s others'
 
 simulation: venv  ## Try 2,000 seeds of each simulated scenario
-	$(PYTEST) -n 2 --no-header tests/simulation
+	$(PYTEST) -n 2 --no-header --timeout 600 tests/simulation
 
 others: venv  ## Run all other tests
 	$(PYTEST) $(PARALLEL) --ignore tests/simulation tests

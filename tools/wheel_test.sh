@@ -20,6 +20,7 @@ install() {
 
 try() {
   # Away from the checkout, so that only what is in the wheel can be imported.
+  unset PYTHONPATH
   cd "$room"
   "$python" -c 'import holdfast; assert "site-packages" in holdfast.__file__, holdfast.__file__'
   "$python" -c 'import holdfast, pathlib; assert (pathlib.Path(holdfast.__file__).parent / "py.typed").exists()'
