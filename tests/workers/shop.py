@@ -1,9 +1,11 @@
 """A server whose replicas share a store. Its lease is short, so that a test sees a death noticed."""
 
 import asyncio
+import itertools
 import os
 import sys
 import time
+from pathlib import Path
 
 from holdfast import Context, Server, Settings, Times, ToolAnnotations
 
@@ -54,6 +56,17 @@ async def steps(n: int, seconds: float, ctx: Context) -> int:
 async def same_steps(n: int, seconds: float, ctx: Context) -> int:
     """Do the same, with no more effect the second time."""
     return await steps(n, seconds, ctx)
+
+
+@server.tool
+async def steps_until(file: str, ctx: Context) -> int:
+    """Report progress until there is such a file."""
+    for step in itertools.count(1):
+        await ctx.progress(step, None, str(os.getpid()))
+        if Path(file).exists():
+            break
+        await asyncio.sleep(0.1)
+    return os.getpid()
 
 
 @server.tool
