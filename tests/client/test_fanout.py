@@ -89,6 +89,7 @@ async def test_asked_in_order_it_answers_one_by_one() -> None:
 
 
 TWO_THOUSAND: Final = 2_000
+HUNDREDS: Final = 500
 
 
 @async_test_within(55)
@@ -106,13 +107,13 @@ async def test_two_thousand_questions_never_exceed_the_bound_lose_none_and_leave
 
 
 @pytest.mark.parametrize("peer", ["mcp1", "mcp2"])
-def test_two_thousand_questions_at_once_from_an_official_server_are_all_answered(peer: str) -> None:
+def test_hundreds_of_questions_at_once_from_an_official_server_are_all_answered(peer: str) -> None:
     @async_test_within(55)
     async def ask() -> None:
         model = Model(0.001)
         async with Client(peer_command(peer), sampling=model, version="legacy", timeout=50) as client:
-            result = await client.call_tool("fanout", {"n": TWO_THOUSAND})
-        assert result.text == ",".join(["yes"] * TWO_THOUSAND)
+            result = await client.call_tool("fanout", {"n": HUNDREDS})
+        assert result.text == ",".join(["yes"] * HUNDREDS)
         # How many meet depends on how fast that server asks; more than the bound never do.
         assert 1 < model.peak <= 32
 
