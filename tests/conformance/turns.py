@@ -27,7 +27,8 @@ def serve(path: str) -> None:
                 said, descriptors, _, _ = socket.recv_fds(line, _LONGEST, 2)
                 child = os.fork()
                 if not child:
-                    _play(*json.loads(said), descriptors)
+                    url, environment = json.loads(said)
+                    _play(url, environment, descriptors)
                 for descriptor in descriptors:
                     os.close(descriptor)
                 _, status = os.waitpid(child, 0)
