@@ -112,10 +112,11 @@ class ModernPosts:
         params = request.params
         meta = read_meta(params)
         # Clients say the same again and again: what agreed once agrees.
-        said = (head.mirroring, meta.version, request.method, params.get("name"))
-        if type(said[-1]) is not str or said not in self._agreed:
+        name = params.get("name")
+        said = (head.mirroring, meta.version, request.method, name)
+        if type(name) is not str or said not in self._agreed:
             check_headers(head.get, meta.version, request.method, params)
-            if request.method == "tools/call" and len(self._agreed) < _REMEMBERED:
+            if type(name) is str and request.method == "tools/call" and len(self._agreed) < _REMEMBERED:
                 self._agreed.add(said)
         check_modern(self._engine.settings, meta)
         mirrored = self._engine.runtime.back.mirrored(request.method, params)

@@ -289,10 +289,10 @@ async def test_always_sse_streams_what_is_slow_like_any_other() -> None:
 # Without a session
 
 
-def guests_call(p: Peer, name: str) -> Call:
-    """Call a tool in protocol 2026-07-28."""
+def guests_call(p: Peer, name: Any, header: str = "") -> Call:
+    """Call a tool in protocol 2026-07-28; its header says the same unless given."""
     params = {"name": name, "arguments": {}, "_meta": {**META, "progressToken": 1}}
-    headers = {"mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": name}
+    headers = {"mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": header or name}
     return p.post(request(1, "tools/call", params), headers=headers)
 
 
@@ -326,6 +326,34 @@ def test_a_guest_is_answered_in_the_mode_that_was_set(mode: ResponseMode) -> Non
             assert [message["method"] for message in told] == (
                 ["notifications/progress"] if call is talk and mode != "json" else []
             )
+        await server.engine.aclose()
+
+    run()
+
+
+@front_test
+async def test_a_header_is_held_against_the_name_of_every_call_whatever_agreed_before() -> None:
+    server = talkative()
+    p = Peer(server.asgi())
+    for header, name, status in (
+        ("quick", "quick", 200),
+        ("quick", "quick", 200),
+        ("quick", "talk", 400),
+        ("talk", "quick", 400),
+        ("quick, quick", "quick", 400),
+        ("quick", "quick", 200),
+    ):
+        assert (await guests_call(p, name, header).done()).status == status, (header, name)
+    await server.engine.aclose()
+
+
+@pytest.mark.parametrize("name", [{}, ["quick"], 5, None])
+def test_a_tool_whose_name_is_no_text_is_unknown(name: Any) -> None:
+    @front_test
+    async def run() -> None:
+        server = talkative()
+        call = await guests_call(Peer(server.asgi()), name, "quick").done()
+        assert call.json["error"] == {"code": -32602, "message": f"Unknown tool: {name}"}
         await server.engine.aclose()
 
     run()
