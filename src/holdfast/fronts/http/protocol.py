@@ -167,12 +167,13 @@ class GuardedProtocol(HttpToolsProtocol):
         self._since = self.watch.now
         parser, before = self.parser, self.cycle
         version = parser.get_http_version()
+        # First: a target that cannot be read is answered, which a request that has begun could no longer be.
+        path, raw_path, query = _parts(self.url) if len(self.url) < _SHORT else _parts.__wrapped__(self.url)
         cycle = self.cycle = Cycle(
             self,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
             expects=self.expect_100_continue,
         )
-        path, raw_path, query = _parts(self.url) if len(self.url) < _SHORT else _parts.__wrapped__(self.url)
         cycle.scope = {
             "type": "http",
             "asgi": _ASGI,  # type: ignore[typeddict-item]

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 from typing_extensions import override
 
+from holdfast.config import Limits, Settings
 from holdfast.engine.engine import Engine
 from holdfast.fronts.http.connection import Receive, Scope, Send
 from holdfast.fronts.http.front import Application, HttpFront
@@ -40,6 +41,18 @@ class Paper(asyncio.Transport):
         self._closed = True
 
     @override
+    def abort(self) -> None:
+        self._closed = True
+
+    @override
+    def can_write_eof(self) -> bool:
+        return True
+
+    @override
+    def write_eof(self) -> None:
+        """Leave it at that: whoever looks finds what was written."""
+
+    @override
     def pause_reading(self) -> None:
         self.paused = True
 
@@ -56,9 +69,9 @@ class Paper(asyncio.Transport):
         return [int(part[:3]) for part in self.written.split(b"HTTP/1.1 ")[1:]]
 
 
-def connected(route: Application) -> tuple[GuardedProtocol, Paper]:
+def connected(route: Application, settings: Settings = Settings()) -> tuple[GuardedProtocol, Paper]:
     """Return a connection to a front with an application of its author's at /route."""
-    service = Service(HttpFront(Engine(ScriptedBack()), routes={"/route": route}))
+    service = Service(HttpFront(Engine(ScriptedBack(), settings=settings), routes={"/route": route}))
     service.config.load()
     protocol = service.config.http_protocol_class(service.config, service.server_state, {})  # type: ignore[call-arg]
     assert isinstance(protocol, GuardedProtocol)
@@ -141,6 +154,13 @@ async def test_a_target_is_unquoted_and_its_query_kept_apart_also_when_it_is_lon
         await settled()
     assert [(scope["path"], scope["raw_path"]) for scope in scopes] == [("/route", b"/%72oute")] * 2
     assert [scope["query_string"] for scope in scopes] == [b"a=%20b", long]
+
+
+@virtual_test
+async def test_a_target_longer_than_can_be_read_is_refused_with_a_status() -> None:
+    protocol, paper = connected(reading(bodies=[]), Settings(limits=Limits(headers=100_000)))
+    protocol.data_received(post(b"/" + b"x" * 70_000))
+    assert paper.statuses == [400]
 
 
 @virtual_test
