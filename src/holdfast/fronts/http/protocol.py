@@ -38,6 +38,8 @@ END: Final = 3
 
 _LATE: Final = 2
 """Intervals after which a sweep is late."""
+_TRAILERS: Final[Any] = deque(maxlen=0)
+"""Where fields after a body go: nowhere. As headers they would be read by whoever starts late, unseen by any proxy."""
 _UNKNOWN: Final = 1 << 62
 """Bytes of a head that began in the middle of a chunk: it is measured exactly."""
 
@@ -190,6 +192,7 @@ class GuardedProtocol(HttpToolsProtocol):
             "state": self.app_state.copy(),
             "extensions": {EXTENSION: cycle},  # type: ignore[dict-item]
         }
+        self.headers = _TRAILERS
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, self.serve)
         else:

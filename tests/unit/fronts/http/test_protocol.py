@@ -134,6 +134,21 @@ def test_a_body_in_any_number_of_parts_arrives_whole(size: int, *, pause: bool) 
 
 
 @virtual_test
+async def test_fields_after_a_body_are_no_headers() -> None:
+    scopes: list[Scope] = []
+    bodies: list[bytes] = []
+    protocol, _ = connected(reading(bodies=bodies, scopes=scopes))
+    head = b"POST /route HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    protocol.data_received(head + b"4\r\nbody\r\n0\r\nAuthorization: Bearer x\r\nX-User: y\r\n\r\n")
+    await settled()
+    assert bodies == [b"body"]
+    assert scopes[0]["headers"] == [(b"host", b"localhost"), (b"transfer-encoding", b"chunked")]
+    protocol.data_received(post(b"/route", more=b"X-User: z\r\n"))
+    await settled()
+    assert (b"x-user", b"z") in scopes[1]["headers"]
+
+
+@virtual_test
 async def test_requests_sent_before_the_answer_are_answered_one_after_another() -> None:
     bodies: list[bytes] = []
     protocol, paper = connected(reading(bodies=bodies))
