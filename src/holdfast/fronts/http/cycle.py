@@ -146,9 +146,11 @@ class Cycle(RequestResponseCycle):
     def answer(self, status: int, headers: Headers, body: bytes) -> bool:
         """Write a whole answer at once; False, with nothing written, if it cannot be done this way.
 
-        The headers must give the body's length, and be ours: they are not looked at.
+        The headers must give the body's length, and be ours: they are not looked at. Who asked for the head alone
+        would take a body for the beginning of the next answer.
         """
-        return self._write(STATUS_LINE[status] + _lines(headers), body)
+        shown = body if self.scope["method"] != "HEAD" else b""
+        return self._write(STATUS_LINE[status] + _lines(headers), shown)
 
     def _write(self, head: bytes, body: bytes) -> bool:
         if self.disconnected or self.response_started or self.flow.write_paused:

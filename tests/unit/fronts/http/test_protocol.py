@@ -171,6 +171,20 @@ async def test_a_target_is_unquoted_and_its_query_kept_apart_also_when_it_is_lon
     assert [scope["query_string"] for scope in scopes] == [b"a=%20b", long]
 
 
+@pytest.mark.parametrize("path", [b"/mcp", b"/healthz", b"/nowhere"])
+def test_who_asks_for_the_head_alone_gets_no_body(path: bytes) -> None:
+    @virtual_test
+    async def run() -> None:
+        protocol, paper = connected(reading(bodies=[]))
+        protocol.data_received(b"HEAD %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
+        await settled()
+        head, _, body = paper.written.partition(b"\r\n\r\n")
+        assert body == b""
+        assert b"content-length: 0" not in head
+
+    run()
+
+
 @virtual_test
 async def test_a_target_longer_than_can_be_read_is_refused_with_a_status() -> None:
     protocol, paper = connected(reading(bodies=[]), Settings(limits=Limits(headers=100_000)))
