@@ -47,6 +47,9 @@ def _nobody() -> None:
 class Cycle(RequestResponseCycle):
     """A request and its answer. The base's state, made in a few writes; its event only where somebody waits."""
 
+    _was_last = False
+    """The connection took the answer, and was closed after it."""
+
     def __init__(self, protocol: "GuardedProtocol", *, keep_alive: bool, expects: bool) -> None:
         # Not the base's: it takes as long as the rest of a request's way to the application.
         self.transport = protocol.transport
@@ -122,8 +125,8 @@ class Cycle(RequestResponseCycle):
     # Past ASGI
 
     def is_closing(self) -> bool:
-        """Tell whether the connection is gone."""
-        return self.transport.is_closing()
+        """Tell whether the connection is gone. One that ends with this answer, as it should, is not."""
+        return not self._was_last and self.transport.is_closing()
 
     def abort(self) -> None:
         """Drop the connection with whatever is still buffered for it."""
@@ -161,6 +164,7 @@ class Cycle(RequestResponseCycle):
         self.transport.write(b"".join((head, self._defaults.lines(self.default_headers), end, body)))
         self._rang()
         if not self.keep_alive:
+            self._was_last = not self.transport.is_closing()
             self.transport.close()
         self.on_response()
         return True

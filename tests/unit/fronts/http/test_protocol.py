@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from holdfast.config import Limits, Settings
 from holdfast.engine.engine import Engine
-from holdfast.fronts.http.connection import Receive, Scope, Send
+from holdfast.fronts.http.connection import Connection, Receive, Scope, Send
 from holdfast.fronts.http.front import Application, HttpFront
 from holdfast.fronts.http.protocol import GuardedProtocol
 from holdfast.fronts.http.service import KEEP_ALIVE, Service
@@ -181,6 +181,27 @@ def test_who_asks_for_the_head_alone_gets_no_body(path: bytes) -> None:
         head, _, body = paper.written.partition(b"\r\n\r\n")
         assert body == b""
         assert b"content-length: 0" not in head
+
+    run()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"])
+def test_an_answer_is_taken_unless_the_connection_was_closed_before_it(more: bytes, *, closed: bool) -> None:
+    @virtual_test
+    async def run() -> None:
+        taken: list[bool] = []
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            if closed:
+                paper.close()
+            taken.append(await Connection(scope, receive, send).answer_json(b"{}"))
+
+        protocol, paper = connected(answer)
+        protocol.data_received(post(b"/route", more=more))
+        await settled()
+        assert taken == [not closed]
+        assert paper.is_closing() is (closed or more != b"")
 
     run()
 
