@@ -107,14 +107,14 @@ class Cycle(RequestResponseCycle):
         """Let the application answer; whatever it does, the connection is left answered or closed."""
         try:
             await app(self.scope, self.receive, self.send)
-            if not self.response_complete and not self.disconnected:
+            if not (self.response_complete or self.disconnected or self.transport.is_closing()):
                 raise RuntimeError("the application ended without an answer")  # noqa: TRY301 - answered below
         except BaseException as error:
             self.logger.error("Exception in the application", exc_info=error)  # noqa: TRY400 - also for a cancelled one
-            if self.response_started:
-                self.transport.close()
-            else:
+            if not self.response_started:
                 await self.send_500_response()
+            elif not self.response_complete:
+                self.transport.close()
         finally:
             # What it leads to leads back to it: without these the collector has no work.
             self.on_response = _nobody

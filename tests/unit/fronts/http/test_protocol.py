@@ -287,6 +287,55 @@ def test_a_route_that_fails_or_forgets_to_answer_gets_500_and_is_told_in_the_log
 
 
 @virtual_test
+async def test_a_route_that_fails_behind_its_answer_leaves_the_connection_to_the_next_request() -> None:
+    release = asyncio.Event()
+    read = reading(bodies=[])
+
+    async def trailing(scope: Scope, receive: Receive, send: Send) -> None:
+        await read(scope, receive, send)
+        await release.wait()
+        raise LookupError("behind the answer")
+
+    protocol, paper = connected(trailing)
+    protocol.data_received(post(b"/route"))
+    await settled()
+    assert len(protocol.tasks) == 1
+    release.set()
+    await settled()
+    protocol.data_received(post(b"/route"))
+    await settled()
+    assert (paper.statuses, protocol.tasks) == ([200, 200], set())
+    assert not paper.is_closing()
+
+
+@virtual_test
+async def test_a_route_that_fails_within_its_answer_has_the_connection_closed() -> None:
+    async def cut(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise LookupError("in the middle")
+
+    protocol, paper = connected(cut)
+    protocol.data_received(post(b"/route"))
+    await settled()
+    assert (paper.statuses, paper.is_closing()) == ([200], True)
+
+
+@virtual_test
+async def test_a_stream_that_was_dropped_for_its_reader_is_no_fault_of_the_application(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def dropped(scope: Scope, receive: Receive, send: Send) -> None:
+        connection = Connection(scope, receive, send)
+        await connection.start_stream(b": open\n\n", 30)
+        connection.abort()
+
+    protocol, paper = connected(dropped)
+    protocol.data_received(post(b"/route"))
+    await settled()
+    assert (paper.statuses, caplog.records) == ([200], [])
+
+
+@virtual_test
 async def test_a_request_that_was_answered_is_freed_without_the_collector() -> None:
     scopes: list[Scope] = []
     protocol, _ = connected(reading(bodies=[], scopes=scopes))
