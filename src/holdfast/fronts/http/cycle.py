@@ -97,6 +97,12 @@ class Cycle(RequestResponseCycle):
         self.more_body = False
         self._rang()
 
+    def lost(self) -> None:
+        """Take note that the connection is gone."""
+        if not self.response_complete:
+            self.disconnected = True
+            self._rang()
+
     def _rang(self) -> None:
         self._has_news = True
         if self._event is not None:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import httptools
 from typing_extensions import override
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -38,6 +38,8 @@ END: Final = 3
 
 _LATE: Final = 2
 """Intervals after which a sweep is late."""
+_WAITING: Final = 8
+"""Requests of a connection that wait for their turn before no more are read. Who is not read from goes unnoticed."""
 _TRAILERS: Final[Any] = deque(maxlen=0)
 """Where fields after a body go: nowhere. As headers they would be read by whoever starts late, unseen by any proxy."""
 _UNKNOWN: Final = 1 << 62
@@ -96,6 +98,27 @@ def _parts(target: bytes) -> tuple[str, bytes, bytes]:
     return unquote(path) if "%" in path else path, parsed.path, parsed.query or b""
 
 
+class Flow(FlowControl):
+    """Reading and writing by turns; while too many requests wait, reading goes on for none of them."""
+
+    _held = False
+
+    def hold(self) -> None:
+        """Read nothing until released, whoever wants more: what waits is complete, up to the last."""
+        self._held = True
+        self.pause_reading()
+
+    def release(self) -> None:
+        """Read on."""
+        self._held = False
+        self.resume_reading()
+
+    @override
+    def resume_reading(self) -> None:
+        if not self._held:
+            super().resume_reading()
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """One connection. What happens once per request is written anew here, the rest is uvicorn's."""
 
@@ -120,11 +143,20 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unsent = 0
         self._taken_at = 0.0
         self._refusal: Refused | None = None
+        self._served: Cycle | None = None
+        """The request whose turn it is while others wait for theirs; `cycle` is the newest."""
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._since = self.watch.now
         super().connection_made(transport)
+        self.flow: Flow = Flow(transport)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._served is not None:
+            self._served.lost()
 
     @property
     def is_idle(self) -> bool:
@@ -197,8 +229,11 @@ class GuardedProtocol(HttpToolsProtocol):
             self._start_asgi_task(cycle, self.serve)
         else:
             # The client sends its next request before it has the answer: it waits its turn.
-            self.flow.pause_reading()
+            if not self.pipeline:
+                self._served = before
             self.pipeline.appendleft((cycle, self.serve))
+            if len(self.pipeline) >= _WAITING:
+                self.flow.hold()
 
     @override
     def _start_asgi_task(self, cycle: Cycle, app: Application) -> None:  # type: ignore[override]
@@ -230,10 +265,12 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         # From here on the connection idles; the sweep, not a timer of its own, ends it when it does so for long.
         self._since = self.watch.now
-        if self.flow.read_paused:
-            self.flow.resume_reading()
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            cycle, app = self.pipeline.pop()
+            self._served = cycle if self.pipeline else None
+            self._start_asgi_task(cycle, app)
+        if self.flow.read_paused and len(self.pipeline) < _WAITING:
+            self.flow.release()
 
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + _PER_HEADER for name, value in self.headers)
@@ -275,13 +312,20 @@ class GuardedProtocol(HttpToolsProtocol):
             self.refuse(
                 Refused(408, f"Request timeout: the head took longer than {limits.header_seconds:g} s")
             )
-        # The front answers a slow body itself, if it reads it at all; this is for those it does not read.
-        elif (self._phase == BODY and waited > limits.body_seconds + self.watch.interval) or self._stalls():
+        elif self._is_slow(waited) or self._stalls():
             self.transport.abort()
         elif (self._phase == END and waited > self.watch.interval) or (
             self.is_idle and waited > self.timeout_keep_alive
         ):
             self.transport.close()
+
+    def _is_slow(self, waited: float) -> bool:
+        """Tell whether a body is late. The front answers those that it reads; one that waits its turn may not be read."""
+        return (
+            self._phase == BODY
+            and not self.pipeline
+            and waited > self.watch.limits.body_seconds + self.watch.interval
+        )
 
     def _stalls(self) -> bool:
         """Tell whether bytes wait and none has left for too long. Streams are ended by the front before that."""

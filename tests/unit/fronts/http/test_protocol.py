@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from holdfast.config import Limits, Settings
 from holdfast.engine.engine import Engine
+from holdfast.fronts.http.answer import json_answer
 from holdfast.fronts.http.connection import Connection, Receive, Scope, Send
 from holdfast.fronts.http.front import Application, HttpFront
 from holdfast.fronts.http.protocol import GuardedProtocol
@@ -131,6 +132,94 @@ def test_a_body_in_any_number_of_parts_arrives_whole(size: int, *, pause: bool) 
         assert paper.statuses == [200]
 
     run()
+
+
+def holding(release: asyncio.Event, told: list[str]) -> Application:
+    """Return an application that answers when it is released, and says when its client has gone."""
+
+    async def hold(scope: Scope, receive: Receive, send: Send) -> None:
+        connection = Connection(scope, receive, send)
+        connection.watch(lambda: told.append("gone"))
+        await release.wait()
+        await connection.answer(json_answer(b"{}"))
+        connection.close()
+
+    return hold
+
+
+@virtual_test
+async def test_a_request_is_told_that_its_client_has_gone_also_while_others_wait_behind_it() -> None:
+    told: list[str] = []
+    release = asyncio.Event()
+    protocol, paper = connected(holding(release, told))
+    protocol.data_received(post(b"/route") * 3)
+    await settled()
+    assert not paper.paused, "who is not read from goes unnoticed"
+    protocol.connection_lost(None)
+    await settled()
+    assert told == ["gone"]
+    release.set()
+    await settled()
+    assert (paper.written, protocol.tasks) == (b"", set())
+
+
+@virtual_test
+async def test_the_second_of_three_is_told_that_its_client_has_gone() -> None:
+    told: list[str] = []
+    release = asyncio.Event()
+    protocol, paper = connected(holding(release, told))
+    release.set()
+    protocol.data_received(post(b"/route"))
+    protocol.data_received(post(b"/route") * 2)
+    asyncio.get_running_loop().call_soon(release.clear)
+    while not paper.statuses:
+        await asyncio.sleep(0)
+    await settled()
+    assert told == []
+    protocol.connection_lost(None)
+    await settled()
+    assert told == ["gone"]
+
+
+@virtual_test
+async def test_no_more_is_read_from_a_client_of_which_many_requests_wait() -> None:
+    release = asyncio.Event()
+    protocol, paper = connected(holding(release, []))
+    paused = []
+    write = paper.write
+
+    def noted(data: Any) -> None:
+        paused.append(paper.paused)
+        write(data)
+
+    paper.write = noted  # type: ignore[method-assign]
+    protocol.data_received(post(b"/route") * 20)
+    await settled()
+    release.set()
+    while len(paused) < 20:
+        await settled()
+    # Whoever waits for a client's end, as each of these does, does not read on for it.
+    assert paused == [True] * 12 + [False] * 8
+    assert paper.statuses == [200] * 20
+
+
+@virtual_test
+async def test_a_body_is_not_late_while_its_request_waits_its_turn() -> None:
+    release = asyncio.Event()
+    protocol, paper = connected(holding(release, []))
+    protocol.data_received(post(b"/route") + post(b"/route", b"body")[:-2])
+    await settled()
+    late = protocol.watch.limits.body_seconds + 2 * protocol.watch.interval
+    protocol.watch.now += late
+    protocol.sweep()
+    assert not paper.is_closing()
+    release.set()
+    await settled()
+    protocol.sweep()
+    assert not paper.is_closing(), "its turn came just now"
+    protocol.watch.now += late
+    protocol.sweep()
+    assert paper.is_closing()
 
 
 @virtual_test
