@@ -20,7 +20,8 @@ _CLOSE: Final = b"connection: close\r\n\r\n"
 _JSON_HEAD: Final = STATUS_LINE[200] + b"content-type: application/json\r\ncontent-length: %d\r\n"
 
 
-def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return headers as they are written."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
@@ -36,7 +37,7 @@ class DefaultHeaders:
     def lines(self, headers: Headers) -> bytes:
         """Return them as they are written."""
         if headers is not self._made_of:
-            self._made_of, self._lines = headers, _lines(headers)
+            self._made_of, self._lines = headers, lines(headers)
         return self._lines
 
 
@@ -159,7 +160,7 @@ class Cycle(RequestResponseCycle):
         would take a body for the beginning of the next answer.
         """
         shown = body if self.scope["method"] != "HEAD" else b""
-        return self._write(STATUS_LINE[status] + _lines(headers), shown)
+        return self._write(STATUS_LINE[status] + lines(headers), shown)
 
     def _write(self, head: bytes, body: bytes) -> bool:
         if self.disconnected or self.response_started or self.flow.write_paused:

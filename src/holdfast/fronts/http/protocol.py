@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 
 from holdfast.config import Limits
 from holdfast.fronts.http.connection import EXTENSION
-from holdfast.fronts.http.cycle import Application, Cycle, DefaultHeaders
+from holdfast.fronts.http.cycle import Application, Cycle, DefaultHeaders, lines
 
 _SLASH: Final = ord("/")
 _PER_HEADER: Final = 4
@@ -178,11 +178,33 @@ class GuardedProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
-        except httptools.HttpParserUpgrade:
-            # Nobody here speaks anything else: it was a request like any other, and is answered.
-            pass
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(memoryview(data)[offer.args[0] :])
         if self._phase == HEAD and self._fed > self._limit:
             self.refuse(self._too_large())
+
+    def _decline(self, rest: memoryview) -> None:
+        """Go on in HTTP/1.1 with a client that offers another protocol: nobody here speaks one.
+
+        The parser takes what follows such a head for the other protocol's, also the request's own body. So the head
+        is read again, without the offer.
+        """
+        while True:
+            start = (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+            head = b"%b %b HTTP/%b\r\n" % start + lines(
+                header for header in self.headers if header[0] != b"upgrade"
+            )
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            try:
+                self.parser.feed_data(head + b"\r\n")
+                self.parser.feed_data(rest)
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+            except httptools.HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+                continue
+            return
 
     @override
     def on_message_begin(self) -> None:
@@ -197,6 +219,10 @@ class GuardedProtocol(HttpToolsProtocol):
         # The exact size matters only where the bytes that came could hold too much.
         if self._fed > self._limit and self._head_size() > self._limit:
             self._stop(self._too_large())
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                self._stop(Refused(400, "Bad request: this is no proxy"))
+            return
         self._phase = BODY
         self._since = self.watch.now
         parser, before = self.parser, self.cycle
@@ -252,6 +278,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @override
     def on_message_complete(self) -> None:
+        if self._phase != BODY:
+            return
         self._phase = IDLE
         self._fed = _UNKNOWN
         cycle = self.cycle

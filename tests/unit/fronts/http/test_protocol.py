@@ -222,6 +222,65 @@ async def test_a_body_is_not_late_while_its_request_waits_its_turn() -> None:
     assert paper.is_closing()
 
 
+OFFERS: Final = [
+    b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM\r\n",
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
+]
+
+
+@pytest.mark.parametrize("size", [1, 100, 10_000])
+@pytest.mark.parametrize("offer", OFFERS)
+def test_a_request_that_offers_another_protocol_is_answered_in_this_one(offer: bytes, size: int) -> None:
+    @virtual_test
+    async def run() -> None:
+        bodies: list[bytes] = []
+        protocol, paper = connected(reading(bodies=bodies))
+        data = (
+            post(b"/route", b"first", offer) + post(b"/route", b"second", offer) + post(b"/route", b"third")
+        )
+        for start in range(0, len(data), size):
+            protocol.data_received(data[start : start + size])
+            await asyncio.sleep(0)
+        await settled()
+        assert bodies == [b"first", b"second", b"third"]
+        assert paper.statuses == [200] * 3
+        assert not paper.is_closing()
+
+    run()
+
+
+@virtual_test
+async def test_a_request_with_an_offer_behind_another_one_rings_for_nobody_else() -> None:
+    messages: list[str] = []
+
+    async def listening(scope: Scope, receive: Receive, send: Send) -> None:
+        assert (await receive())["body"] == b"one"
+        messages.append((await receive())["type"])
+
+    protocol, _ = connected(listening)
+    protocol.data_received(post(b"/route", b"one"))
+    await settled()
+    protocol.data_received(post(b"/route", b"two", OFFERS[0]))
+    await settled()
+    assert messages == []
+    protocol.connection_lost(None)
+    await settled()
+    assert messages == ["http.disconnect"]
+
+
+@pytest.mark.parametrize("target", [b"/route", b"localhost:80"])
+@pytest.mark.parametrize("offer", [b"", *OFFERS])
+def test_a_tunnel_is_refused(target: bytes, offer: bytes) -> None:
+    @virtual_test
+    async def run() -> None:
+        protocol, paper = connected(reading(bodies=[]))
+        protocol.data_received(b"CONNECT %b HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % (target, offer))
+        await settled()
+        assert paper.statuses == [400]
+
+    run()
+
+
 @virtual_test
 async def test_fields_after_a_body_are_no_headers() -> None:
     scopes: list[Scope] = []
