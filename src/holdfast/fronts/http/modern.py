@@ -12,7 +12,7 @@ from holdfast.engine.outcome import Outcome
 from holdfast.engine.reader import End
 from holdfast.engine.wake import turn
 from holdfast.errors import METHOD_NOT_FOUND, Busy, McpError, OutcomeUnknown
-from holdfast.fronts.http.answer import Answer, json_answer, ready_answer, refusal_for, refuse
+from holdfast.fronts.http.answer import Answer, ready_answer, refusal_for, refuse
 from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.listen import Listens
@@ -94,11 +94,13 @@ class ModernPosts:
         streaming = False
         try:
             async for page in reader.pages():
-                events = page.events if page is not None else []
-                if page is not None and page.finished and len(events) == 1 and not streaming:
-                    return json_answer(events[0].data)
-                chunk = b"".join(sse.event(event.data) for event in events) or sse.KEEP_ALIVE
-                streaming = await self._write(connection, chunk, streaming=streaming)
+                messages = [event.data for event in page.events] if page is not None else []
+                is_end = page is not None and page.finished
+                if is_end and not streaming and (len(messages) == 1 or self._mode == "json"):
+                    return ready_answer(messages[-1], self._mode)
+                if self._mode != "json":
+                    chunk = b"".join(map(sse.event, messages)) or sse.KEEP_ALIVE
+                    streaming = await self._write(connection, chunk, streaming=streaming)
             if streaming:
                 await connection.end_stream(self._times.write_stall)
                 return None
