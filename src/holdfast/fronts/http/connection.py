@@ -216,6 +216,8 @@ class Connection:
         """Stop watching."""
         if self._watcher is not None:
             self._watcher.cancel()
+            # A cancelled task keeps where it stood, which is here: without it the collector has no work.
+            self._watcher = None
 
 
 def _is_overdue(deadline: asyncio.Timeout) -> bool:

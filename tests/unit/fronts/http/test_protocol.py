@@ -483,19 +483,24 @@ async def test_a_stream_that_was_dropped_for_its_reader_is_no_fault_of_the_appli
     assert (paper.statuses, caplog.records) == ([200], [])
 
 
-@virtual_test
-async def test_a_request_that_was_answered_is_freed_without_the_collector() -> None:
-    scopes: list[Scope] = []
-    protocol, _ = connected(reading(bodies=[], scopes=scopes))
-    gc.collect()
-    gc.disable()
-    try:
-        protocol.data_received(post(b"/route"))
-        await settled()
-        first = weakref.ref(protocol.cycle)
-        scopes.clear()
-        protocol.data_received(post(b"/route"))
-        await settled()
-        assert first() is None
-    finally:
-        gc.enable()
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_request_that_was_answered_is_freed_without_the_collector(*, watched: bool) -> None:
+    @virtual_test
+    async def run() -> None:
+        release = asyncio.Event()
+        protocol, _ = connected(holding(release, []) if watched else reading(bodies=[]))
+        gc.collect()
+        gc.disable()
+        try:
+            protocol.data_received(post(b"/route"))
+            await settled()
+            release.set()
+            await settled()
+            first = weakref.ref(protocol.cycle)
+            protocol.data_received(post(b"/route"))
+            await settled()
+            assert first() is None
+        finally:
+            gc.enable()
+
+    run()
