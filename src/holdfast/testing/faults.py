@@ -71,11 +71,15 @@ class FaultyStore:
 
     async def _look(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Carry a call that may be made twice for nothing; its way there and back is one wait."""
-        await self._cross()
+        await self._loop.pause(self._random() * self._faults.latency)
+        if self.cut_until > self._loop.time():
+            await self._knock()
         return await self._seat.call(name, args, kwargs)
 
     async def _change(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        await self._cross()
+        await self._loop.pause(self._random() * self._faults.latency)
+        if self.cut_until > self._loop.time():
+            await self._knock()
         if self._random() >= self._faults.lost_reply:
             try:
                 return await self._seat.call(name, args, kwargs)
@@ -88,17 +92,18 @@ class FaultyStore:
         with contextlib.suppress(HoldfastError):
             await self._seat.call(name, args, kwargs, operation)
         await self._loop.pause(RESEND_AFTER)
-        await self._cross()
+        await self._loop.pause(self._random() * self._faults.latency)
+        if self.cut_until > self._loop.time():
+            await self._knock()
         return await self._seat.call(name, args, kwargs, operation)
 
-    async def _cross(self) -> None:
-        await self._loop.pause(self._random() * self._faults.latency)
+    async def _knock(self) -> None:
+        """Wait for a store that cannot be reached, for a while."""
         wait = self.cut_until - self._loop.time()
-        if wait > 0:
-            self._faults.fired["partition"] += 1
-            await self._loop.pause(min(wait, PATIENCE))
-            if wait > PATIENCE:
-                raise StoreUnavailable("the store cannot be reached")
+        self._faults.fired["partition"] += 1
+        await self._loop.pause(min(wait, PATIENCE))
+        if wait > PATIENCE:
+            raise StoreUnavailable("the store cannot be reached")
 
     # Bells
 

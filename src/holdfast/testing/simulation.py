@@ -162,18 +162,11 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    async def pause(self, seconds: float) -> None:
-        """Sleep as `asyncio.sleep` does, for whoever does so at every step."""
-        if seconds <= 0:
-            await asyncio.sleep(0)
-            return
+    def pause(self, seconds: float) -> asyncio.Future[None]:
+        """Return what is done after so many seconds: `asyncio.sleep`, for whoever sleeps at every step."""
         woken = asyncio.Future[None](loop=self)
-        timer = self.call_at(self._now + seconds, _wake, woken)
-        try:
-            await woken
-        except asyncio.CancelledError:
-            timer.cancel()
-            raise
+        self.call_at(self._now + seconds, _wake, woken)
+        return woken
 
     @override
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
@@ -209,11 +202,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Run callback after callback until the loop is told to stop: one call for all of them, as most are short."""
-        runnable = self._runnable
+        runnable, timers = self._runnable, self._timers
         random = self.random.random
         while not self._stopping:
-            self._ring_timers()
-            if not runnable:
+            if not runnable or (timers and timers[0][0] <= self._now):
+                self._ring_timers()
                 continue
             index = int(random() * len(runnable)) if len(runnable) > 1 else 0
             queue = runnable[index].queue
