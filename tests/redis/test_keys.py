@@ -55,7 +55,7 @@ READ = "return cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1])).later"
 
 
 def keys(server: RedisServer) -> list[str]:
-    return server.tell("--scan").splitlines()
+    return server.tell("KEYS", "*").splitlines()
 
 
 @async_test
