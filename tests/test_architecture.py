@@ -8,7 +8,7 @@ import io
 import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
@@ -230,12 +230,17 @@ RULES: Final[tuple[Rule, ...]] = (
 # The house
 
 
-def house() -> Iterator[tuple[Path, Source]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        inside = path.relative_to(PACKAGE.parent).with_suffix("")
-        is_package = inside.name == "__init__"
-        parts = inside.parts[:-1] if is_package else inside.parts
-        yield path, Source(".".join(parts), path.read_text(encoding="utf-8"), is_package)
+@cache
+def house() -> list[tuple[Path, Source]]:
+    """Return every module, read and parsed once for all rules."""
+    return [(path, _read(path)) for path in sorted(PACKAGE.rglob("*.py"))]
+
+
+def _read(path: Path) -> Source:
+    inside = path.relative_to(PACKAGE.parent).with_suffix("")
+    is_package = inside.name == "__init__"
+    parts = inside.parts[:-1] if is_package else inside.parts
+    return Source(".".join(parts), path.read_text(encoding="utf-8"), is_package)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
