@@ -2,7 +2,7 @@
 # The clients live in .peers, never in our environment.
 """Calls `interview` of the everything server with a client of `mcp` 2.x or of fastmcp, and prints what came of it.
 
-python interview.py mcp2|fastmcp URL MODE
+python interview.py mcp2|fastmcp URL MODE...
 """
 
 import asyncio
@@ -54,9 +54,11 @@ async def with_fastmcp(url: str, mode: str) -> tuple[str, Any]:
 
 
 async def main() -> None:
-    peer, url, mode = sys.argv[1:]
-    version, result = await {"mcp2": with_mcp, "fastmcp": with_fastmcp}[peer](url, mode)
-    print(json.dumps({"version": version, "result": result, "asked": asked}))
+    peer, url, *modes = sys.argv[1:]
+    for mode in modes:
+        asked.clear()
+        version, result = await {"mcp2": with_mcp, "fastmcp": with_fastmcp}[peer](url, mode)
+        print(json.dumps({"version": version, "result": result, "asked": asked}))
 
 
 asyncio.run(main())
