@@ -197,7 +197,10 @@ class Exchanges:
             self._free_slot(exchange, exchange.task)
         if exchange.deadline is not None:
             exchange.deadline.cancel()
-        if not await self._is_written(exchange, outcome.message(exchange.request.id)):
+        if outcome.fenced and isinstance(exchange.outlet, StreamOutlet):
+            exchange.outlet.fence_off()
+            self._runtime.observer.note("exchange.fenced", session=session.name)
+        elif not await self._is_written(exchange, outcome.message(exchange.request.id)):
             self._runtime.spawn(self._write_later(exchange, outcome.message(exchange.request.id)))
         if self._runtime.store.is_shared:
             self._runtime.release(session)

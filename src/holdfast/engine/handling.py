@@ -24,9 +24,9 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
             raise
         return Outcome(error=Cancelled())
     except (Fenced, StreamClosed) as error:
-        # Others have ended this exchange, and its settling says so: no fault of the handler, and nothing to look into.
+        # No fault of the handler, and nothing to look into.
         runtime.observer.note("handler.fenced", session=exchange.session.name, error=error)
-        return Outcome(error=OutcomeUnknown())
+        return Outcome(error=OutcomeUnknown(), fenced=True)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler's fault becomes its answer
         return _masked(runtime, exchange, error)
 

@@ -11,6 +11,8 @@ class Outcome(Struct, frozen=True, gc=False):
 
     result: bytes = b""
     error: McpError | None = None
+    fenced: bool = False
+    """Others have ended the exchange, or run it again: its end is in its stream, where there is one."""
 
     def message(self, request_id: RequestId) -> bytes:
         """Return the answer to the request with this id."""

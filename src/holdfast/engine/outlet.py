@@ -13,7 +13,7 @@ from holdfast.engine.asks import ask
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session
 from holdfast.engine.wake import Wake, turn
-from holdfast.errors import NoBackChannel, StoreUnavailable, StreamClosed
+from holdfast.errors import Fenced, NoBackChannel, StoreUnavailable, StreamClosed
 from holdfast.ports import Random
 from holdfast.stores.base import Claim, Store
 
@@ -49,7 +49,7 @@ class SessionOutlet(Outlet, Protocol):
 class StreamOutlet:
     """The writer's side of a resumable stream. The stream begins to exist when it is first needed."""
 
-    __slots__ = ("_begun", "_leaving", "_random", "_room", "_store", "_tag", "_wake", "_writing", "claim", "fence", "has_reader", "position",
+    __slots__ = ("_begun", "_leaving", "_random", "_room", "_store", "_tag", "_wake", "_writing", "claim", "fence", "fenced", "has_reader", "position",
                  "reader", "releasing", "session", "start", "streams", "terminal", "written_bytes")  # fmt: skip
 
     def __init__(
@@ -67,6 +67,8 @@ class StreamOutlet:
         self.position: Position | None = None
         """The newest position; None while no stream exists."""
         self.terminal: bytes | None = None
+        self.fenced = False
+        """Others have ended the exchange, or run it again: what follows is in the log, and not from here."""
         self._tag = 0
         """The terminal message's, once it was sent: sent again it is the same one."""
         self._wake: Wake | None = None
@@ -186,12 +188,25 @@ class StreamOutlet:
                 tag=self._tag,
                 keep=keep,
             )
+        except (Fenced, StreamClosed):
+            # Not this one: whoever still waits here is to get the end that is in the log.
+            self.terminal, self.fenced = None, True
+            raise
         finally:
-            if self._wake is not None:
-                self._wake.ring()
-            self.freed()
-            if self._leaving is not None:
-                self._leaving.set()
+            self._ended()
+
+    def fence_off(self) -> None:
+        """Take note that the exchange is no longer this process's: it ends elsewhere."""
+        self.fenced = True
+        self._ended()
+
+    def _ended(self) -> None:
+        """Wake all who wait for the end, or for the reader to move."""
+        if self._wake is not None:
+            self._wake.ring()
+        self.freed()
+        if self._leaving is not None:
+            self._leaving.set()
 
     def release_reader(self) -> None:
         """End the reader's connection by design: not a break."""

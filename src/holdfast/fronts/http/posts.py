@@ -41,6 +41,7 @@ from holdfast.protocol.versions import ASSUMED
 from holdfast.stores.base import Answered
 from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response, result_message
 
+_LOOK_SECONDS: Final = 0.25
 _UNASKED: Final = refuse(400, "Bad request: no request with this id is waiting for an answer")
 
 
@@ -139,6 +140,9 @@ class Posts:
             # The call runs: to send its client away now would be to invite it to run the call twice.
             with contextlib.suppress(Fenced, StoreUnavailable, StreamClosed):
                 reader = await self._engine.readers.first(exchange, outlet)
+            if reader is None and outlet.fenced:
+                # Nothing here will ring again: look for the end elsewhere until the store lets us.
+                await asyncio.sleep(_LOOK_SECONDS)
         try:
             await self._streamer.pump(reader, connection, exchange.principal)
         finally:
@@ -147,7 +151,7 @@ class Posts:
 
     async def _is_due(self, exchange: SessionExchange, outlet: StreamOutlet, connection: Connection) -> bool:
         """Wait until the exchange is to be answered, at once or as a stream. False: nobody is there any more."""
-        while outlet.terminal is None and outlet.position is None:
+        while outlet.terminal is None and outlet.position is None and not outlet.fenced:
             outlet.wake.clear()
             if connection.gone:
                 await self._engine.readers.broke_before_stream(exchange)
