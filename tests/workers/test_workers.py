@@ -6,7 +6,7 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +21,13 @@ from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, incre
 @pytest.fixture(scope="module")
 def three() -> Iterator[Fleet]:
     with fleet("--workers", "3") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Fleet]:
+    """Two workers, for tests that do nothing to them but have them replaced."""
+    with fleet("--workers", "2", "--log-level", "warning") as running:
         yield running
 
 
@@ -111,30 +118,37 @@ async def test_the_calls_of_the_dead_end_within_the_lease_and_two_seconds() -> N
 
 
 @http_test_within(50)
-async def test_replacing_every_worker_loses_no_running_call(tmp_path: Path) -> None:
-    with fleet("--workers", "2", "--log-level", "warning") as running:
-        before = running.workers()
-        client = await at_every((running.port,))
-        enough = tmp_path / "enough"
-        journeys = [Journey(client, "steps_until", file=str(enough)) for _ in range(12)]
-        tasks = [asyncio.create_task(journey.run()) for journey in journeys]
-        counting = asyncio.create_task(_count_on(client, running))
-        await until(lambda: all(journey.messages for journey in journeys))
-        running.tell(signal.SIGHUP)
-        # Streams are handed over while their calls go on where they began.
-        await until(lambda: any(journey.resumed for journey in journeys))
-        enough.touch()
-        await until(lambda: "every worker was replaced" in running.output())
-        counting.cancel()
-        assert set(await asyncio.gather(*tasks)) <= set(before), "they were finished where they had begun"
-        for journey in journeys:
-            assert journey.progress == list(range(1, len(journey.messages)))
-        after = running.workers()
-        assert len(after) == 2
-        assert not set(after) & set(before)
+async def test_replacing_every_worker_loses_no_running_call(pair: Fleet, tmp_path: Path) -> None:
+    before = pair.workers()
+    client = await at_every((pair.port,))
+    enough = tmp_path / "enough"
+    journeys = [Journey(client, "steps_until", file=str(enough)) for _ in range(12)]
+    tasks = [asyncio.create_task(journey.run()) for journey in journeys]
+    counting = asyncio.create_task(_count_on(client))
+    await until(lambda: all(journey.messages for journey in journeys))
+    replaced = _replace(pair)
+    # Streams are handed over while their calls go on where they began.
+    await until(lambda: any(journey.resumed for journey in journeys))
+    enough.touch()
+    await until(replaced)
+    counting.cancel()
+    assert set(await asyncio.gather(*tasks)) <= set(before), "they were finished where they had begun"
+    for journey in journeys:
+        assert journey.progress == list(range(1, len(journey.messages)))
+    after = pair.workers()
+    assert len(after) == 2
+    assert not set(after) & set(before)
 
 
-async def _count_on(client: Anywhere, running: Fleet) -> None:
+def _replace(running: Fleet) -> Callable[[], bool]:
+    """Have every worker replaced; returns what tells whether they were."""
+    done = "every worker was replaced"
+    before = running.output().count(done)
+    running.tell(signal.SIGHUP)
+    return lambda: running.output().count(done) > before
+
+
+async def _count_on(client: Anywhere) -> None:
     """Send short calls all the while: each is answered, wherever it lands."""
     while True:
         assert await Journey(client, "who").run() > 0
@@ -159,38 +173,41 @@ async def test_a_stop_lets_running_calls_finish_and_is_a_good_end() -> None:
 
 
 @http_test_within(40)
-async def test_clients_that_keep_their_connections_are_never_refused_while_workers_are_replaced() -> None:
-    with fleet("--workers", "2") as running:
-        client = await at_every((running.port,))
-        before, served, done = set(running.workers()), set[int](), asyncio.Event()
+async def test_clients_that_keep_their_connections_are_never_refused_while_workers_are_replaced(
+    pair: Fleet,
+) -> None:
+    client = await at_every((pair.port,))
+    before, served, done = set(pair.workers()), set[int](), asyncio.Event()
 
-        async def chat() -> int:
-            moves = 0
-            connection = await Connection.open(running.port)
-            while not done.is_set():
-                response = await client.start("who", on=connection)
-                assert response.status == 200
-                served.add(value(await response.answer()))
-                if response.headers.get("connection") == "close":
-                    moves += 1
-                    connection.cut()
-                    connection = await Connection.open(running.port)
-            return moves
+    async def chat() -> int:
+        moves = 0
+        connection = await Connection.open(pair.port)
+        while not done.is_set():
+            response = await client.start("who", on=connection)
+            assert response.status == 200
+            served.add(value(await response.answer()))
+            if response.headers.get("connection") == "close":
+                moves += 1
+                connection.cut()
+                connection = await Connection.open(pair.port)
+        return moves
 
-        chats = [asyncio.create_task(chat()) for _ in range(6)]
-        running.tell(signal.SIGHUP)
-        await until(lambda: "every worker was replaced" in running.output())
-        done.set()
-        assert min(await asyncio.gather(*chats)) >= 1, "each was told to take another connection"
-        assert served - before <= set(running.workers())
-        assert served - before
+    chats = [asyncio.create_task(chat()) for _ in range(6)]
+    await until(_replace(pair))
+    done.set()
+    assert min(await asyncio.gather(*chats)) >= 1, "each was told to take another connection"
+    assert served - before <= set(pair.workers())
+    assert served - before
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-def test_our_own_client_notices_nothing_of_a_rolling_restart(era: Literal["modern", "legacy"]) -> None:
-    async def conversation(running: Fleet) -> None:
-        before = set(running.workers())
-        async with holdfast.Client(f"http://127.0.0.1:{running.port}/mcp", version=era) as client:
+def test_our_own_client_notices_nothing_of_a_rolling_restart(
+    pair: Fleet, era: Literal["modern", "legacy"]
+) -> None:
+    @async_test_within(30)
+    async def conversation() -> None:
+        before = set(pair.workers())
+        async with holdfast.Client(f"http://127.0.0.1:{pair.port}/mcp", version=era) as client:
             progress: list[float] = []
             long = asyncio.create_task(
                 client.call_tool(
@@ -198,16 +215,15 @@ def test_our_own_client_notices_nothing_of_a_rolling_restart(era: Literal["moder
                 )
             )
             await until(lambda: bool(progress))
-            running.tell(signal.SIGHUP)
+            replaced = _replace(pair)
             served = set[int]()
-            while "every worker was replaced" not in running.output():
+            while not replaced():
                 served.add((await client.call_tool("who", {})).data)
             assert (await long).data in before
             assert progress == list(range(1, 31))
             assert served - before
 
-    with fleet("--workers", "2") as running:
-        async_test_within(30)(conversation)(running)
+    conversation()
 
 
 @http_test_within(40)
