@@ -11,7 +11,7 @@ import pytest
 
 from tests.http.client import Connection, http_test_within
 from tests.redis_server import RedisServer, needs_redis, redis_server
-from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, until
+from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, until, wait
 
 pytestmark = needs_redis
 
@@ -131,7 +131,7 @@ def test_a_password_is_neither_needed_in_the_arguments_nor_shown() -> None:
             lines = [_arguments(pid) for pid in (running.pid, *running.workers())]
             assert len(lines) == 3
             assert "sEcret" not in "".join(lines)
-            assert f"redis://***@127.0.0.1:{guarded.port}/0" in running.output()
+            wait(lambda: f"redis://***@127.0.0.1:{guarded.port}/0" in running.output())
             assert "sEcret" not in running.output()
 
 
