@@ -92,6 +92,11 @@ class StreamOutlet:
             self._wake = Wake()
         return self._wake
 
+    @property
+    def is_due(self) -> bool:
+        """Whether who waits for the answer has something to do: it is there, or in a stream that has begun."""
+        return self.terminal is not None or self.position is not None or self.fenced
+
     async def open(self) -> Position:
         """Begin the stream, if it has not begun, and return its newest position.
 

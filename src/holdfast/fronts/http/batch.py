@@ -29,7 +29,7 @@ class Batch:
         self._refused: list[bytes] = []
         self._exchanges: list[SessionExchange] = []
         self._readers: list[Reader] = []
-        """Those of requests that repeat a POST that was cut."""
+        """Those of requests that repeat a POST that was cut, or that others have ended."""
 
     async def answer(self, key: str, caller: Caller, requests: list[Request]) -> None:
         """Run the requests side by side and answer them all here."""
@@ -39,6 +39,7 @@ class Batch:
             except HoldfastError as error:
                 self._refused.append(_refusal(error, request))
         await self._wait()
+        await self._follow_fenced()
         if self._streams and (self._readers or any(map(_is_unanswered, self._exchanges))):
             await self._stream(caller)
         else:
@@ -66,11 +67,17 @@ class Batch:
         now = asyncio.get_running_loop().time
         deadline = now() + self._times.stream_after
         for outlet in outlets:
-            while outlet.terminal is None and outlet.position is None and not self._connection.gone:
+            while not (outlet.is_due or self._connection.gone):
                 outlet.wake.clear()
                 patience = max(0.0, deadline - now()) if self._streams else None
                 if not await outlet.wake.wait(patience):
                     return
+
+    async def _follow_fenced(self) -> None:
+        """Answer what others have ended like a repeat of it: from its log."""
+        for exchange in [exchange for exchange in self._exchanges if exchange.stream.fenced]:
+            self._exchanges.remove(exchange)
+            self._readers.append(await self._engine.readers.repeat(exchange.session, exchange.claim.stream))
 
     async def _array(self) -> None:
         repeated = [await self._streamer.last(reader, self._connection) for reader in self._readers]

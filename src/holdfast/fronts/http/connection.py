@@ -76,7 +76,7 @@ class Connection:
         self._cors: list[tuple[bytes, bytes]] = []
         self._watcher: asyncio.Task[None] | None = None
         self.gone = False
-        self.on_gone: Callable[[], None] | None = None
+        self.on_gone: Callable[[], object] | None = None
 
     def allow_origin(self, headers: list[tuple[bytes, bytes]]) -> None:
         """Add these headers to whatever is answered: the browser's page may read it."""
@@ -197,7 +197,7 @@ class Connection:
 
     # Watching
 
-    def watch(self, on_gone: Callable[[], None]) -> None:
+    def watch(self, on_gone: Callable[[], object]) -> None:
         """Call `on_gone` when the client goes. Begun only for answers that take time (it costs a task)."""
         self.on_gone = on_gone
         if self.gone:

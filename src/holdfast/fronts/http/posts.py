@@ -41,7 +41,6 @@ from holdfast.protocol.versions import ASSUMED
 from holdfast.stores.base import Answered
 from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response, result_message
 
-_LOOK_SECONDS: Final = 0.25
 _UNASKED: Final = refuse(400, "Bad request: no request with this id is waiting for an answer")
 
 
@@ -134,15 +133,16 @@ class Posts:
         while reader is None:
             if not await self._is_due(exchange, outlet, connection):
                 return None
+            if outlet.fenced:
+                # Like a repeat of its own request: the end that others write is the only one.
+                ended = Repeat(exchange.session, exchange.claim.stream)
+                return await self._repeat(ended, connection, exchange.caller, exchange.request.id)
             if outlet.terminal is not None and outlet.position is None:
                 await self._late(exchange, outlet.terminal, connection)
                 return None
             # The call runs: to send its client away now would be to invite it to run the call twice.
             with contextlib.suppress(Fenced, StoreUnavailable, StreamClosed):
                 reader = await self._engine.readers.first(exchange, outlet)
-            if reader is None and outlet.fenced:
-                # Nothing here will ring again: look for the end elsewhere until the store lets us.
-                await asyncio.sleep(_LOOK_SECONDS)
         try:
             await self._streamer.pump(reader, connection, exchange.principal)
         finally:
@@ -151,7 +151,7 @@ class Posts:
 
     async def _is_due(self, exchange: SessionExchange, outlet: StreamOutlet, connection: Connection) -> bool:
         """Wait until the exchange is to be answered, at once or as a stream. False: nobody is there any more."""
-        while outlet.terminal is None and outlet.position is None and not outlet.fenced:
+        while not outlet.is_due:
             outlet.wake.clear()
             if connection.gone:
                 await self._engine.readers.broke_before_stream(exchange)
@@ -178,7 +178,16 @@ class Posts:
         self, repeat: Repeat, connection: Connection, caller: Caller, request_id: RequestId
     ) -> Answer | None:
         """Answer the word-for-word repeat of a POST that was cut, from the one execution."""
-        reader = await self._engine.readers.repeat(repeat.session, repeat.stream)
+        looking = asyncio.ensure_future(self._engine.readers.repeat(repeat.session, repeat.stream))
+        # A stream that another replica has not begun is looked for as long as somebody wants it.
+        connection.watch(looking.cancel)
+        try:
+            reader = await looking
+        except asyncio.CancelledError:
+            looking.cancel()
+            if not connection.gone:
+                raise
+            return None
         if self._mode != "json":
             await self._streamer.pump(reader, connection, caller.principal)
             return None

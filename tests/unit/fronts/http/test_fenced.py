@@ -1,0 +1,98 @@
+"""A POST that waits at a replica which was taken for dead: others have ended its call, and it gets the end they wrote."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, get_args
+
+import pytest
+
+from holdfast.config import Limits, ResponseMode, Settings, Times
+from holdfast.engine.readers import Unresumable
+from holdfast.errors import OUTCOME_UNKNOWN
+from holdfast.testing.simulation_store import Cluster
+from tests.unit.engine.desk import settle_down
+from tests.unit.fronts.http.peer import (
+    LATEST,
+    OLDEST,
+    Bench,
+    Call,
+    LoopClock,
+    Peer,
+    bench,
+    front_test,
+    request,
+)
+
+# No lease ends here by itself, and no answer becomes a stream before it is there.
+SETTINGS = Settings(times=Times(lease=1e6, lease_renewal=1e5, stream_after=1e4, stream_age=(1e5, 2e5)))
+HELD = {"name": "held", "arguments": {}}
+
+
+@asynccontextmanager
+async def reaped(mode: str, version: str, post: Any) -> AsyncIterator[tuple[Bench, Peer, Call]]:
+    """Post at one replica, and let another take it for dead and end the call while its handler runs."""
+    cluster = Cluster(Limits(), LoopClock())
+    async with (
+        bench(SETTINGS, store=cluster.seat("one").store, response=mode) as one,
+        bench(SETTINGS, store=cluster.seat("two").store) as two,
+    ):
+        await two.engine.ensure_started()
+        p = one.peer()
+        assert (await p.initialize(version)).status == 200
+        call = p.post(post)
+        await settle_down()
+        assert one.runs
+        await one.store.release()
+        await two.engine.replica.sweep()
+        yield one, p, call
+
+
+@pytest.mark.parametrize("mode", get_args(ResponseMode))
+def test_a_result_that_came_too_late_is_not_the_answer_and_the_end_in_the_log_is(mode: ResponseMode) -> None:
+    @front_test
+    async def run() -> None:
+        async with reaped(mode, LATEST, request(1, "tools/call", HELD)) as (one, _, call):
+            one.release.set()
+            await call.done()
+            assert call.is_stream is (mode != "json")
+            [answer] = call.messages if call.is_stream else [call.json]
+            assert (answer["id"], answer["error"]["code"]) == (1, OUTCOME_UNKNOWN)
+            assert one.told("exchange.fenced") == 1
+
+    run()
+
+
+@pytest.mark.parametrize("mode", get_args(ResponseMode))
+def test_each_call_of_a_batch_gets_the_end_in_its_log(mode: ResponseMode) -> None:
+    @front_test
+    async def run() -> None:
+        batch = [request(number, "tools/call", HELD) for number in (1, 2)]
+        async with reaped(mode, OLDEST, batch) as (one, _, call):
+            one.release.set()
+            await call.done()
+            answers: list[Any] = call.messages if call.is_stream else call.json  # type: ignore[assignment]
+            found = sorted((answer["id"], answer["error"]["code"]) for answer in answers)
+            assert found == [(1, OUTCOME_UNKNOWN), (2, OUTCOME_UNKNOWN)]
+
+    run()
+
+
+@front_test
+async def test_nobody_looks_for_an_end_that_nobody_waits_for() -> None:
+    async with reaped("adaptive", LATEST, request(1, "tools/call", HELD)) as (one, _, call):
+        looks = 0
+
+        async def nothing_yet(*_: object) -> Any:
+            nonlocal looks
+            looks += 1
+            raise Unresumable
+
+        one.engine.readers.attach = nothing_yet  # type: ignore[method-assign,assignment]
+        one.release.set()
+        await asyncio.sleep(1)
+        assert looks > 1
+        await call.cut()
+        looks = 0
+        await asyncio.sleep(10)
+        assert looks == 0
