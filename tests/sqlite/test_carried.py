@@ -1,12 +1,15 @@
 """A retry that lands at another replica than the one its call is parked at, over one file."""
 
+import asyncio
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import pytest
+from typing_extensions import override
 
-from holdfast import Context, Server
+from holdfast import Context, Principal, Server, Settings, ToolAnnotations
 from holdfast.config import ResponseMode
+from holdfast.stores.base import Store
 from holdfast.stores.sqlite import SqliteStore
 from tests.sqlite.support import store_path
 from tests.support import async_test
@@ -29,10 +32,92 @@ def replica(path: Path) -> Server:
     return server
 
 
-def called(peer: Peer, *, talks: bool, **more: Any) -> Call:
+SECRETS: Final = {
+    "authorization": "Bearer secret-token-0",
+    "proxy-authorization": "Basic secret-token-1",
+    "cookie": "sid=secret-token-2",
+    "x-api-key": "secret-token-3",
+    "x-amz-security-token": "secret-token-4",
+    "cf-access-jwt-assertion": "secret-token-5",
+}
+KEPT: Final = {"x-tenant": "kitchen", "traceparent": "00-1", "idempotency-key": "order-7"}
+
+
+async def verifier(token: str) -> Principal | None:
+    return Principal(subject="alice") if token == "secret-token-0" else None
+
+
+def keeping(store: Store, seen: list[dict[str, str]], resumed: asyncio.Event) -> Server:
+    """Return a replica with a tool that may run again, and that waits for its client in both eras."""
+    server = Server("carried", store=store, settings=Settings(reruns=1), verifier=verifier)
+
+    @server.tool(annotations=ToolAnnotations(idempotent_hint=True))
+    async def count(ctx: Context, *, talks: bool) -> int:
+        if talks:
+            await resumed.wait()
+        else:
+            await ctx.roots()
+        seen.append(dict(ctx.headers))
+        return 1
+
+    return server
+
+
+async def carry_secrets(there: Store, here: Store, resumed: asyncio.Event) -> tuple[str, dict[str, str]]:
+    """Let a call be kept for a second run, and a retry be forwarded; return the session's id and the headers seen."""
+    seen: list[dict[str, str]] = []
+    servers = [keeping(store, seen, resumed) for store in (there, here)]
+    peers = [Peer(server.asgi(response="json")) for server in servers]
+    inside = peers[0]
+    await inside.initialize(headers=SECRETS)
+    params = {"name": "count", "arguments": {"talks": True}}
+    running = inside.post(request(2, "tools/call", params), headers=SECRETS | KEPT)
+    session, inside.session, inside.version = inside.session, "", ""
+    asked = await called(inside, talks=False, headers=SECRETS | KEPT).done()
+    parked = asked.json["result"]
+    answers: dict[str, Any] = {key: {"roots": []} for key in parked["inputRequests"]}
+    retry = {"requestState": parked["requestState"], "inputResponses": answers}
+    answer = await called(peers[1], talks=False, headers=SECRETS | KEPT, **retry).done()
+    assert answer.json["result"]["structuredContent"] == {"result": 1}
+    resumed.set()
+    await running.done()
+    for server in servers:
+        await server.engine.aclose()
+    return session, seen[0]
+
+
+@async_test
+async def test_no_credential_and_no_session_id_is_written_to_the_file() -> None:
+    with store_path() as path:
+        session, headers = await carry_secrets(SqliteStore(path), _Scanned(path), asyncio.Event())
+        assert {name: headers.get(name) for name in KEPT} == KEPT, "what is no credential travels"
+        assert not SECRETS.keys() & headers.keys()
+        written = _Scanned.written
+        assert b"x-tenant" in written, "the scan looks where forwarded requests are written"
+        assert b"secret-token" not in written
+        assert session.encode() not in written
+
+
+class _Scanned(SqliteStore):
+    """Looks at every byte of the file and its log at the moment a request is forwarded."""
+
+    written = b""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._directory = path.parent
+
+    @override
+    async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
+        forwarded = await super().forward(replica, name, payload, seconds=seconds)
+        _Scanned.written = b"".join(file.read_bytes() for file in sorted(self._directory.iterdir()))
+        return forwarded
+
+
+def called(peer: Peer, *, talks: bool, headers: dict[str, str] | None = None, **more: Any) -> Call:
     params = {"name": "count", "arguments": {"talks": talks}, "_meta": ASKABLE, **more}
-    headers = {"mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": "count"}
-    return peer.post(request(1, "tools/call", params), headers=headers)
+    own = {"mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": "count"}
+    return peer.post(request(1, "tools/call", params), headers={**own, **(headers or {})})
 
 
 @pytest.mark.parametrize("mode", get_args(ResponseMode))

@@ -1,5 +1,11 @@
-"""A request as it travels through the store to another replica: to be run there, or to be run again."""
+"""A request as it travels through the store to another replica: to be run there, or to be run again.
 
+Both ways begin with `packed`, the only place that decides what of a caller is written to the store.
+A header that can carry a credential is left out, by the words in its name, since a reader of the store
+must not be able to act as the caller. Other headers travel: a handler sees the same `X-Tenant` wherever it runs.
+"""
+
+import re
 from typing import Final
 
 import msgspec
@@ -9,8 +15,18 @@ from holdfast.auth import Principal
 from holdfast.engine.exchange import Caller
 from holdfast.wire.jsonrpc import Request, encode
 
-CREDENTIALS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
-"""Headers that are not kept: nobody who reads the store is to find a way to act as the caller."""
+_SECRET: Final = re.compile(
+    "auth|cookie|token|secret|key|passw|credential|session|bearer|jwt|assertion|signature|dpop|oidc"
+)
+"""Words in the names of headers with credentials: Authorization, Proxy-Authorization, Cookie, X-Api-Key,
+X-Amz-Security-Token, Cf-Access-Jwt-Assertion, Mcp-Session-Id. A header too many is left out rather than one too few."""
+_HARMLESS: Final = frozenset({"idempotency-key"})
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether a header of this name may carry a credential."""
+    lowered = name.lower()
+    return _SECRET.search(lowered) is not None and lowered not in _HARMLESS
 
 
 class Carried(Struct, frozen=True):
@@ -31,9 +47,9 @@ class Carried(Struct, frozen=True):
         return Caller(self.owner, self.principal, self.headers)
 
 
-def kept(session: str, stream: str, caller: Caller, request: Request, *, streams: bool) -> bytes:
-    """Return a request as it is kept beside its claim; empty if a verifier's own claims have no JSON form."""
-    headers = {name: value for name, value in caller.headers.items() if name not in CREDENTIALS}
+def packed(session: str, stream: str, caller: Caller, request: Request, *, streams: bool = True) -> bytes:
+    """Return a request as it is written to the store; empty if a verifier's own claims have no JSON form."""
+    headers = {name: value for name, value in caller.headers.items() if not is_secret(name)}
     try:
         return encode(Carried(session, stream, request, caller.key, caller.principal, headers, streams))
     except (TypeError, ValueError):

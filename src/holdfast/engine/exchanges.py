@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.core.admission import Verdict
-from holdfast.engine.carried import Carried, kept
+from holdfast.engine.carried import Carried, packed
 from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.handling import handle
 from holdfast.engine.outcome import Outcome
@@ -105,7 +105,7 @@ class Exchanges:
             return b""
         if not self._runtime.back.is_idempotent(request):
             return b""
-        return kept(key, stream, caller, request, streams=streams)
+        return packed(key, stream, caller, request, streams=streams)
 
     async def resume(self, session: Session, adopted: Adopted, carried: Carried) -> None:
         """Start an exchange that has begun before, at a replica that died."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
-from holdfast.engine.carried import Carried, unpacked
+from holdfast.engine.carried import Carried, packed, unpacked
 from holdfast.engine.exchange import Caller
 from holdfast.engine.modern import Attended, Modern
 from holdfast.engine.reader import Reader
@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError, McpError, SessionGone, StoreError
 from holdfast.protocol.modern import ParkedGone, read_meta
 from holdfast.protocol.versions import LATEST
 from holdfast.stores.base import Claim, Claimed, Refusal, SessionRecord
-from holdfast.wire.jsonrpc import Request, encode, refusal
+from holdfast.wire.jsonrpc import Request, refusal
 
 _LOOK_SECONDS: Final = 0.05
 """How often one looks whether the other replica has begun."""
@@ -49,12 +49,11 @@ class Forwarding:
         runtime = self._runtime
         session = await self._carrier(caller)
         stream = runtime.random.token(12)
-        carried = Carried(
-            session.record.key, stream, request, caller.key, caller.principal, dict(caller.headers)
-        )
+        payload = packed(session.record.key, stream, caller, request)
         seconds = runtime.settings.times.lease
         try:
-            if await runtime.store.forward(replica, stream, encode(carried), seconds=seconds):
+            # Empty: this principal cannot be written down, so no other replica can act for it.
+            if payload and await runtime.store.forward(replica, stream, payload, seconds=seconds):
                 return await self._begun(session, stream, runtime.clock.now() + seconds)
         except BaseException:
             await self._forget(session)
