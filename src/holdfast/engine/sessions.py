@@ -164,10 +164,13 @@ class Sessions:
         """Send a notification that belongs to no request. A session that is gone is no error."""
         await self._push(key, notification_message(method, params))
 
-    async def broadcast(self, method: str, params: object = None) -> None:
-        """Send a notification to every session."""
+    async def broadcast(self, method: str, params: object = None, *, principal: str | None = None) -> None:
+        """Send a notification to every session, or to those of one principal.
+
+        The store names them: where it is shared, a session may live in no process between two requests.
+        """
         message = notification_message(method, params)
-        for key in await self._runtime.store.sessions():
+        for key in await self._runtime.store.sessions(principal):
             await self._push(key, message)
 
     async def resource_updated(self, uri: str) -> None:
@@ -183,14 +186,8 @@ class Sessions:
         """
         if change.kind == "resource":
             await self.resource_updated(change.name)
-        elif TOPICS[change.kind].name:
-            return
-        elif principal is None:
-            await self.broadcast(TOPICS[change.kind].method)
-        else:
-            for session in list(self._runtime.sessions.values()):
-                if session.record.principal == principal:
-                    await self.push(session.record.key, TOPICS[change.kind].method)
+        elif not TOPICS[change.kind].name:
+            await self.broadcast(TOPICS[change.kind].method, principal=principal)
 
     async def _push(self, key: str, message: bytes) -> None:
         session = self._runtime.sessions.get(key)

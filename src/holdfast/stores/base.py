@@ -230,8 +230,8 @@ class Store(Protocol):
         """Close what is due by the store's clock. Each session is returned to one caller only."""
         ...
 
-    async def sessions(self) -> list[str]:
-        """Return the keys of all living sessions."""
+    async def sessions(self, principal: str | None = None) -> list[str]:
+        """Return the keys of all living sessions; with a principal, only of its own."""
         ...
 
     async def subscribe(self, key: str, uri: str) -> bool:

@@ -145,9 +145,9 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
                 closed.append(self._end(session, reason))
         return closed
 
-    async def sessions(self) -> list[str]:
-        """Return the keys of all living sessions."""
-        return list(self._sessions)
+    async def sessions(self, principal: str | None = None) -> list[str]:
+        """Return the keys of all living sessions, or of one principal's."""
+        return list(self._sessions if principal is None else self._principals.get(principal, ()))
 
     # Exchanges
 

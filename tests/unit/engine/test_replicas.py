@@ -9,6 +9,7 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import OUTCOME_UNKNOWN
+from holdfast.protocol.subscriptions import Change
 from holdfast.testing import ScriptedBack
 from holdfast.testing.simulation_store import Cluster
 from tests.unit.engine.desk import CALL, Desk, LoopClock, desk, engine_test, settle_down
@@ -136,3 +137,17 @@ async def test_a_handler_whose_exchange_was_reaped_has_not_failed() -> None:
         await settle_down()
         assert len(one.noted.named("exchange.fenced")) == 1
         assert not one.noted.named("handler.failed")
+
+
+@engine_test
+async def test_a_change_for_one_principal_reaches_its_quiet_sessions() -> None:
+    async with pair() as (one, two):
+        principal = one.session.record.principal
+        for replica in (one, two):
+            replica.engine.runtime.release(replica.session)
+            assert not replica.engine.runtime.sessions, "the session lives in no process"
+        await two.engine.changed(Change("tools"), "somebody else")
+        await two.engine.changed(Change("tools"), principal)
+        reader = await one.get()
+        await settle_down()
+        assert reader.methods == ["notifications/tools/list_changed"]

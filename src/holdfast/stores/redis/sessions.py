@@ -154,9 +154,10 @@ class SessionMethods(Core):
         """Take a session that is no more out of the index."""
         await self.index("forget", key, hashed(principal), 0, 1, self._owner)
 
-    async def sessions(self) -> list[str]:
-        """Return the keys of all living sessions."""
-        return [key.decode() for key in (await self.index("sessions"))[2]]
+    async def sessions(self, principal: str | None = None) -> list[str]:
+        """Return the keys of all living sessions, or of one principal's."""
+        own = () if principal is None else (hashed(principal),)
+        return [key.decode() for key in (await self.index("sessions", *own))[2]]
 
     async def subscribe(self, key: str, uri: str) -> bool:
         """Remember a subscription, in the session and under the resource."""

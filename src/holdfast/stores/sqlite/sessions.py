@@ -97,9 +97,13 @@ def end(tx: Transaction, session: Session, reason: Input) -> Closed:
     return outbox.post(tx, session.record, reason)
 
 
-def sessions(tx: Transaction) -> list[str]:
-    """Return the keys of all living sessions, the oldest first."""
-    return [key for (key,) in tx.execute("SELECT key FROM session ORDER BY sid")]
+def sessions(tx: Transaction, principal: str | None) -> list[str]:
+    """Return the keys of all living sessions, or of one principal's, the oldest first."""
+    if principal is None:
+        found = tx.execute("SELECT key FROM session ORDER BY sid")
+    else:
+        found = tx.execute("SELECT key FROM session WHERE principal = ? ORDER BY sid", (principal,))
+    return [key for (key,) in found]
 
 
 def subscribe(tx: Transaction, key: str, uri: str) -> bool:

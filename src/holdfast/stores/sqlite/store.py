@@ -131,9 +131,9 @@ class SqliteStore:
             closed += some
         return closed
 
-    async def sessions(self) -> list[str]:
-        """Return the keys of all living sessions."""
-        return await self._look(sessions.sessions)
+    async def sessions(self, principal: str | None = None) -> list[str]:
+        """Return the keys of all living sessions, or of one principal's."""
+        return await self._look(sessions.sessions, principal)
 
     async def subscribe(self, key: str, uri: str) -> bool:
         """Remember a subscription."""

@@ -28,6 +28,17 @@ class SessionContract(Contract):
         assert await bench.store.find(OTHER, PRINCIPAL) is None
 
     @scenario()
+    async def test_a_principals_sessions_are_listed_without_those_of_others(self, bench: Bench) -> None:
+        for key, principal in (("1", PRINCIPAL), ("2", STRANGER), ("3", PRINCIPAL), ("4", "")):
+            assert await bench.store.open(record(key, principal=principal), evict=False) == []
+        assert sorted(await bench.store.sessions()) == ["1", "2", "3", "4"]
+        assert sorted(await bench.store.sessions(PRINCIPAL)) == ["1", "3"]
+        assert await bench.store.sessions("") == ["4"], "anonymous clients are one principal"
+        await bench.store.close("1", Input.DELETED)
+        assert await bench.store.sessions(PRINCIPAL) == ["3"]
+        assert await bench.store.sessions("nobody") == []
+
+    @scenario()
     async def test_opening_sent_again_changes_nothing(self, bench: Bench) -> None:
         await bench.open()
         fence = await bench.begin(1, "a")

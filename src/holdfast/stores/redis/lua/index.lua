@@ -53,7 +53,13 @@ end
 return {'ok'}
 
 --## sessions: shared !no-writes
-return {'ok', {}, redis.call('ZRANGE', g .. ':due', 0, -1)}
+-- All, or those of one principal that live.
+if not ARGV[5] then return {'ok', {}, redis.call('ZRANGE', g .. ':due', 0, -1)} end
+local alive = {}
+for _, key in ipairs(redis.call('ZRANGE', g .. ':p:' .. ARGV[5], 0, -1)) do
+  if redis.call('ZSCORE', g .. ':due', key) then alive[#alive + 1] = key end
+end
+return {'ok', {}, alive}
 
 --## own: shared !no-writes
 return {'ok', {}, redis.call('ZRANGE', g .. ':p:' .. ARGV[5], ARGV[6], ARGV[7], 'WITHSCORES')}
