@@ -19,7 +19,7 @@ from tests.unit.fronts.http.test_listen import META, VERSION
 ASKABLE = {**META, "io.modelcontextprotocol/clientCapabilities": {"roots": {}}, "progressToken": 1}
 
 
-def replica(path: Path) -> Server:
+def replica(path: Path, release: asyncio.Event | None = None) -> Server:
     server = Server("carried", store=SqliteStore(path))
 
     @server.tool
@@ -27,6 +27,8 @@ def replica(path: Path) -> Server:
         roots = await ctx.roots()
         if talks:
             await ctx.progress(1, 2)
+        if release is not None:
+            await release.wait()
         return len(roots)
 
     return server
@@ -120,6 +122,30 @@ def called(peer: Peer, *, talks: bool, headers: dict[str, str] | None = None, **
     return peer.post(request(1, "tools/call", params), headers={**own, **(headers or {})})
 
 
+def retry_of(asked: Call) -> dict[str, Any]:
+    """Return what a retry adds to the request: the state, and an answer to each question."""
+    parked = asked.json["result"]
+    answers = {key: {"roots": [{"uri": "file:///x"}]} for key in parked["inputRequests"]}
+    return {"requestState": parked["requestState"], "inputResponses": answers}
+
+
+@async_test
+async def test_the_response_of_a_slow_retry_begins_long_before_a_keep_alive_is_due() -> None:
+    release = asyncio.Event()
+    with store_path() as path:
+        there, here = replica(path, release), replica(path)
+        asked = await called(Peer(there.asgi(response="json")), talks=False).done()
+        call = called(Peer(here.asgi()), talks=False, **retry_of(asked))
+        async with asyncio.timeout(here.settings.times.keep_alive / 3):
+            await call.begun()
+        release.set()
+        await call.done()
+        assert call.is_stream
+        assert call.messages[-1]["result"]["structuredContent"] == {"result": 1}
+        await here.engine.aclose()
+        await there.engine.aclose()
+
+
 @pytest.mark.parametrize("mode", get_args(ResponseMode))
 def test_a_retry_is_answered_from_elsewhere_in_the_mode_that_was_set_here(mode: ResponseMode) -> None:
     @async_test
@@ -128,10 +154,7 @@ def test_a_retry_is_answered_from_elsewhere_in_the_mode_that_was_set_here(mode: 
             there, here = replica(path), replica(path)
             for talks in (False, True):
                 asked = await called(Peer(there.asgi(response="json")), talks=talks).done()
-                parked = asked.json["result"]
-                answers = {key: {"roots": [{"uri": "file:///x"}]} for key in parked["inputRequests"]}
-                retry = {"requestState": parked["requestState"], "inputResponses": answers}
-                call = await called(Peer(here.asgi(response=mode)), talks=talks, **retry).done()
+                call = await called(Peer(here.asgi(response=mode)), talks=talks, **retry_of(asked)).done()
                 assert call.is_stream is (mode == "sse" or (talks and mode == "adaptive"))
                 [*told, answer] = call.messages if call.is_stream else [call.json]
                 assert answer["result"]["structuredContent"] == {"result": 1}

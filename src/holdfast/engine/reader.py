@@ -41,8 +41,8 @@ class End(Enum):
 class Reader:
     """A cursor on a stream and the bell that says there is more."""
 
-    __slots__ = ("_clock", "_expires", "_keep_alive", "_store", "active", "cursor", "delivered_at", "end",
-                 "ended", "generation", "on_idle", "on_progress", "read_bytes", "session", "stream", "wake")  # fmt: skip
+    __slots__ = ("_clock", "_expires", "_store", "active", "cursor", "delivered_at", "end",
+                 "ended", "generation", "keep_alive", "on_idle", "on_progress", "read_bytes", "session", "stream", "wake")  # fmt: skip
 
     def __init__(
         self,
@@ -58,7 +58,8 @@ class Reader:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._keep_alive = keep_alive
+        self.keep_alive = keep_alive
+        """Seconds of silence after which `pages` yields None."""
         self._expires = None if age is None else clock.now() + age
         self.session = session
         self.stream = stream
@@ -144,5 +145,5 @@ class Reader:
 
     def _patience(self) -> float:
         if self._expires is None:
-            return self._keep_alive
-        return max(0.0, min(self._keep_alive, self._expires - self._clock.now()))
+            return self.keep_alive
+        return max(0.0, min(self.keep_alive, self._expires - self._clock.now()))

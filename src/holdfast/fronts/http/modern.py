@@ -46,7 +46,8 @@ class ModernPosts:
         self._engine = engine
         self._mode = mode
         self._times = engine.settings.times
-        self._keep_alive = None if mode == "json" else self._times.keep_alive
+        self._silence = None if mode == "json" else (self._times.stream_after, self._times.keep_alive)
+        """Seconds without a message after which the response begins as a stream, and then gets a comment."""
         self._listens = Listens(engine)
         self._agreed: set[tuple[object, ...]] = set()
 
@@ -92,6 +93,8 @@ class ModernPosts:
             return _refused(request, error, 400)
         connection.watch(lambda: reader.stop(End.BROKE))
         streaming = False
+        if self._silence is not None:
+            reader.keep_alive = self._silence[streaming]
         try:
             async for page in reader.pages():
                 messages = [event.data for event in page.events] if page is not None else []
@@ -101,6 +104,7 @@ class ModernPosts:
                 if self._mode != "json":
                     chunk = b"".join(map(sse.event, messages)) or sse.KEEP_ALIVE
                     streaming = await self._write(connection, chunk, streaming=streaming)
+                    reader.keep_alive = self._times.keep_alive
             if streaming:
                 await connection.end_stream(self._times.write_stall)
                 return None
@@ -127,7 +131,7 @@ class ModernPosts:
         return meta
 
     async def _wait(self, request: Request, attended: Attended, connection: Connection) -> Answer | None:
-        """Wait for the outcome; become a stream at the first message, or before a proxy loses patience."""
+        """Wait for the outcome; become a stream at the first message, or once the answer takes too long."""
         attendant, outlet = attended.attendant, attended.outlet
         connection.watch(attendant.wake.ring)
         hand_over = self._hand_over(attended)
@@ -147,7 +151,7 @@ class ModernPosts:
                 if outcome is not None:
                     await connection.end_stream(self._times.write_stall)
                     return None
-                if await attendant.wake.wait(self._keep_alive):
+                if await attendant.wake.wait(self._silence and self._silence[streaming]):
                     continue
                 streaming = await self._write(connection, sse.KEEP_ALIVE, streaming=streaming)
         except Gone:

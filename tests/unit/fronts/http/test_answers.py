@@ -309,6 +309,11 @@ def talkative() -> Server:
     async def quick() -> str:
         return "done"
 
+    @server.tool
+    async def silent() -> str:
+        await asyncio.sleep(100)
+        return "done"
+
     return server
 
 
@@ -326,6 +331,25 @@ def test_a_guest_is_answered_in_the_mode_that_was_set(mode: ResponseMode) -> Non
             assert [message["method"] for message in told] == (
                 ["notifications/progress"] if call is talk and mode != "json" else []
             )
+        await server.engine.aclose()
+
+    run()
+
+
+@pytest.mark.parametrize("mode", get_args(ResponseMode))
+def test_the_response_of_a_slow_sessionless_call_begins_after_stream_after(mode: ResponseMode) -> None:
+    @front_test
+    async def run() -> None:
+        server = talkative()
+        now = asyncio.get_running_loop().time
+        sent_at = now()
+        call = await guests_call(Peer(server.asgi(response=mode)), "silent").begun()
+        begins_at = 100 if mode == "json" else server.settings.times.stream_after
+        assert now() - sent_at == pytest.approx(begins_at, abs=0.1)
+        await call.done()
+        assert call.comments == ([] if mode == "json" else ["keep-alive"] * 7)
+        [answer] = call.messages if call.is_stream else [call.json]
+        assert answer["result"]["content"] == [{"type": "text", "text": "done"}]
         await server.engine.aclose()
 
     run()
