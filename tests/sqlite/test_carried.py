@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from holdfast import Context, Principal, Server, Settings, ToolAnnotations
 from holdfast.config import ResponseMode
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Store
 from holdfast.stores.sqlite import SqliteStore
 from tests.sqlite.support import store_path
@@ -142,6 +143,24 @@ async def test_the_response_of_a_slow_retry_begins_long_before_a_keep_alive_is_d
         await call.done()
         assert call.is_stream
         assert call.messages[-1]["result"]["structuredContent"] == {"result": 1}
+        await here.engine.aclose()
+        await there.engine.aclose()
+
+
+@async_test
+async def test_a_store_that_fails_after_the_answer_does_not_replace_the_answer() -> None:
+    with store_path() as path:
+        there, here = replica(path), replica(path)
+        asked = await called(Peer(there.asgi(response="json")), talks=False).done()
+        await here.engine.ensure_started()
+
+        async def away(*_: object) -> None:
+            raise StoreUnavailable("on purpose")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(here.engine.runtime.store, "close", away)
+            call = await called(Peer(here.asgi()), talks=False, **retry_of(asked)).done()
+        assert (call.status, call.json["result"]["structuredContent"]) == (200, {"result": 1})
         await here.engine.aclose()
         await there.engine.aclose()
 

@@ -6,6 +6,7 @@ a session that exists for this one request, so that everything that holds for st
 """
 
 import asyncio
+import contextlib
 from typing import Final
 
 from holdfast.core.lifecycle import Input
@@ -95,8 +96,10 @@ class Forwarding:
         await self._forget(reader.session)
 
     async def _forget(self, session: Session) -> None:
+        """Close the carrier. One that a store that is away still has closes by its idle time: the answer must not wait."""
         self._runtime.sessions.pop(session.record.key, None)
-        await self._runtime.store.close(session.record.key, Input.SHUTDOWN)
+        with contextlib.suppress(StoreError):
+            await self._runtime.store.close(session.record.key, Input.SHUTDOWN)
 
     # Theirs, run here
 

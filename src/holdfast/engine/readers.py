@@ -1,6 +1,7 @@
 """Readers: who reads a stream now, who waits behind them, and what their end means for the session."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from holdfast.core.stream import Position
@@ -94,18 +95,21 @@ class Readers:
         return page is not None and page.finished and not page.events
 
     async def repeat(self, session: Session, stream: str) -> Reader:
-        """Attach a repeated POST to the exchange it repeats, from the start of its log."""
-        exchange = session.exchanges.get(stream)
-        if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
-            await exchange.outlet.open()
+        """Attach a repeated POST to the exchange it repeats, from the start of its log. Waits for a store that is away."""
         while True:
             try:
+                exchange = session.exchanges.get(stream)
+                if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
+                    await exchange.outlet.open()
                 return await self.attach(session.record.key, session.record.principal, stream)
             except Unresumable:
                 # It runs at another replica and has said nothing yet: its stream begins with its first word.
                 if not self._runtime.store.is_shared:
                     raise
                 await asyncio.sleep(_LOOK_SECONDS)
+            except StoreUnavailable:
+                # The call runs, or has run: a refusal would invite the client to run it a second time.
+                await asyncio.sleep(_STORE_SECONDS)
 
     def _reader(
         self, session: Session, stream: str, generation: int, cursor: Position, *, standalone: bool = False
@@ -198,21 +202,26 @@ class Readers:
     async def _leave(
         self, session: Session, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> None:
-        """Tell the store. One that is away is told when it is back, or the session would seem attended for ever."""
+        """Record in the store that the reader left; without that the session would count as attended for ever."""
+
+        async def leave() -> None:
+            key = session.record.key
+            if await self._runtime.store.detach(key, stream, generation, cursor, broke=broke):
+                self._sessions.detached(session)
+
+        await self._surely(leave)
+
+    async def _surely(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write to the store now, or in the background as soon as a store that is away is back."""
         try:
-            detached = await self._runtime.store.detach(
-                session.record.key, stream, generation, cursor, broke=broke
-            )
+            await write()
         except StoreUnavailable:
 
             async def later() -> None:
                 await asyncio.sleep(_STORE_SECONDS)
-                await self._leave(session, stream, generation, cursor, broke=broke)
+                await self._surely(write)
 
             self._runtime.spawn(later())
-            return
-        if detached:
-            self._sessions.detached(session)
 
     async def broke_before_stream(self, exchange: SessionExchange) -> None:
         """Record that the connection waiting for a plain answer is gone."""
@@ -223,11 +232,9 @@ class Readers:
 
     async def keep_answer(self, exchange: SessionExchange, terminal: bytes) -> None:
         """After a failed write of a plain answer: keep it for a repeat of the request."""
+        key, claim, tag = exchange.session.record.key, exchange.claim, self._runtime.random.tag()
         if not exchange.session.record.isolate:
-            await self._runtime.store.keep(
-                exchange.session.record.key, exchange.claim.stream, exchange.claim, terminal,
-                tag=self._runtime.random.tag(),
-            )  # fmt: skip
+            await self._surely(lambda: self._runtime.store.keep(key, claim.stream, claim, terminal, tag=tag))
 
 
 def _may_succeed(reader: Reader, generation: int) -> bool:

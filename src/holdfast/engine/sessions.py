@@ -1,6 +1,7 @@
 """Sessions from initialize to their one closing transition, and what reaches them from outside any exchange."""
 
 import asyncio
+import contextlib
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -242,9 +243,13 @@ class Sessions:
             await reader.ended.wait(max(0.0, deadline - asyncio.get_running_loop().time()))
 
     async def forget(self, session: Session) -> None:
-        """Drop a session that lived for one request only; no listener ever knew it."""
+        """Drop a session that lived for one request only; no listener ever knew it.
+
+        One that a store that is away still has closes by its idle time: its request has been answered.
+        """
         await self.end_work(session, "the request is over")
-        await self._runtime.store.close(session.record.key, Input.SHUTDOWN)
+        with contextlib.suppress(StoreError):
+            await self._runtime.store.close(session.record.key, Input.SHUTDOWN)
         self._runtime.sessions.pop(session.record.key, None)
 
     async def sweep(self) -> None:

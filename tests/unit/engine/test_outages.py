@@ -38,6 +38,18 @@ class Moody(MemoryStore):
         return await self._try(lambda: MemoryStore.open_stream(self, *args))  # type: ignore[no-any-return]
 
     @override
+    async def attach(self, *args: Any, **more: Any) -> Any:
+        return await self._try(lambda: MemoryStore.attach(self, *args, **more))
+
+    @override
+    async def close(self, *args: Any) -> Any:
+        return await self._try(lambda: MemoryStore.close(self, *args))
+
+    @override
+    async def keep(self, *args: Any, **more: Any) -> None:
+        await self._try(lambda: MemoryStore.keep(self, *args, **more))
+
+    @override
     async def append(self, *args: Any) -> Position:
         return await self._try(lambda: MemoryStore.append(self, *args))  # type: ignore[no-any-return]
 

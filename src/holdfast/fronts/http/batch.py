@@ -1,22 +1,36 @@
-"""Batches (2025-03-26): several requests in one POST, each its own exchange, answered together."""
+"""Batches (2025-03-26): several requests in one POST, each its own exchange, answered together.
+
+All quick: the answer is one JSON array. Otherwise it is one connection that carries the streams of all of them.
+Once a handler has started, the batch is never refused as a whole: a client would send it again, and the handlers
+would run twice. A store that is away is waited for instead, as for a single request.
+"""
 
 import asyncio
+import contextlib
 from hashlib import sha256
 
 from holdfast.config import ResponseMode
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, SessionExchange
+from holdfast.engine.exchanges import Repeat
 from holdfast.engine.reader import End, Reader
-from holdfast.errors import INVALID_REQUEST, HoldfastError, McpError
+from holdfast.errors import (
+    INVALID_REQUEST,
+    Fenced,
+    HoldfastError,
+    McpError,
+    StoreUnavailable,
+    StreamClosed,
+)
 from holdfast.fronts.http.answer import json_answer, refusal_for
-from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.fronts.http.streams import Streamer
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import Request, encode, error_message
 
 
 class Batch:
-    """The requests of one POST. All quick: one JSON array; otherwise one connection that carries all their streams."""
+    """The requests of one POST."""
 
     def __init__(
         self, engine: Engine, streamer: Streamer, mode: ResponseMode, connection: Connection
@@ -28,22 +42,32 @@ class Batch:
         self._connection = connection
         self._refused: list[bytes] = []
         self._exchanges: list[SessionExchange] = []
-        self._readers: list[Reader] = []
-        """Those of requests that repeat a POST that was cut, or that others have ended."""
+        self._repeats: list[Repeat] = []
+        """Requests that repeat a POST that was cut: they are answered from the log of the first execution."""
+        self._readers: dict[str, Reader] = {}
+        """By stream: the readers that write to this connection."""
 
     async def answer(self, key: str, caller: Caller, requests: list[Request]) -> None:
         """Run the requests side by side and answer them all here."""
-        for request in requests:
-            try:
-                await self._submit(key, caller, request)
-            except HoldfastError as error:
-                self._refused.append(_refusal(error, request))
-        await self._wait()
-        await self._follow_fenced()
-        if self._streams and (self._readers or any(map(_is_unanswered, self._exchanges))):
-            await self._stream(caller)
-        else:
-            await self._array()
+        delivered = False
+        try:
+            for request in requests:
+                try:
+                    await self._submit(key, caller, request)
+                except HoldfastError as error:
+                    self._refused.append(_refusal(error, request))
+            await self._wait()
+            if self._streams and (self._repeats or any(map(_is_unanswered, self._exchanges))):
+                delivered = await self._stream(caller)
+            else:
+                delivered = await self._array()
+        finally:
+            for reader in self._readers.values():
+                reader.stop(End.BROKE)
+                await self._engine.readers.detach(reader)
+            if not delivered:
+                for exchange in self._exchanges:
+                    await self._lost(exchange)
 
     async def _submit(self, key: str, caller: Caller, request: Request) -> None:
         if request.method == "initialize":
@@ -53,7 +77,7 @@ class Batch:
         if isinstance(submitted, SessionExchange):
             self._exchanges.append(submitted)
         else:
-            self._readers.append(await self._engine.readers.repeat(submitted.session, submitted.stream))
+            self._repeats.append(submitted)
 
     async def _wait(self) -> None:
         """Wait until all are answered; where streams are allowed, no longer than until it must be one."""
@@ -73,62 +97,97 @@ class Batch:
                 if not await outlet.wake.wait(patience):
                     return
 
-    async def _follow_fenced(self) -> None:
-        """Answer what others have ended like a repeat of it: from its log."""
-        for exchange in [exchange for exchange in self._exchanges if exchange.stream.fenced]:
-            self._exchanges.remove(exchange)
-            self._readers.append(await self._engine.readers.repeat(exchange.session, exchange.claim.stream))
-
-    async def _array(self) -> None:
-        repeated = [await self._streamer.last(reader, self._connection) for reader in self._readers]
-        ready = [exchange.stream.terminal or b"" for exchange in self._exchanges]
-        body = b"[" + b",".join([*ready, *repeated, *self._refused]) + b"]"
-        if self._connection.gone or not await self._connection.answer(json_answer(body)):
-            for exchange in self._exchanges:
-                await self._lost(exchange)
-
     async def _lost(self, exchange: SessionExchange) -> None:
-        terminal = exchange.stream.terminal
-        if terminal is None:
+        """The connection broke: keep the answer for a repeat, or record that no reader waits for it."""
+        reader, terminal = self._readers.get(exchange.claim.stream), exchange.stream.terminal
+        if reader is not None:
+            await self._streamer.keep_unread(exchange, reader)
+        elif terminal is None:
             await self._engine.readers.broke_before_stream(exchange)
         else:
             await self._engine.readers.keep_answer(exchange, terminal)
 
-    async def _stream(self, caller: Caller) -> None:
-        first = {
-            exchange.claim.stream: await self._engine.readers.first(exchange, exchange.stream)
-            for exchange in self._exchanges
-            if _is_unanswered(exchange)
-        }
-        readers = [*first.values(), *self._readers]
+    # One JSON array
+
+    async def _array(self) -> bool:
+        """Answer with one array. False: the client did not take it."""
+        if self._connection.gone:
+            return False
+        own = [await self._terminal(exchange) for exchange in self._exchanges]
+        repeated = [await self._last(repeat) for repeat in self._repeats]
+        body = b"[" + b",".join([*own, *repeated, *self._refused]) + b"]"
+        return await self._connection.answer(json_answer(body))
+
+    async def _terminal(self, exchange: SessionExchange) -> bytes:
+        return exchange.stream.terminal or await self._last(_repeat_of(exchange))
+
+    async def _last(self, repeat: Repeat) -> bytes:
+        return await self._streamer.last(
+            await self._streamer.follow(repeat, self._connection), self._connection
+        )
+
+    # One stream
+
+    async def _stream(self, caller: Caller) -> bool:
+        """Carry all streams on this connection. False: it broke before they ended."""
+        answered = [exchange for exchange in self._exchanges if not _is_unanswered(exchange)]
+        ready = [exchange.stream.terminal or b"" for exchange in answered]
+        stall = self._times.write_stall
+        events = b"".join(map(sse.event, [*ready, *self._refused]))
+        parts: list[asyncio.Task[None]] = []
 
         def gone() -> None:
-            for reader in readers:
-                reader.stop(End.BROKE)
+            for part in parts:
+                part.cancel()
 
-        self._connection.watch(gone)
-        ready = [e.stream.terminal or b"" for e in self._exchanges if e.claim.stream not in first]
-        stall = self._times.write_stall
         try:
-            for reader in readers:
-                self._streamer.bound(reader, caller.principal)
-            events = b"".join(map(sse.event, [*ready, *self._refused]))
             await self._connection.start_stream(sse.comment("open") + events, stall)
-            await asyncio.gather(
-                *(self._streamer.write_pages(reader, self._connection) for reader in readers)
-            )
+            pumps = [self._own(exchange, caller) for exchange in self._exchanges if exchange not in answered]
+            pumps += [self._follow(repeat, caller) for repeat in self._repeats]
+            parts += map(asyncio.ensure_future, pumps)
+            self._connection.watch(gone)
+            await asyncio.gather(*parts)
             await self._connection.end_stream(stall)
+        except (Gone, asyncio.CancelledError) as error:
+            if isinstance(error, Gone) or self._connection.gone:
+                return False
+            raise
         finally:
             gone()
-            for reader in readers:
-                await self._engine.readers.detach(reader)
-            for exchange in self._exchanges:
-                if exchange.claim.stream in first:
-                    await self._streamer.keep_unread(exchange, first[exchange.claim.stream])
+            await asyncio.gather(*parts, return_exceptions=True)
+        return True
+
+    async def _own(self, exchange: SessionExchange, caller: Caller) -> None:
+        """Write the stream of a call that runs here, or only its answer if it ends without a stream."""
+        outlet = exchange.stream
+        while not outlet.fenced:
+            outlet.wake.clear()
+            if outlet.terminal is not None and outlet.position is None:
+                await self._connection.write(sse.event(outlet.terminal), self._times.write_stall)
+                return
+            with contextlib.suppress(Fenced, StoreUnavailable, StreamClosed):
+                await self._pump(await self._engine.readers.first(exchange, outlet), caller)
+                return
+            # The call runs: wait for the store, or for its end.
+            await outlet.wake.wait(self._times.stream_after)
+        await self._follow(_repeat_of(exchange), caller)
+
+    async def _follow(self, repeat: Repeat, caller: Caller) -> None:
+        await self._pump(await self._engine.readers.repeat(repeat.session, repeat.stream), caller)
+
+    async def _pump(self, reader: Reader, caller: Caller) -> None:
+        self._readers[reader.stream] = reader
+        self._streamer.bound(reader, caller.principal)
+        await self._streamer.write_pages(reader, self._connection)
+
+
+def _repeat_of(exchange: SessionExchange) -> Repeat:
+    """Another replica ended the exchange: read the end that it wrote, as a repeat of the request does."""
+    return Repeat(exchange.session, exchange.claim.stream)
 
 
 def _is_unanswered(exchange: SessionExchange) -> bool:
-    """Tell whether an exchange has no answer yet, or one that is in its stream."""
+    """True if an exchange has no answer yet, or one that is in its stream."""
     return exchange.stream.terminal is None or exchange.stream.position is not None
 
 

@@ -65,7 +65,7 @@ class Transport(Protocol):
 class Connection:
     """Reads the body once, answers once or streams, and knows when the client has gone."""
 
-    __slots__ = ("_cors", "_receive", "_send", "_transport", "_watcher", "gone", "on_gone", "scope")
+    __slots__ = ("_cors", "_receive", "_send", "_transport", "_watcher", "begun", "gone", "on_gone", "scope")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -75,6 +75,8 @@ class Connection:
         self._transport: Transport | None = extensions.get(EXTENSION) if extensions else None
         self._cors: list[tuple[bytes, bytes]] = []
         self._watcher: asyncio.Task[None] | None = None
+        self.begun = False
+        """The response has begun: no other answer can be sent."""
         self.gone = False
         self.on_gone: Callable[[], object] | None = None
 
@@ -139,6 +141,7 @@ class Connection:
 
     async def answer_json(self, body: bytes) -> bool:
         """Send a JSON body with status 200, as `answer` does."""
+        self.begun = True
         transport = self._transport
         if transport is not None and not self._cors and transport.answer_json(body):
             return not transport.is_closing()
@@ -146,6 +149,7 @@ class Connection:
 
     async def answer(self, answer: Answer) -> bool:
         """Send a whole answer; False if it is known that nobody could take it."""
+        self.begun = True
         headers = [*answer.headers, *self._cors] if self._cors else answer.headers
         transport = self._transport
         if transport is not None and transport.answer(answer.status, headers, answer.body):
@@ -159,6 +163,7 @@ class Connection:
 
     async def start_stream(self, first: bytes, stall: float) -> None:
         """Begin an event stream. Proxies hold headers until a byte of body: there is always a first one."""
+        self.begun = True
         headers = [*_SSE_HEADERS, *self._cors]
         await self._write({"type": "http.response.start", "status": 200, "headers": headers}, stall)
         await self.write(first, stall)

@@ -116,7 +116,9 @@ class HttpFront:
         except BadBody as bad:
             await connection.answer(bad.answer)
         except HoldfastError as error:
-            await connection.answer(refusal_for(error))
+            # Cleaning up after an answer may fail too; the answer stands.
+            if not connection.begun:
+                await connection.answer(refusal_for(error))
         except Gone:
             pass
         finally:

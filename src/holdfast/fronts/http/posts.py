@@ -178,16 +178,7 @@ class Posts:
         self, repeat: Repeat, connection: Connection, caller: Caller, request_id: RequestId
     ) -> Answer | None:
         """Answer the word-for-word repeat of a POST that was cut, from the one execution."""
-        looking = asyncio.ensure_future(self._engine.readers.repeat(repeat.session, repeat.stream))
-        # A stream that another replica has not begun is looked for as long as somebody wants it.
-        connection.watch(looking.cancel)
-        try:
-            reader = await looking
-        except asyncio.CancelledError:
-            looking.cancel()
-            if not connection.gone:
-                raise
-            return None
+        reader = await self._streamer.follow(repeat, connection)
         if self._mode != "json":
             await self._streamer.pump(reader, connection, caller.principal)
             return None

@@ -1,10 +1,12 @@
 """A reader's pages as server-sent events on a connection."""
 
+import asyncio
+
 from holdfast.auth import Principal
 from holdfast.core.stream import Page
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.exchanges import DuplicateId
+from holdfast.engine.exchanges import DuplicateId, Repeat
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import event_id
 from holdfast.errors import SessionGone
@@ -64,6 +66,22 @@ class Streamer:
         if page.missed is not None:
             parts.insert(0, sse.comment(f"gap {page.missed[0]}-{page.missed[1]}"))
         return b"".join(parts)
+
+    async def follow(self, repeat: Repeat, connection: Connection) -> Reader:
+        """Attach to the log of a call that this POST repeats, however long its stream or the store lets us wait.
+
+        Raises:
+            Gone: the client left first.
+        """
+        looking = asyncio.ensure_future(self._engine.readers.repeat(repeat.session, repeat.stream))
+        connection.watch(looking.cancel)
+        try:
+            return await looking
+        except asyncio.CancelledError:
+            looking.cancel()
+            if not connection.gone:
+                raise
+            raise Gone from None
 
     async def last(self, reader: Reader, connection: Connection) -> bytes:
         """Wait for the stream's terminal message and return it, for an answer that is no stream.

@@ -1,0 +1,86 @@
+"""A store that is away after a handler has started: the answer comes late, and is never a refusal that invites a second run."""
+
+import asyncio
+from typing import Any, get_args
+
+import pytest
+
+from holdfast.config import ResponseMode, Settings, Times
+from tests.unit.engine.test_outages import Moody
+from tests.unit.fronts.http.peer import OLDEST, Bench, Call, Peer, bench, front_test, request
+
+HELD = {"name": "held"}
+AWAY = 3.0
+
+
+async def opened(b: Bench) -> Peer:
+    peer = b.peer()
+    assert (await peer.initialize(OLDEST)).status == 200
+    return peer
+
+
+async def away_for(store: Moody, seconds: float) -> None:
+    store.away = True
+    await asyncio.sleep(seconds)
+    store.away = False
+
+
+def ids(call: Call) -> set[int]:
+    messages: Any = call.messages if call.is_stream else call.json
+    return {message["id"] for message in messages if "result" in message}
+
+
+@pytest.mark.parametrize("mode", get_args(ResponseMode))
+def test_a_batch_whose_handlers_run_is_answered_when_the_store_is_back(mode: ResponseMode) -> None:
+    @front_test
+    async def run() -> None:
+        store = Moody()
+        async with bench(store=store, response=mode) as b:
+            p = await opened(b)
+            call = p.post([request(number, "tools/call", HELD) for number in (1, 2)])
+            await asyncio.sleep(0.1)
+            assert b.runs == ["held", "held"]
+            await away_for(store, AWAY)
+            b.release.set()
+            await call.done()
+            assert (call.status, ids(call), b.runs) == (200, {1, 2}, ["held", "held"])
+            assert store.failed or mode == "json"
+
+    run()
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_repeat_waits_for_the_store_and_gets_the_result_of_the_one_execution(*, batch: bool) -> None:
+    @front_test
+    async def run() -> None:
+        store = Moody()
+        async with bench(store=store) as b:
+            p = await opened(b)
+            one = request(1, "tools/call", HELD)
+            sent = [one, request(2, "ping")] if batch else one
+            first = p.post(sent)
+            await first.begun()
+            await first.cut()
+            store.away = True
+            again = p.post(sent)
+            await asyncio.sleep(AWAY)
+            assert again.status in {0, 200}
+            store.away = False
+            b.release.set()
+            await again.done()
+            assert (again.status, ids(again) - {2}, b.runs) == (200, {1}, ["held"])
+
+    run()
+
+
+@front_test
+async def test_without_sessions_an_answer_does_not_wait_for_the_store_to_forget_its_request() -> None:
+    store = Moody()
+    async with bench(Settings(stateless=True, times=Times(drain=0)), store=store) as b:
+        call = b.peer().call(1, "held")
+        await asyncio.sleep(0.1)
+        b.release.set()
+        store.away = True
+        assert (await call.done()).status == 200
+        assert call.json["result"]["tool"] == "held"
+        store.away = False
