@@ -54,6 +54,8 @@ URL_ELICITATION_REQUIRED: Final = -32042
 REQUEST_CANCELLED: Final = -32800
 BUSY: Final = -31001
 OUTCOME_UNKNOWN: Final = -31002
+NOT_EXECUTED: Final = ("holdfast-refused", "not-executed")
+"""The response header of a refusal that was made before anything of its request ran. No proxy sends it by itself."""
 
 
 class HoldfastError(Exception):

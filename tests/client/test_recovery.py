@@ -136,7 +136,7 @@ async def test_a_server_that_is_down_for_a_moment_is_waited_for_and_one_that_sta
 @async_test
 async def test_a_busy_server_is_given_the_time_it_asks_for() -> None:
     async def later(exchange: Exchange) -> None:
-        await exchange.send(503, retry_after="1")
+        await exchange.send(503, retry_after="1", holdfast_refused="not-executed")
 
     async with against() as (server, client):
         server.script.extend([busy, later])
@@ -144,6 +144,67 @@ async def test_a_busy_server_is_given_the_time_it_asks_for() -> None:
         assert await say(client, "patient") == "patient"
         assert 1.0 <= time.monotonic() - started < 3.0
         assert server.executed["patient"] == 1
+
+
+def executed_and_then(status: int, **headers: str) -> Mischief:
+    """The server executes the call and dies before its answer; the balancer in front of it says so."""
+
+    async def reset(exchange: Exchange) -> None:
+        _ = exchange.answer
+        await exchange.send(status, b"upstream connect error or disconnect/reset before headers", **headers)
+
+    return reset
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("is_modern", [False, True])
+def test_a_balancers_refusal_does_not_say_that_a_call_was_not_executed(status: int, is_modern: bool) -> None:
+    @async_test
+    async def run() -> None:
+        async with against(is_modern=is_modern) as (server, client):
+            server.script.append(executed_and_then(status, retry_after="0"))
+            with pytest.raises(OutcomeUnknown, match=f"HTTP {status}"):
+                await say(client, "transfer")
+            assert server.executed["transfer"] == 1
+            server.script.append(executed_and_then(status, retry_after="0"))
+            assert await say(client, "safe", idempotent=True) == "safe"
+            assert server.executed["safe"] == 2
+
+    run()
+
+
+@async_test
+async def test_what_may_be_repeated_waits_for_a_balancer_as_long_as_for_our_own_server() -> None:
+    async with against() as (server, client):
+        server.script.extend([executed_and_then(503, retry_after="0")] * 6)
+        assert await say(client, "safe", idempotent=True) == "safe"
+        assert server.executed["safe"] == 7
+
+
+@async_test
+async def test_one_attempt_in_doubt_makes_the_whole_call_doubtful() -> None:
+    async def later(exchange: Exchange) -> None:
+        await exchange.send(503, retry_after="60", holdfast_refused="not-executed")
+
+    async with against() as (server, client):
+        server.script.extend([cut_after, later])
+        with pytest.raises(OutcomeUnknown):
+            await say(client, "safe", idempotent=True)
+        assert server.executed["safe"] == 1
+
+
+@async_test
+async def test_a_probe_that_a_balancer_refuses_says_nothing_of_the_servers_era() -> None:
+    server = Torture(1, is_modern=True, mischief=0.0)
+    server.probe = replying(503, b"no healthy upstream")
+    url, eras = await server.start(), EraMemory()
+    with pytest.raises(NotSent, match="HTTP 503"):
+        await Client(url, eras=eras, times=TIMES).__aenter__()
+    assert not server.opened
+    server.probe = None
+    async with Client(url, eras=eras, times=TIMES) as client:
+        assert client.agreed.is_modern
+    await server.aclose()
 
 
 @async_test

@@ -143,7 +143,16 @@ async def silent_stream(exchange: Exchange) -> None:
 
 
 async def busy(exchange: Exchange) -> None:
-    await exchange.send(exchange.server.rng.choice((429, 503)), b"later", retry_after="0")
+    status = exchange.server.rng.choice((429, 503))
+    await exchange.send(status, b"later", retry_after="0", holdfast_refused="not-executed")
+
+
+async def reset_behind_a_balancer(exchange: Exchange) -> None:
+    """The server may have executed the call when its connection broke; the balancer answers in its own words."""
+    if exchange.server.rng.random() < 0.5:
+        _ = exchange.answer
+    status = exchange.server.rng.choice((429, 503))
+    await exchange.send(status, b"upstream connect error or disconnect/reset before headers")
 
 
 async def failed(exchange: Exchange) -> None:
@@ -176,6 +185,7 @@ EVERY: Final[tuple[Mischief, ...]] = (
     endless_line,
     half_open,
     busy,
+    reset_behind_a_balancer,
     failed,
     restarted,
 )

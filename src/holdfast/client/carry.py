@@ -1,7 +1,8 @@
 """One call carried through everything that can go wrong on its way.
 
 What was certainly not executed is sent again while patience lasts. What may have been is sent again
-only if it may be repeated; otherwise the caller is told that nobody knows (law 12).
+only if it may be repeated; otherwise the caller is told that nobody knows (law 12). One attempt whose
+outcome is unknown makes the outcome of the whole call unknown, whatever the later attempts met.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from holdfast.client.calls import Call
 from holdfast.client.connection import Connection
 from holdfast.client.feed import Feed
 from holdfast.client.hello import Hello
-from holdfast.client.link import Link
+from holdfast.client.link import Link, Overloaded
 from holdfast.client.settings import ClientLimits, ClientTimes
 from holdfast.errors import Broken, NotSent, OutcomeUnknown
 from holdfast.ports import Clock, Observer, Random
@@ -51,8 +52,12 @@ class Carrier:
         backoff = Backoff(self._random, self._times.backoff)
         deadline = self._clock.now() + self._times.patience
         repeats = losses = 0
+        doubt: OutcomeUnknown | None = None
         while True:
-            link = await self._connection.link()
+            try:
+                link = await self._connection.link()
+            except NotSent as error:
+                raise doubt or error from error.__cause__
             try:
                 return await self._send(link, method, params, feed)
             except NotSent as error:
@@ -60,14 +65,18 @@ class Carrier:
                 losses += link.lost
                 pause = backoff.pause(error.retry_after)
                 if losses > self._limits.repeats or self._clock.now() + pause > deadline:
-                    raise
+                    raise doubt or error from error.__cause__
                 if losses == 1 and link.lost:
                     continue
             except (Broken, OutcomeUnknown) as error:
-                repeats += 1
-                if not may_repeat or repeats > self._limits.repeats:
-                    raise _unknown(method, error) from error
-                pause = backoff.pause()
+                doubt = _unknown(method, error)
+                is_busy = isinstance(error, Overloaded)
+                # A server that is busy is waited for; one that breaks is not tried for ever.
+                repeats += not is_busy
+                pause = backoff.pause(error.retry_after if isinstance(error, Overloaded) else None)
+                is_late = is_busy and self._clock.now() + pause > deadline
+                if not may_repeat or repeats > self._limits.repeats or is_late:
+                    raise doubt from error
             self._observer.note("client.again", method=method)
             await asyncio.sleep(pause)
 

@@ -13,14 +13,14 @@ from holdfast.client.backoff import Backoff
 from holdfast.client.calls import Call
 from holdfast.client.eras import Agreed, Verdict, judge_error, judge_result
 from holdfast.client.hello import Hello
-from holdfast.client.link import Link
+from holdfast.client.link import Link, Overloaded
 from holdfast.client.settings import ClientTimes
 from holdfast.errors import (
     BadAnswer,
     Broken,
     ClientError,
-    LinkError,
     McpError,
+    NotSent,
     Unauthorized,
     VersionRefused,
 )
@@ -156,8 +156,8 @@ class Connection:
         while True:
             try:
                 link = await self._reach()
-            except LinkError as error:
-                pause = backoff.pause(getattr(error, "retry_after", None))
+            except NotSent as error:
+                pause = backoff.pause(error.retry_after)
                 if self._clock.now() + pause > deadline:
                     raise
                 await asyncio.sleep(pause)
@@ -169,11 +169,19 @@ class Connection:
             return link
 
     async def _reach(self) -> Link:
+        """Return a new link, with everything agreed upon.
+
+        Raises:
+            NotSent: the server cannot be reached, or the handshake broke: nothing of the caller's was sent.
+        """
         link = await self._dialer.dial()
         try:
             self.agreed = await self._negotiate(link)
-        except BaseException:
+        except BaseException as error:
             await link.aclose(goodbye=False)
+            if isinstance(error, Broken):
+                wait = error.retry_after if isinstance(error, Overloaded) else None
+                raise NotSent(f"cannot connect: {error}", wait) from error
             raise
         if self._version == "auto":
             self._eras.learn(self._dialer.remembered_as, is_modern=self.agreed.is_modern)
@@ -210,7 +218,8 @@ class Connection:
             async with asyncio.timeout(self._dialer.probe_seconds):
                 result = await self._ask(link, "server/discover", {})
             verdict = judge_result(result)
-        except Unauthorized:
+        except (Unauthorized, Overloaded):
+            # Neither says anything of the server's era.
             raise
         except (McpError, ClientError, Broken, TimeoutError) as error:
             verdict, result = judge_error(error), {}

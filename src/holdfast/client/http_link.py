@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.client.backoff import Backoff
 from holdfast.client.calls import Call
-from holdfast.client.http_status import MOVED, UNAUTHORIZED, moved_to, refused, seconds_to_wait
+from holdfast.client.http_status import MARK, MOVED, UNAUTHORIZED, moved_to, refused, seconds_to_wait
 from holdfast.client.link import Receiver, SessionLost
 from holdfast.client.settings import ClientLimits, ClientTimes
 from holdfast.errors import PARSE_ERROR, BadAnswer, Broken, HoldfastError, HttpRefused, LinkError, WireError
@@ -402,7 +402,8 @@ class HttpLink:
         except (Broken, WireError):
             body = b""
         wait = seconds_to_wait(answer.header("retry-after"), self._around.clock.wall())
-        return refused(answer.status, body, wait, in_session=bool(self._session))
+        mark = answer.header(MARK)
+        return refused(answer.status, body, wait, in_session=bool(self._session), mark=mark)
 
     def _standing(self) -> dict[str, str]:
         """Return the headers of every request in this conversation."""

@@ -2,6 +2,11 @@
 
 The question behind every line: was the request executed? Certainly not (`NotSent`: try again),
 certainly answered (`McpError`), or nobody knows (`Broken`).
+
+Two refusals are certain. One carries the mark that our server sets before anything runs. The other is
+404 inside a session, which the protocol defines: the server does not know the session, so nothing can have
+run in it. A 429 or 503 without the mark proves nothing: balancers send 503 when the connection to a server
+breaks, also after the server has executed the request.
 """
 
 from datetime import UTC, datetime
@@ -11,8 +16,8 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from holdfast.client.calls import error_of
-from holdfast.client.link import SessionLost
-from holdfast.errors import Broken, HoldfastError, HttpRefused, NotSent, Unauthorized
+from holdfast.client.link import Overloaded, SessionLost
+from holdfast.errors import NOT_EXECUTED, Broken, HoldfastError, HttpRefused, NotSent, Unauthorized
 
 WAIT: Final = frozenset({429, 503})
 UNAUTHORIZED: Final = frozenset({401, 403})
@@ -21,14 +26,18 @@ REPEATABLE_MOVES: Final = frozenset({307, 308})
 NOT_FOUND: Final = 404
 SERVER_FAULTS: Final = 500
 LONGEST_WAIT: Final = 3_600.0
+MARK, UNSTARTED = NOT_EXECUTED
 
 
-def refused(status: int, body: bytes, retry_after: float | None, *, in_session: bool) -> HoldfastError:
-    """Return the exception that an answer of 400 or more stands for."""
+def refused(
+    status: int, body: bytes, retry_after: float | None, *, in_session: bool, mark: str = ""
+) -> HoldfastError:
+    """Return the exception that an answer of 400 or more stands for. `mark` is the value of its header `MARK`."""
     if status == NOT_FOUND and in_session:
         return SessionLost("the server does not know the session any more")
     if status in WAIT:
-        return NotSent(f"the server is busy (HTTP {status}){_said(body)}", retry_after)
+        kind = NotSent if mark == UNSTARTED else Overloaded
+        return kind(f"the server is busy (HTTP {status}){_said(body)}", retry_after)
     error = json_rpc_error(body)
     if status in UNAUTHORIZED:
         return Unauthorized(status, f"the server wants other credentials (HTTP {status}){_said(body)}")

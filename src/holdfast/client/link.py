@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from holdfast.client.calls import Call, Calls
 from holdfast.client.incoming import Incoming
-from holdfast.errors import NotSent, WireError
+from holdfast.errors import Broken, NotSent, WireError
 from holdfast.ports import Observer
 from holdfast.protocol.modern import SUBSCRIPTION_KEY
 from holdfast.wire.jsonrpc import Message, Notification, Request, Response, decode
@@ -17,6 +17,17 @@ from holdfast.wire.jsonrpc import Message, Notification, Request, Response, deco
 
 class SessionLost(NotSent):
     """The server does not know the session (any more): the request was turned away unread."""
+
+
+class Overloaded(Broken):
+    """HTTP 429 or 503 without our server's mark: somebody on the way may have sent it, after the request was executed.
+
+    `retry_after` is how many seconds the answer asks the client to wait.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Heard(Protocol):

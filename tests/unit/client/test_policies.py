@@ -9,7 +9,7 @@ from holdfast.client.cache import Cache, cache_key
 from holdfast.client.connection import EraMemory
 from holdfast.client.eras import Verdict, choose, judge_result, origin
 from holdfast.client.http_status import json_rpc_error, refused, seconds_to_wait
-from holdfast.client.link import SessionLost
+from holdfast.client.link import Overloaded, SessionLost
 from holdfast.client.listening import Change, Listener, change_of
 from holdfast.client.results import tool_call_result
 from holdfast.errors import BadAnswer, Broken, HttpRefused, McpError, NotSent, OutcomeUnknown, VersionRefused
@@ -127,8 +127,9 @@ def test_an_era_is_remembered_by_origin() -> None:
     [
         (404, b"", True, SessionLost),
         (404, b"", False, HttpRefused),
-        (429, b"", True, NotSent),
-        (503, b'{"jsonrpc":"2.0","id":1,"error":{"code":-31001,"message":"busy"}}', True, NotSent),
+        (429, b"", True, Overloaded),
+        (503, b"upstream connect error or disconnect/reset before headers", True, Overloaded),
+        (503, b'{"jsonrpc":"2.0","id":1,"error":{"code":-31001,"message":"busy"}}', True, Overloaded),
         (400, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}', True, McpError),
         (404, b'{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}', False, McpError),
         (500, b"oops", True, Broken),
@@ -141,6 +142,14 @@ def test_a_status_says_whether_the_request_was_executed(
     status: int, body: bytes, in_session: bool, kind: type[Exception]
 ) -> None:
     assert type(refused(status, body, None, in_session=in_session)) is kind
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_only_our_own_mark_makes_a_refusal_certain(status: int) -> None:
+    certain = refused(status, b"", 3.0, in_session=True, mark="not-executed")
+    assert type(certain) is NotSent
+    assert certain.retry_after == 3.0
+    assert type(refused(status, b"", None, in_session=True, mark="executed")) is Overloaded
 
 
 def test_garbage_holds_no_error() -> None:

@@ -11,6 +11,7 @@ from holdfast.engine.sessions import TooManySessions
 from holdfast.errors import (
     BUSY,
     INVALID_REQUEST,
+    NOT_EXECUTED,
     Busy,
     HoldfastError,
     InvalidParams,
@@ -27,6 +28,8 @@ _SSE: Final = (b"content-type", b"text/event-stream")
 SESSION_NOT_FOUND: Final = -32001
 """The code the official SDKs send with this 404."""
 RETRY_SECONDS: Final = 1
+UNSTARTED: Final = (NOT_EXECUTED[0].encode(), NOT_EXECUTED[1].encode())
+"""The header that tells a client that it may send the request again, because nothing of it ran."""
 
 
 class Draining(HoldfastError):
@@ -119,3 +122,13 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             return refuse(503, text, code=BUSY, request_id=request_id, extra=(retry_after(),))
         case _:
             raise error
+
+
+def refused_unstarted(error: HoldfastError, request_id: RequestId | None = None) -> Answer:
+    """Return the answer to a request that was refused before anything of it ran, and say so.
+
+    Never use it where a handler may have been started: a client sends the request again on the strength of it.
+    """
+    answer = refusal_for(error, request_id)
+    answer.headers.append(UNSTARTED)
+    return answer

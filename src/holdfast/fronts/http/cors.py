@@ -14,7 +14,7 @@ def cors_headers(origin: str) -> list[tuple[bytes, bytes]]:
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (
             b"access-control-expose-headers",
-            b"mcp-session-id, mcp-protocol-version, retry-after, www-authenticate",
+            b"mcp-session-id, mcp-protocol-version, retry-after, www-authenticate, holdfast-refused",
         ),
         (b"vary", b"origin"),
     ]

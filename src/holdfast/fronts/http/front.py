@@ -28,6 +28,7 @@ from holdfast.fronts.http.answer import (
     not_allowed,
     refusal_for,
     refuse,
+    refused_unstarted,
 )
 from holdfast.fronts.http.connection import BadBody, Connection, Gone, Receive, Scope, Send
 from holdfast.fronts.http.cors import cors_headers, preflight
@@ -204,7 +205,7 @@ class HttpFront:
     ) -> Answer | Awaitable[Answer | None]:
         """Tell the eras apart by how a message presents itself: with metadata of its own, or inside a session."""
         if self._engine.draining and self._is_new_work(message):
-            return refusal_for(Draining(), message.id if isinstance(message, Request) else None)
+            return refused_unstarted(Draining(), message.id if isinstance(message, Request) else None)
         version = head.text(b"mcp-protocol-version")
         if type(message) is not Request:
             if version == VERSION:

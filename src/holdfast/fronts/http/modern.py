@@ -12,7 +12,7 @@ from holdfast.engine.outcome import Outcome
 from holdfast.engine.reader import End
 from holdfast.engine.wake import turn
 from holdfast.errors import METHOD_NOT_FOUND, Busy, McpError, OutcomeUnknown
-from holdfast.fronts.http.answer import Answer, ready_answer, refusal_for, refuse
+from holdfast.fronts.http.answer import Answer, ready_answer, refusal_for, refuse, refused_unstarted
 from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.listen import Listens
@@ -64,6 +64,8 @@ class ModernPosts:
                 self._engine.modern.go_on if "requestState" in request.params else self._engine.modern.start
             )
             attended = begin(meta, caller, request)
+        except Busy as error:
+            return refused_unstarted(error, request.id)
         except McpError as error:
             return _refused(request, error, 400)
         except Elsewhere as parked:

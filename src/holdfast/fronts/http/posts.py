@@ -26,11 +26,13 @@ from holdfast.errors import (
 )
 from holdfast.fronts.http.answer import (
     ACCEPTED,
+    UNSTARTED,
     Answer,
     json_answer,
     ready_answer,
     refusal_for,
     refuse,
+    refused_unstarted,
     retry_after,
 )
 from holdfast.fronts.http.batch import Batch
@@ -66,7 +68,7 @@ class Posts:
                 caller.key, request.params, lasting=not self._engine.settings.stateless
             )
         except HoldfastError as error:
-            return refusal_for(error, request.id)
+            return refused_unstarted(error, request.id)
         answer = ready_answer(result_message(request.id, opened.result), self._mode)
         if self._engine.settings.stateless:
             await self._engine.sessions.forget(opened.session)
@@ -108,7 +110,7 @@ class Posts:
                 key, caller, request, digest, streams=self._mode != "json"
             )
         except HoldfastError as error:
-            return refusal_for(error, request.id)
+            return refused_unstarted(error, request.id)
         if isinstance(exchange, Repeat):
             return await self._repeat(exchange, connection, caller, request.id)
         # A handler that never suspends has answered after one turn of the loop.
@@ -170,7 +172,7 @@ class Posts:
     async def _late(self, exchange: SessionExchange, terminal: bytes, connection: Connection) -> None:
         answer = ready_answer(terminal, self._mode)
         if exchange.busy:
-            answer = Answer(429, [*json_answer(terminal).headers, retry_after()], terminal)
+            answer = Answer(429, [*json_answer(terminal).headers, retry_after(), UNSTARTED], terminal)
         if not await connection.answer(answer):
             await self._engine.readers.keep_answer(exchange, terminal)
 
@@ -220,7 +222,7 @@ class Posts:
         try:
             opened = await self._engine.sessions.open(caller.key, params, lasting=False)
         except HoldfastError as error:
-            return refusal_for(error, request_id)
+            return refused_unstarted(error, request_id)
         try:
             if isinstance(message, list):
                 return await self.batch(opened.session.record.key, caller, message, connection)

@@ -1,0 +1,151 @@
+"""Which refusals tell the client that nothing ran: all that are made before, and none that is made after."""
+
+import asyncio
+
+import pytest
+
+from holdfast.config import Limits, Settings, Times
+from holdfast.core.stream import Position
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.base import Attached, Refusal
+from tests.unit.fronts.http.peer import Bench, Call, Peer, bench, front_test, notification, request
+from tests.unit.fronts.http.test_answers import guests_call
+from tests.unit.fronts.http.test_health import SharedStore
+
+MARK = "holdfast-refused"
+
+
+def is_marked(answer: Call) -> bool:
+    return answer.headers.get(MARK) == "not-executed"
+
+
+async def opened(b: Bench, version: str = "2025-11-25") -> Peer:
+    peer = b.peer()
+    assert (await peer.initialize(version)).status == 200
+    return peer
+
+
+# Before anything runs
+
+
+@front_test
+async def test_a_store_that_is_away_before_the_claim() -> None:
+    store = SharedStore()
+    async with bench(store=store) as b:
+        peer = await opened(b)
+        store.out_of_order = True
+        refused = await peer.call(1).done()
+        assert (refused.status, is_marked(refused), b.runs) == (503, True, [])
+        store.out_of_order = False
+        assert MARK not in (await peer.call(1).done()).headers
+
+
+@front_test
+async def test_a_replica_that_is_stopping() -> None:
+    async with bench(Settings(times=Times(drain=60)), store=SharedStore()) as b:
+        peer = await opened(b)
+        running = peer.call(1, "held")
+        await asyncio.sleep(1)
+        drain = asyncio.ensure_future(b.engine.drain())
+        await asyncio.sleep(0)
+        for refused in (await peer.call(2).done(), await b.peer().initialize()):
+            assert (refused.status, is_marked(refused)) == (503, True)
+        b.release.set()
+        await drain
+        await running.done()
+        assert b.runs == ["held"]
+
+
+@front_test
+async def test_a_session_that_is_full_and_a_call_that_got_no_slot() -> None:
+    async with bench(Settings(limits=Limits(running=1, queued=1, queue_seconds=5.0))) as b:
+        peer = await opened(b)
+        first, second = peer.call(1, "held"), peer.call(2, "held")
+        await asyncio.sleep(0.1)
+        for refused in (await peer.call(3, "held").done(), await second.done()):
+            assert (refused.status, is_marked(refused)) == (429, True)
+        b.release.set()
+        await first.done()
+        assert b.runs == ["held"]
+
+
+@front_test
+async def test_too_many_sessions_and_a_session_that_is_unknown() -> None:
+    async with bench(Settings(limits=Limits(sessions=1))) as b:
+        peer = await opened(b)
+        refused = await b.peer().initialize()
+        assert (refused.status, is_marked(refused)) == (503, True)
+        await peer.delete()
+        lost = await peer.call(1).done()
+        assert (lost.status, is_marked(lost), b.runs) == (404, True, [])
+
+
+@front_test
+async def test_too_many_calls_without_a_session() -> None:
+    async with bench(Settings(limits=Limits(guests=1))) as b:
+        first = guests_call(b.peer(), "held", "held")
+        await asyncio.sleep(0.1)
+        refused = await guests_call(b.peer(), "held", "held").done()
+        assert (refused.status, is_marked(refused), b.runs) == (429, True, ["held"])
+        b.release.set()
+        await first.done()
+
+
+# After a handler was started
+
+
+@front_test
+async def test_a_call_that_finds_no_room_to_wait_for_input_is_not_said_not_to_have_run() -> None:
+    async with bench(Settings(limits=Limits(parked=1, parked_per_principal=1))) as b:
+        parked, refused = [await guests_call(b.peer(), "ask").done() for _ in range(2)]
+        assert parked.json["result"]["resultType"] == "input_required"
+        assert (refused.json["error"]["code"], MARK in refused.headers) == (-31001, False)
+        assert b.runs == ["ask", "ask"]
+
+
+class Forgetful(SharedStore):
+    """A store that goes away between a claim and the reader of its stream."""
+
+    is_away = False
+
+    async def attach(
+        self,
+        key: str,
+        principal: str,
+        stream: str | None,
+        cursor: Position | None,
+        *,
+        since: int | None = None,
+    ) -> Attached | Refusal:
+        if self.is_away:
+            raise StoreUnavailable("the store cannot be reached")
+        return await super().attach(key, principal, stream, cursor, since=since)
+
+
+@pytest.mark.parametrize("response", ["adaptive", "json"])
+@front_test
+async def test_a_repeat_whose_answer_cannot_be_read_does_not_deny_the_first_execution(response: str) -> None:
+    store = Forgetful()
+    async with bench(store=store, response=response) as b:
+        peer = await opened(b)
+        first = peer.call(1, "held")
+        await asyncio.sleep(1)
+        await first.cut()
+        store.is_away = True
+        again = await peer.call(1, "held").done()
+        assert (b.runs, MARK in again.headers) == (["held"], False)
+        store.is_away = False
+
+
+@front_test
+async def test_a_batch_whose_handlers_were_started_carries_no_mark() -> None:
+    store = Forgetful()
+    async with bench(store=store) as b:
+        peer = await opened(b, "2025-03-26")
+        messages = [request(1, "tools/call", {"name": "held"}), notification("notifications/initialized")]
+        store.is_away = True
+        answer = peer.post(messages)
+        await asyncio.sleep(1)
+        b.release.set()
+        await answer.done()
+        assert (b.runs, MARK in answer.headers) == (["held"], False)
