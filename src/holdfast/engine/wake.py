@@ -6,18 +6,20 @@ from collections.abc import Generator
 
 
 class Wake:
-    """A bell one task waits for. Rung while nobody waits, it is remembered until cleared."""
+    """A bell that any number of tasks wait for. A ring wakes all of them, and is remembered until cleared."""
 
-    __slots__ = ("_rung", "_waiter")
+    __slots__ = ("_rung", "_waiters")
 
     def __init__(self) -> None:
         self._rung = False
-        self._waiter: asyncio.Future[bool] | None = None
+        self._waiters: tuple[asyncio.Future[bool], ...] = ()
+        """A tuple: most bells have one waiter at a time, and many have none."""
 
     def ring(self) -> None:
-        """Wake the waiter, now or when it comes."""
+        """Wake all who wait now; those who come before the bell is cleared do not wait."""
         self._rung = True
-        self._release(rung=True)
+        for waiter in self._waiters:
+            _release(waiter, rung=True)
 
     def clear(self) -> None:
         """Forget earlier rings. Clear before looking: a ring after the look then wakes again (law 5)."""
@@ -28,18 +30,20 @@ class Wake:
         if self._rung:
             return True
         loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = loop.call_later(timeout, self._release) if timeout is not None else None
+        waiter: asyncio.Future[bool] = loop.create_future()
+        self._waiters = (*self._waiters, waiter)
+        timer = loop.call_later(timeout, _release, waiter) if timeout is not None else None
         try:
-            return await self._waiter
+            return await waiter
         finally:
-            self._waiter = None
+            self._waiters = tuple(other for other in self._waiters if other is not waiter)
             if timer is not None:
                 timer.cancel()
 
-    def _release(self, *, rung: bool = False) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(rung)
+
+def _release(waiter: asyncio.Future[bool], *, rung: bool = False) -> None:
+    if not waiter.done():
+        waiter.set_result(rung)
 
 
 @types.coroutine

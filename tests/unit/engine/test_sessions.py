@@ -182,6 +182,22 @@ async def test_a_session_is_closed_once_whoever_closes() -> None:
 
 
 @engine_test
+async def test_a_session_with_a_stalled_reader_can_be_closed_by_several_at_once() -> None:
+    async def chat(exchange: Exchange) -> object:
+        await exchange.notify("notifications/progress", {"n": 1})
+        return {}
+
+    async with desk(ScriptedBack({CALL: chat})) as d:
+        post = await d.post(1)
+        post.may_read.clear()
+        await settle_down()
+        closing = (d.engine.sessions.close(d.session, Input.DELETED) for _ in range(3))
+        async with asyncio.timeout(10):
+            assert sorted(await asyncio.gather(*closing)) == [False, False, True]
+        post.may_read.set()
+
+
+@engine_test
 async def test_a_principal_over_its_limit_loses_its_longest_idle_session_and_is_told() -> None:
     async with desk(limits=Limits(sessions_per_principal=1)) as d:
         await d.open()

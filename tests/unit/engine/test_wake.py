@@ -1,0 +1,37 @@
+"""The bell: everyone who waits hears it."""
+
+import asyncio
+
+from holdfast.engine.wake import Wake
+from tests.support import virtual_test
+from tests.unit.engine.desk import settle_down
+
+
+@virtual_test
+async def test_a_ring_wakes_everyone_who_waits() -> None:
+    wake = Wake()
+    waiting = [
+        asyncio.create_task(wake.wait()),
+        asyncio.create_task(wake.wait(60)),
+        asyncio.create_task(wake.wait()),
+    ]
+    await settle_down()
+    wake.ring()
+    assert await asyncio.gather(*waiting) == [True, True, True]
+    assert asyncio.get_running_loop().time() == 0
+
+
+@virtual_test
+async def test_each_waiter_has_its_own_patience() -> None:
+    wake = Wake()
+    short, long = asyncio.create_task(wake.wait(1)), asyncio.create_task(wake.wait(5))
+    cancelled = asyncio.create_task(wake.wait(5))
+    await settle_down()
+    cancelled.cancel()
+    assert not await short
+    assert not long.done()
+    wake.ring()
+    assert await long
+    assert await wake.wait()
+    wake.clear()
+    assert not await wake.wait(1)
