@@ -1,7 +1,12 @@
-"""The specification's JSON schemas as a judge of what a server sends.
+"""The official types as a judge of what a server sends.
 
 `validate` judges one message; `Recorder` stands in front of an ASGI application, keeps every
 message it sends together with the request that it answers, and judges them all.
+
+Three judges decide together. `mcp-types`, the official package, knows the methods of each revision and the
+shape of each message; it is asked to be strict about types. It passes over members that it does not know, so
+`_Members` compares what it has read with what was sent and refuses the rest. And it checks every revision with
+sessions against 2025-11-25, so `tests/revisions.py` names what came later.
 """
 
 import base64
@@ -10,27 +15,26 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from functools import cache
-from pathlib import Path
+from types import UnionType
 from typing import Any, Final, Literal, NamedTuple
 
-from jsonschema import Draft7Validator, Draft202012Validator, FormatChecker
+from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, best_match
-from jsonschema.protocols import Validator
+from mcp_types import MissingRequiredClientCapabilityErrorData, UnsupportedProtocolVersionErrorData, methods
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-SPEC: Final = Path(__file__).parents[2] / "shared" / "spec"
+from tests.revisions import ALL, EXTENSIONS, SINGLE, form_field, later
+
 VERSIONS: Final = ("2025-03-26", "2025-06-18", "2025-11-25")
 """The revisions with sessions."""
 LATEST: Final = VERSIONS[-1]
 MODERN: Final = "2026-07-28"
 """The revision without."""
-SUSPENDABLE: Final = {"tools/call", "prompts/get", "resources/read"}
-"""The only requests whose answer may ask for input."""
-ERRORS: Final = {
-    -32020: "HeaderMismatchError",
-    -32021: "MissingRequiredClientCapabilityError",
-    -32022: "UnsupportedProtocolVersionError",
+ERROR_DATA: Final[dict[int, type[BaseModel]]] = {
+    -32021: MissingRequiredClientCapabilityErrorData,
+    -32022: UnsupportedProtocolVersionErrorData,
 }
-"""Errors that have a definition of their own."""
+"""The errors of 2026-07-28 that have data of their own."""
 ASSUMED: Final = VERSIONS[0]
 """What a request without a version header speaks."""
 
@@ -40,57 +44,115 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Type = type[BaseModel] | UnionType
 
-FORMATS: Final = FormatChecker(formats=())
+CALLS: Final[dict[tuple[Sender, str], Mapping[tuple[str, str], type[BaseModel]]]] = {
+    ("server", "request"): methods.SERVER_REQUESTS,
+    ("server", "notification"): methods.SERVER_NOTIFICATIONS,
+    ("client", "request"): methods.CLIENT_REQUESTS,
+    ("client", "notification"): methods.CLIENT_NOTIFICATIONS,
+}
+RESULTS: Final[dict[Sender, Mapping[tuple[str, str], Type]]] = {
+    "server": methods.SERVER_RESULTS,
+    "client": methods.CLIENT_RESULTS,
+}
 
 
-@FORMATS.checks("byte", raises=(binascii.Error, ValueError))
 def _is_base64(value: object) -> bool:
-    return not isinstance(value, str) or base64.b64decode(value, validate=True) is not None
+    try:
+        return not isinstance(value, str) or base64.b64decode(value, validate=True) is not None
+    except (binascii.Error, ValueError):
+        return False
 
 
-@FORMATS.checks("uri")
 def _is_uri(value: object) -> bool:
     return not isinstance(value, str) or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:\S*$", value) is not None
 
 
-class Spec:
-    """One revision's schema: definitions by name, and by method."""
-
-    def __init__(self, version: str) -> None:
-        self._schema: Json = json.loads((SPEC / version / "schema.json").read_text(encoding="utf-8"))
-        self._key = "$defs" if "$defs" in self._schema else "definitions"
-        self.definitions: dict[str, Json] = self._schema[self._key]
-        self.methods = {
-            method: name
-            for name, definition in self.definitions.items()
-            if (method := definition.get("properties", {}).get("method", {}).get("const"))
-        }
-        self._validators: dict[str, Validator] = {}
-
-    def check(self, definition: str, value: Json) -> None:
-        """Fail with the path of the gravest violation."""
-        if definition not in self._validators:
-            kind = Draft202012Validator if self._key == "$defs" else Draft7Validator
-            schema = {self._key: self.definitions, "$ref": f"#/{self._key}/{definition}"}
-            self._validators[definition] = kind(schema, format_checker=FORMATS)
-        found = best_match(self._validators[definition].iter_errors(value))
-        if found is not None:
-            raise AssertionError(f"{definition}{found.json_path.removeprefix('$')}: {found.message}")
-
-    def first(self, *names: str) -> str:
-        """Return the first of these names that this revision defines."""
-        return next(name for name in names if name in self.definitions)
-
-    def members(self, union: str) -> set[str]:
-        """Return the names of a union's alternatives."""
-        return {item["$ref"].rpartition("/")[2] for item in self.definitions[union]["anyOf"]}
+FORMATS: Final[dict[str, Callable[[object], bool]]] = {
+    "BlobResourceContents.blob": _is_base64,
+    "ImageContent.data": _is_base64,
+    "AudioContent.data": _is_base64,
+    "Icon.src": _is_uri,
+    "Implementation.websiteUrl": _is_uri,
+    "ElicitRequestURLParams.url": _is_uri,
+    **{
+        f"{kind}.uri": _is_uri
+        for kind in (
+            "BlobResourceContents",
+            "ReadResourceRequestParams",
+            "Resource",
+            "ResourceLink",
+            "ResourceUpdatedNotificationParams",
+            "Root",
+            "SubscribeRequestParams",
+            "TextResourceContents",
+            "UnsubscribeRequestParams",
+        )
+    },
+}
+"""Members that hold more than any text."""
 
 
 @cache
-def spec(version: str) -> Spec:
-    """Return a revision's schema."""
-    return Spec(version)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _read(kind: Type, value: Json, version: str) -> None:
+    """Fail unless the value is of this type, in this revision, with no member besides."""
+    try:
+        read = _adapter(kind).validate_json(json.dumps(value), strict=True, by_alias=True, by_name=False)
+    except ValidationError as error:
+        faults = "; ".join(f"{_path(fault['loc'])}: {fault['msg']}" for fault in error.errors())
+        raise AssertionError(f"{getattr(kind, '__name__', kind)}{faults}") from error
+    _Members(version).check(value, read, type(read).__name__)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+
+
+class _Members:
+    """Compares what was sent with what was read from it, and refuses what a revision does not have."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+
+    def check(self, sent: Json, read: object, path: str) -> None:
+        """Fail with the path of the first member that is unknown, or that came later."""
+        if isinstance(read, BaseModel):
+            self._check_object(sent, read, path)
+        elif isinstance(read, dict) and isinstance(sent, dict):
+            for key, item in sent.items():
+                self.check(item, read[key], f"{path}.{key}")
+        elif isinstance(read, list) and isinstance(sent, list):
+            for place, (item, part) in enumerate(zip(sent, read, strict=True)):
+                self.check(item, part, f"{path}[{place}]")
+
+    def _check_object(self, sent: dict[str, Json], read: BaseModel, path: str) -> None:
+        kind = type(read).__name__
+        unknown = later(self._version, kind)
+        assert ALL.isdisjoint(unknown), f"{path}: {kind} came after {self._version}"
+        members = {field.alias or name: name for name, field in type(read).model_fields.items()}
+        for key, value in sent.items():
+            assert key not in unknown, f"{path}.{key}: this member of {kind} came after {self._version}"
+            if key not in members:
+                is_open = type(read).model_config.get("extra") == "allow" or key in EXTENSIONS.get(kind, ())
+                assert is_open, f"{path}: {kind} has no member {key!r}"
+                continue
+            is_fit = FORMATS.get(f"{kind}.{key}")
+            assert is_fit is None or is_fit(value), f"{path}.{key}: {value!r} has the wrong format"
+            if self._version < LATEST and SINGLE.get(kind) == key:
+                assert not isinstance(value, list), f"{path}.{key}: a list came after {self._version}"
+            self.check(value, getattr(read, members[key]), f"{path}.{key}")
+        if kind == "RequestedSchema":
+            self._check_form(sent["properties"], path)
+
+    def _check_form(self, fields: dict[str, Json], path: str) -> None:
+        for name, field in fields.items():
+            found = best_match(Draft202012Validator(form_field(self._version)).iter_errors(field))
+            assert found is None, f"{path}.properties.{name}: {field!r} is no field of a form: {found}"
 
 
 def validate(
@@ -101,55 +163,64 @@ def validate(
     A result is judged by the method of the request that it `answers`.
 
     Raises:
-        AssertionError: names the definition and the path that are violated.
+        AssertionError: names the type and the path that are violated.
     """
     value = json.loads(message) if isinstance(message, (bytes, str)) else message
     assert isinstance(value, dict), f"not one message: {value!r}"
+    assert value.get("jsonrpc") == "2.0", f"not JSON-RPC, its jsonrpc is not 2.0: {value!r}"
+    if "id" in value:
+        assert type(value["id"]) in (int, str), f"no id of a request: {value['id']!r}"
     if "method" in value:
-        _check_call(spec(version), value, sender)
+        _check_call(value, version, sender)
     elif "error" in value:
-        _check_error(spec(version), value)
+        _check_error(value, version)
     else:
         assert answers is not None, f"a result can only be judged by the method it answers: {value!r}"
-        _check_result(spec(version), value, answers)
+        assert value.keys() == {"jsonrpc", "id", "result"}, f"a response has other members: {sorted(value)}"
+        validate_result(value["result"], version, answers, sender)
 
 
-def _check_call(rules: Spec, value: Json, sender: Sender) -> None:
-    kind = "Request" if "id" in value else "Notification"
-    rules.check(f"JSONRPC{kind}", value)
-    definition = rules.methods.get(value["method"])
-    assert definition is not None, f"{value['method']}: this revision has no such method"
-    allowed = rules.members(f"{sender.title()}{kind}")
-    assert definition in allowed, f"{value['method']}: not a {kind.lower()} that a {sender} sends"
-    rules.check(definition, value)
+def _check_call(value: Json, version: str, sender: Sender) -> None:
+    kind = "request" if "id" in value else "notification"
+    method = value["method"]
+    known = any((method, version) in table for table in CALLS.values())
+    assert known, f"{method}: this revision has no such method"
+    definition = CALLS[sender, kind].get((method, version))
+    assert definition is not None, f"{method}: not a {kind} that a {sender} sends"
+    _read(definition, value, version)
 
 
-def _check_error(rules: Spec, value: Json) -> None:
+def _check_error(value: Json, version: str) -> None:
     assert "result" not in value, f"both a result and an error: {value!r}"
-    # The transport's chapter of every revision allows errors that have no id; older schemas forgot them.
-    rules.check(
-        rules.first("JSONRPCErrorResponse", "JSONRPCError"), value if "id" in value else {"id": 0, **value}
-    )
-    special = ERRORS.get(value["error"]["code"])
-    if special in rules.definitions:
-        rules.check(special, value)
+    # The transport's chapter of every revision allows errors that have no id.
+    assert value.keys() <= {"jsonrpc", "id", "error"}, f"an error has other members: {sorted(value)}"
+    check_error(value["error"])
+    data = ERROR_DATA.get(value["error"]["code"])
+    if data is not None and version == MODERN:
+        assert "data" in value["error"], f"error.data is missing: {value['error']!r}"
+        _read(data, value["error"]["data"], version)
 
 
-def _check_result(rules: Spec, value: Json, method: str) -> None:
-    rules.check(rules.first("JSONRPCResultResponse", "JSONRPCResponse"), value)
-    request = rules.methods.get(method)
-    assert request is not None, f"{method}: this revision has no such method"
-    result, definition = value["result"], f"{request.removesuffix('Request')}Result"
+def check_error(error: Json) -> None:
+    """Fail unless this is what a JSON-RPC error holds."""
+    assert isinstance(error, dict), f"error: not an object: {error!r}"
+    assert error.keys() <= {"code", "message", "data"}, f"error has other members: {sorted(error)}"
+    assert type(error.get("code")) is int, f"error.code is no integer: {error!r}"
+    assert type(error.get("message")) is str, f"error.message is no text: {error!r}"
+
+
+def validate_result(result: Json, version: str, method: str, sender: Sender = "server") -> None:
+    """Judge a result by the method that it answers."""
+    kind = RESULTS[sender].get((method, version))
+    assert kind is not None, f"{method}: this revision has no such method"
     if result.get("resultType") == "input_required":
-        assert method in SUSPENDABLE, f"{method}: its answer cannot ask for input"
+        assert method in methods.INPUT_REQUIRED_METHODS, f"{method}: its answer cannot ask for input"
         assert result.keys() & {"inputRequests", "requestState"}, f"{method}: asks for input, but for none"
-        definition = "InputRequiredResult"
-    if definition not in rules.definitions:
-        # The schema lets an empty result hold anything; the TypeScript SDK's parser does not.
+    if getattr(kind, "__name__", "") in {"EmptyResult", "Result"}:
+        # The specification lets an empty result hold anything; the TypeScript SDK's parser does not.
         assert result.keys() <= {"_meta"}, f"{method}: an empty result holds {sorted(result)}"
-        definition = "EmptyResult"
-    rules.check(definition, result)
-    if definition == "ListToolsResult":
+    _read(kind, result, version)
+    if method == "tools/list":
         _check_tools(result["tools"])
 
 

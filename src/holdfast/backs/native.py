@@ -13,6 +13,7 @@ from holdfast.engine.session import Session
 from holdfast.errors import InvalidParams, MethodNotFound, ResourceNotFound
 from holdfast.protocol.methods import NOT_IN_SESSIONS, NOT_MODERN
 from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.older import fit
 from holdfast.protocol.results import Result
 from holdfast.protocol.subscriptions import Filter
 from holdfast.protocol.versions import MODERN, Revision
@@ -84,8 +85,9 @@ class NativeBack:
         await self._app.stop()
 
     def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:  # noqa: ARG002
-        """Return what the app says of itself; clients of older revisions pass over members they do not know."""
-        return self._app.describe()
+        """Return what the app says of itself, in the words of this revision."""
+        described = self._app.describe()
+        return {**described, "serverInfo": fit(revision.name, described["serverInfo"])}
 
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
         """Ask the app about the tool that is called."""
@@ -107,7 +109,7 @@ class NativeBack:
         if handler is None or request.method in (NOT_MODERN if modern else NOT_IN_SESSIONS):
             raise MethodNotFound(request.method[:100])
         if not modern:
-            return encode(await handler(exchange, request.params))
+            return encode(fit(exchange.session.revision.name, await handler(exchange, request.params)))
         try:
             return self._app.modernized(await handler(exchange, request.params))
         except ResourceNotFound as error:

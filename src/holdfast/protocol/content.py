@@ -1,13 +1,12 @@
 """What results and messages carry: content blocks, resource contents, sampling blocks.
 
-Blocks are told apart by `type`; resource contents by having `text` or `blob`. A client is never
-sent a block that its revision's schema forbids: `content_for` says the same thing in older words.
+Blocks are told apart by `type`; resource contents by having `text` or `blob`. `older.py` says what a client of an
+older revision is sent instead.
 """
 
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 Role = Literal["user", "assistant"]
 Meta = dict[str, Any]
@@ -119,29 +118,3 @@ class SamplingMessage(Leaf, frozen=True, kw_only=True):
     role: Role
     content: SamplingBlock | list[SamplingBlock]
     meta: Meta | None = field(default=None, name="_meta")
-
-
-NO_LINKS: Final = frozenset({"2024-11-05", "2025-03-26"})
-"""Revisions whose schemas know no `resource_link` block. Members they do not know are allowed everywhere."""
-
-
-def content_for(version: str, blocks: list[ContentBlock]) -> list[ContentBlock]:
-    """Return the blocks as a client of this revision may be sent them; the same object where nothing changes."""
-    if version not in NO_LINKS or not any(isinstance(block, ResourceLink) for block in blocks):
-        return blocks
-    return [_without_link(block) for block in blocks]
-
-
-def messages_for(version: str, messages: list[PromptMessage]) -> list[PromptMessage]:
-    """Do for a prompt's messages what `content_for` does for blocks."""
-    if version not in NO_LINKS:
-        return messages
-    return [replace(message, content=_without_link(message.content)) for message in messages]
-
-
-def _without_link(block: ContentBlock) -> ContentBlock:
-    if not isinstance(block, ResourceLink):
-        return block
-    label = block.title or block.name
-    text = f"{label}: {block.uri}" if not block.description else f"{label}: {block.uri}\n{block.description}"
-    return TextContent(text=text, annotations=block.annotations, meta=block.meta)

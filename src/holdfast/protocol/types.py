@@ -23,8 +23,6 @@ from holdfast.protocol.content import (
     TextResourceContents,
     ToolResultContent,
     ToolUseContent,
-    content_for,
-    messages_for,
 )
 from holdfast.protocol.listing import (
     Implementation,
@@ -158,6 +156,4 @@ __all__ = [
     "ToolExecution",
     "ToolResultContent",
     "ToolUseContent",
-    "content_for",
-    "messages_for",
 ]

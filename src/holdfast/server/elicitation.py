@@ -27,7 +27,9 @@ KEYWORDS: Final = {
 }
 """What a form's property of each type may say."""
 OLDER_FORMS: Final = frozenset({"2025-03-26", "2025-06-18"})
-"""Revisions whose forms have no lists, and name the titles of choices in `enumNames`."""
+"""Revisions whose forms have no lists, name the titles of choices in `enumNames`, and have few defaults."""
+ITEMS: Final = {"type", "enum", "anyOf"}
+"""What the choices of a list may say."""
 FORMATS: Final = {"email", "uri", "date", "date-time"}
 
 
@@ -97,6 +99,8 @@ def _in_older_words(name: str, entry: Schema) -> Schema:
         raise CapabilityMissing(
             f"the client cannot show field {name!r}: a choice of several needs protocol 2025-11-25"
         )
+    if entry["type"] != "boolean":
+        entry = {key: value for key, value in entry.items() if key != "default"}
     choices = entry.get("oneOf")
     if not choices or any("const" not in choice for choice in choices):
         return entry
@@ -130,7 +134,8 @@ def _flat(name: str, entry: Schema, definitions: Schema) -> Schema:
     if "type" not in entry and all(isinstance(value, str) for value in entry.get("enum", [None])):
         entry["type"] = "string"
     if entry.get("type") == "array":
-        entry["items"] = _resolved(entry.get("items", {}), definitions)
+        items = _resolved(entry.get("items", {}), definitions)
+        entry["items"] = {key: value for key, value in items.items() if key in ITEMS}
     _check(name, entry)
     kept = {key: value for key, value in entry.items() if key in KEYWORDS[entry["type"]]}
     if kept.get("format") not in FORMATS:

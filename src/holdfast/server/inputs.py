@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from holdfast.engine.exchange import Client
 from holdfast.errors import CapabilityMissing
 from holdfast.protocol.modern import VERSION
+from holdfast.protocol.older import fit
 from holdfast.protocol.types import (
     ClientCapabilities,
     CreateMessageParams,
@@ -94,7 +95,7 @@ class WantedSample(Wanted):
 
     def params(self, client: Client, mint: Mint) -> object:  # noqa: ARG002
         check_sampling(capabilities_of(client), self.asked, client.record.version)
-        return self.asked
+        return fit(client.record.version, self.asked)
 
 
 class WantedRoots(Wanted):

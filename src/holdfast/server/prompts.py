@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import INTERNAL_ERROR, McpError, UrlElicitationRequired
-from holdfast.protocol.content import NO_LINKS
-from holdfast.protocol.types import GetPromptResult, Icon, InputRequiredResult, Meta, Prompt, messages_for
+from holdfast.protocol.types import GetPromptResult, Icon, InputRequiredResult, Meta, Prompt
 from holdfast.server.by_hand import Again, pages_first, rounds_by_hand
 from holdfast.server.content import to_prompt_result
 from holdfast.server.context import Context
@@ -84,11 +83,7 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: "Server"
         value = await told(call, exchange, server)
         if isinstance(value, InputRequiredResult):
             return value
-        result = to_prompt_result(value, listed.description)
-        version = exchange.session.record.version
-        if version not in NO_LINKS:
-            return result
-        return replace(result, messages=list(messages_for(version, result.messages)))
+        return to_prompt_result(value, listed.description)
 
     return PromptEntry(listed, run)
 

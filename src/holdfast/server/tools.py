@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError, InvalidArguments, ToolError, UrlElicitationRequired
-from holdfast.protocol.content import NO_LINKS
 from holdfast.protocol.mirror import Mirrored, mirrored_parameters
 from holdfast.protocol.types import (
     CallToolResult,
@@ -24,7 +23,6 @@ from holdfast.protocol.types import (
     TextContent,
     Tool,
     ToolAnnotations,
-    content_for,
 )
 from holdfast.server.by_hand import pages_first, rounds_by_hand
 from holdfast.server.content import to_result
@@ -164,15 +162,9 @@ def _runner(function: Function, call: Callee, owner: "Server") -> Run:
             value = await by_hand(value, exchange, arguments, server)
             if isinstance(value, (InputRequiredResult, CallToolResult)):
                 return value
-        result = to_result(value, structure, wraps_result=wraps_result)
-        version = exchange.session.revision.name
-        return result if version not in NO_LINKS else _in_older_words(result, version)
+        return to_result(value, structure, wraps_result=wraps_result)
 
     return run
-
-
-def _in_older_words(result: CallToolResult, version: str) -> CallToolResult:
-    return replace(result, content=list(content_for(version, result.content)))
 
 
 def _limited(call: Callee, name: str, seconds: float) -> Callee:

@@ -15,7 +15,7 @@ from holdfast.protocol.subscriptions import (
     completed_message,
     read_filter,
 )
-from tests.schema import spec, validate
+from tests.schema import validate
 
 EVERYTHING: dict[str, Any] = {
     "toolsListChanged": True,
@@ -96,7 +96,6 @@ def test_every_message_carries_the_subscription_as_it_was_typed(subscription: in
         assert meta == {"io.modelcontextprotocol/subscriptionId": subscription}
     last = json.loads(completed_message(subscription))
     validate(last, "2026-07-28", answers="subscriptions/listen")
-    spec("2026-07-28").check("SubscriptionsListenResultResponse", last)
     assert last["id"] == subscription
     assert last["result"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": subscription}
 

@@ -1,14 +1,10 @@
-"""A client in the same process: it speaks to a server's engine and holds every message against the official schema."""
+"""A client in the same process: it speaks to a server's engine and lets the judge of `tests/schema.py` read every message."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import cache
-from pathlib import Path
-from typing import Any, Final
-
-from jsonschema import Draft202012Validator
+from typing import Any
 
 from holdfast.auth import Principal
 from holdfast.engine.exchange import Caller
@@ -16,37 +12,10 @@ from holdfast.engine.session import Session
 from holdfast.errors import McpError
 from holdfast.server.app import Server
 from holdfast.wire.jsonrpc import Request, Response
+from tests.schema import LATEST, validate, validate_result
 
-SCHEMA: Final = Path(__file__).parents[4] / "shared" / "spec" / "2025-11-25" / "schema.json"
-LATEST: Final = "2025-11-25"
-RESULTS: Final = {
-    "initialize": "InitializeResult",
-    "ping": "EmptyResult",
-    "tools/list": "ListToolsResult",
-    "tools/call": "CallToolResult",
-    "resources/list": "ListResourcesResult",
-    "resources/templates/list": "ListResourceTemplatesResult",
-    "resources/read": "ReadResourceResult",
-    "resources/subscribe": "EmptyResult",
-    "resources/unsubscribe": "EmptyResult",
-    "prompts/list": "ListPromptsResult",
-    "prompts/get": "GetPromptResult",
-    "completion/complete": "CompleteResult",
-    "logging/setLevel": "EmptyResult",
-}
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 """From an ask's params to its result; raises McpError to refuse."""
-
-
-@cache
-def _validator(definition: str) -> Draft202012Validator:
-    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    return Draft202012Validator({"$defs": schema["$defs"], "$ref": f"#/$defs/{definition}"})
-
-
-def check(definition: str, value: object) -> None:
-    """Fail unless the value is what the specification calls `definition`."""
-    _validator(definition).validate(value)
 
 
 class Peer:
@@ -60,6 +29,7 @@ class Peer:
         self.asked: list[dict[str, Any]] = []
         self.initialized: dict[str, Any] = {}
         self.session: Session
+        self.version = LATEST
         self._ids = 0
         self._waiting: dict[int | str, asyncio.Future[dict[str, Any]]] = {}
         self._news = asyncio.Condition()
@@ -68,10 +38,11 @@ class Peer:
     async def send(self, message: bytes) -> None:
         """Take a message of the server's: this is the session's channel."""
         value = json.loads(message)
+        if "method" in value:
+            validate(value, self.version)
         if "method" not in value:
             self._waiting.pop(value["id"]).set_result(value)
         elif "id" in value:
-            check("ServerRequest", value)
             self.asked.append(value)
             if value["method"] not in self.answers:
                 return
@@ -79,7 +50,6 @@ class Peer:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            check("ServerNotification", value)
             self.heard.append(value)
             async with self._news:
                 self._news.notify_all()
@@ -108,10 +78,10 @@ class Peer:
         """
         answer = await self.message(method, params)
         if "error" in answer:
-            check("JSONRPCErrorResponse", answer)
+            validate(answer, self.version)
             error = answer["error"]
             raise McpError(error["code"], error["message"], error.get("data"))
-        check(RESULTS[method], answer["result"])
+        validate(answer, self.version, answers=method)
         result: dict[str, Any] = answer["result"]
         return result
 
@@ -188,7 +158,8 @@ async def connect(
     opened = await server.engine.sessions.open(peer.caller.key, params, channel=peer)
     peer.session = opened.session
     peer.initialized = json.loads(opened.result)
-    check("InitializeResult", peer.initialized)
+    peer.version = peer.initialized["protocolVersion"]
+    validate_result(peer.initialized, peer.version, "initialize")
     return peer
 
 

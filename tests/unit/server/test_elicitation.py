@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from holdfast.errors import AskError, CapabilityMissing
 from holdfast.server.elicitation import answer, form, form_for
-from tests.unit.server.peer import check
+from tests.schema import LATEST, validate
 
 
 class Colour(Enum):
@@ -33,10 +33,10 @@ class Everything(BaseModel):
 
 
 def requested(schema: dict[str, Any]) -> dict[str, Any]:
-    check(
-        "ElicitRequest",
+    validate(
         {"jsonrpc": "2.0", "id": 1, "method": "elicitation/create",
          "params": {"message": "m", "requestedSchema": schema}},
+        LATEST,
     )  # fmt: skip
     properties: dict[str, Any] = schema["properties"]
     return properties
