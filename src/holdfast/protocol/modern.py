@@ -3,6 +3,7 @@
 Pure: what a request's `_meta` must carry, and the errors this revision defines.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from msgspec import Struct
@@ -70,12 +71,27 @@ class UnsupportedVersion(McpError):
 
 
 class MissingCapability(McpError):
-    """The request cannot be answered without a capability that its client did not declare."""
+    """The request cannot be answered without a capability that its client did not declare.
 
-    def __init__(self, required: dict[str, Any]) -> None:
+    The message names it: many clients show the message and not `data`.
+    """
+
+    def __init__(self, required: dict[str, Any], why: str = "") -> None:
+        named = why or ", ".join(_paths(required))
         super().__init__(
-            MISSING_CAPABILITY, "Missing required client capability", {"requiredCapabilities": required}
+            MISSING_CAPABILITY,
+            f"Missing required client capability: {named}",
+            {"requiredCapabilities": required},
         )
+
+
+def _paths(required: dict[str, Any]) -> Iterator[str]:
+    """Yield each capability by its path, such as `sampling.tools`."""
+    for name, parts in required.items():
+        if parts:
+            yield from (f"{name}.{path}" for path in _paths(parts))
+        else:
+            yield name
 
 
 class ParkedGone(McpError):

@@ -52,10 +52,11 @@ class WantedForm(Wanted):
     def params(self, client: Client, mint: Mint) -> object:  # noqa: ARG002
         can = capabilities_of(client)
         if not can.elicits_form:
-            required: dict[str, Any] = {} if can.elicitation is None else {"form": {}}
+            part = "" if can.elicitation is None else "form"
+            name = f"elicitation.{part}" if part else "elicitation"
             raise CapabilityMissing(
-                "the client cannot show forms: it did not declare the capability `elicitation`",
-                {"elicitation": required},
+                f"the client cannot show forms: it did not declare the capability `{name}`",
+                {"elicitation": {part: {}} if part else {}},
             )
         schema = form_for(client.record.version, self.form.schema)
         return ElicitFormParams(message=self.message, requested_schema=schema)

@@ -40,13 +40,14 @@ def words_for(error: Exception, exchange: Exchange) -> str:
     if exchange.session.revision is MODERN:
         missing = list(_missing(error))
         if missing:
-            raise MissingCapability(_merged(missing)) from error
+            why = "; ".join(dict.fromkeys(map(str, missing)))
+            raise MissingCapability(_merged([one.required for one in missing]), why) from error
     return words
 
 
-def _missing(error: Exception) -> Iterator[dict[str, Any]]:
+def _missing(error: Exception) -> Iterator[CapabilityMissing]:
     if isinstance(error, CapabilityMissing) and error.required:
-        yield error.required
+        yield error
     elif isinstance(error, ExceptionGroup):
         for member in error.exceptions:
             yield from _missing(member)

@@ -206,6 +206,12 @@ REQUIRED: dict[str, tuple[Json, Json]] = {
     "together": ({}, {"sampling": {}, "elicitation": {}}),
     "by_hand": ({}, {"roots": {}}),
 }
+"""What the client declares, and what it is told to declare."""
+
+
+def paths(required: Json) -> list[str]:
+    """Return each capability by its path, such as `sampling.tools`."""
+    return [".".join((name, *parts)) for name, parts in required.items()]
 
 
 def needy() -> Server:
@@ -255,6 +261,8 @@ async def test_an_ask_the_client_did_not_declare_is_refused_by_what_it_must_decl
             answered = await guest.send(method, {"name": name, "arguments": {"what": what}})
             assert (answered.status, answered.error["code"]) == (400, -32021)
             assert answered.error["data"] == {"requiredCapabilities": required}
+            message = answered.error["message"]
+            assert all(f"`{path}`" in message for path in paths(required)), "the message names it, as in a session"
 
 
 @async_test

@@ -109,6 +109,7 @@ async def test_a_client_without_the_extension_gets_the_result_or_is_told_what_it
         assert await other.text("work", seconds=1) == "worked"
         answered = await other.send("tools/call", {"name": "fail", "arguments": {}})
         assert (answered.status, answered.error["code"]) == (400, -32021)
+        assert "extensions.io.modelcontextprotocol/tasks" in answered.error["message"]
         assert answered.error["data"] == {"requiredCapabilities": EXTENSION}
 
 
