@@ -29,11 +29,8 @@ from holdfast.protocol.types import (
     ResourceContents,
     ResourceLink,
     Role,
-    SamplingMessage,
     TextContent,
     TextResourceContents,
-    ToolResultContent,
-    ToolUseContent,
 )
 
 MIME_TYPES: Final = {
@@ -183,6 +180,8 @@ class Message:
     __slots__ = ("content", "role")
 
     def __init__(self, content: object, role: Role = "user") -> None:
+        if role not in typing.get_args(Role):
+            raise TypeError(f"a message's role is user or assistant, not {role!r}")
         self.content = content
         self.role: Role = role
 
@@ -304,6 +303,30 @@ _encoder = msgspec.json.Encoder(enc_hook=jsonable)
 # Prompts
 
 
+def message_of(value: dict[str, Any], blocks: Any) -> Message:
+    """Read a message as the protocol writes it: `role`, and `content`, a text, a block or a list of them.
+
+    Raises:
+        TypeError: the role is none, or a dict in the content is no block of these kinds.
+    """
+    content = value["content"]
+    items = content if isinstance(content, (list, tuple)) else [content]
+    return Message(
+        [block_of(item, blocks) if isinstance(item, dict) else item for item in items], value["role"]
+    )
+
+
+def block_of(value: dict[str, Any], blocks: Any) -> Any:
+    """Read a block as the protocol writes it, such as `{"type": "text", "text": "…"}`. Raises TypeError."""
+    try:
+        return msgspec.convert(value, blocks)
+    except msgspec.ValidationError as error:
+        raise TypeError(f"a dict in a message is a content block such as {_A_BLOCK}: {error}") from None
+
+
+_A_BLOCK: Final = '{"type": "text", "text": "…"}'
+
+
 def to_messages(value: object) -> list[PromptMessage]:
     """Turn a prompt's return value into messages; what has no role is the user's."""
     if isinstance(value, PromptMessage):
@@ -312,7 +335,7 @@ def to_messages(value: object) -> list[PromptMessage]:
         items = value.content if isinstance(value.content, (list, tuple)) else [value.content]
         return [PromptMessage(role=value.role, content=block) for item in items for block in to_content(item)]
     if isinstance(value, dict) and value.keys() == {"role", "content"}:
-        return to_messages(Message(value["content"], value["role"]))
+        return to_messages(message_of(value, ContentBlock))
     if isinstance(value, (list, tuple)):
         return [message for item in value for message in to_messages(item)]
     return [PromptMessage(role="user", content=block) for block in to_content(value)]
@@ -322,30 +345,6 @@ def to_prompt_result(value: object, description: str | None = None) -> GetPrompt
     if isinstance(value, GetPromptResult):
         return value
     return GetPromptResult(messages=to_messages(value), description=description)
-
-
-def to_sampling(value: object) -> list[SamplingMessage]:
-    """Turn what an author gives to sample from into messages; what has no role is the user's."""
-    if isinstance(value, SamplingMessage):
-        return [value]
-    if isinstance(value, (list, tuple)) and not any(isinstance(item, SAMPLED) for item in value):
-        return [message for item in value for message in to_sampling(item)]
-    message = value if isinstance(value, Message) else Message(value)
-    items = message.content if isinstance(message.content, (list, tuple)) else [message.content]
-    blocks = [_sampled(item) for item in items]
-    return [SamplingMessage(role=message.role, content=blocks[0] if len(blocks) == 1 else blocks)]
-
-
-SAMPLED: Final = (TextContent, ImageContent, AudioContent, ToolUseContent, ToolResultContent, Image, Audio)
-
-
-def _sampled(item: object) -> Any:
-    block = item if isinstance(item, (ToolUseContent, ToolResultContent)) else _block(item)
-    if not isinstance(block, SAMPLED):
-        raise TypeError(
-            f"a sampling message carries text, images, audio and tool blocks, not {type(item).__name__}"
-        )
-    return block
 
 
 # Resources

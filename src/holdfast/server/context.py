@@ -252,7 +252,11 @@ class Context(ContextBase):
     ) -> CreateMessageResult:
         """Ask the client's model for a completion.
 
-        `messages` is a text, a `Message`, `SamplingMessage`, `Image` or `Audio`, or a list of them.
+        `messages` is a text, a `Message`, `SamplingMessage`, `Image` or `Audio`, a dict with `role` and
+        `content`, or a list of them.
+
+        Raises:
+            TypeError: it is anything else.
         """
         return await self._ask(WantedSample(messages, options), CreateMessageResult, timeout, key)
 

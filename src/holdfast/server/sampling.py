@@ -1,18 +1,28 @@
 """The parameters of a sampling ask, from what authors find natural to write."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
+
+from msgspec.structs import replace
 
 from holdfast.errors import CapabilityMissing
+from holdfast.protocol.content import SamplingBlock
 from holdfast.protocol.types import (
+    AudioContent,
     ClientCapabilities,
     CreateMessageParams,
+    ImageContent,
     ModelHint,
     ModelPreferences,
+    PromptMessage,
+    SamplingMessage,
+    TextContent,
     Tool,
     ToolChoice,
+    ToolResultContent,
+    ToolUseContent,
 )
-from holdfast.server.content import to_sampling
+from holdfast.server.content import Audio, Image, Message, block_of, message_of
 from holdfast.server.functions import Function
 from holdfast.server.options import check_options
 
@@ -37,13 +47,16 @@ class SamplingOptions(TypedDict, total=False):
 
 
 DEFAULT_TOKENS = 1024
+BLOCKS: Final = (TextContent, ImageContent, AudioContent, ToolUseContent, ToolResultContent)
+CARRIERS: Final = (*BLOCKS, Image, Audio)
+"""What a message for the model can carry, besides plain text."""
 
 
 def sampling_params(messages: object, options: SamplingOptions) -> CreateMessageParams:
     """Build the parameters.
 
     Raises:
-        TypeError: an option is none.
+        TypeError: an option, or a message, is none.
     """
     check_options(options, SamplingOptions, "sampling")
     tools, choice = options.get("tools"), options.get("tool_choice")
@@ -58,6 +71,49 @@ def sampling_params(messages: object, options: SamplingOptions) -> CreateMessage
         tools=[_tool(item) for item in tools] if tools is not None else None,
         tool_choice=ToolChoice(mode=choice) if isinstance(choice, str) else choice,
         metadata=options.get("metadata"),
+    )
+
+
+def to_sampling(value: object) -> list[SamplingMessage]:
+    """Turn what an author gives to sample from into messages; what has no role is the user's.
+
+    Raises:
+        TypeError: it is not text, a message, a block or a list of them. Nothing else is turned into text:
+            the model would read the Python object's JSON as if a person had written it.
+    """
+    if isinstance(value, SamplingMessage):
+        return [value]
+    if isinstance(value, PromptMessage):
+        return [_message(Message(value.content, value.role))]
+    if isinstance(value, (list, tuple)) and not any(_is_block(item) for item in value):
+        return [message for item in value for message in to_sampling(item)]
+    if isinstance(value, dict) and value.keys() - {"_meta"} == {"role", "content"}:
+        return [replace(_message(message_of(value, SamplingBlock)), meta=value.get("_meta"))]
+    return [_message(value if isinstance(value, Message) else Message(value))]
+
+
+def _message(message: Message) -> SamplingMessage:
+    items = message.content if isinstance(message.content, (list, tuple)) else [message.content]
+    blocks = [_block(item) for item in items]
+    return SamplingMessage(role=message.role, content=blocks[0] if len(blocks) == 1 else blocks)
+
+
+def _is_block(item: object) -> bool:
+    return isinstance(item, CARRIERS) or (isinstance(item, dict) and "type" in item)
+
+
+def _block(item: object) -> Any:
+    if isinstance(item, str):
+        return TextContent(text=str(item))
+    if isinstance(item, BLOCKS):
+        return item
+    if isinstance(item, (Image, Audio)):
+        return item.block()
+    if isinstance(item, dict) and "type" in item:
+        return block_of(item, SamplingBlock)
+    raise TypeError(
+        f"a model is given text, images, audio and tool blocks, not {type(item).__name__}; write a text, a "
+        'SamplingMessage, a Message, {"role": "user", "content": "…"}, or a list of them'
     )
 
 

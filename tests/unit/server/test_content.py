@@ -21,10 +21,8 @@ from holdfast.protocol.types import (
     PromptMessage,
     ReadResourceResult,
     ResourceLink,
-    SamplingMessage,
     TextContent,
     TextResourceContents,
-    ToolUseContent,
 )
 from holdfast.server.content import (
     AssistantMessage,
@@ -40,7 +38,6 @@ from holdfast.server.content import (
     to_prompt_result,
     to_read_result,
     to_result,
-    to_sampling,
 )
 from holdfast.server.functions import Function
 
@@ -218,6 +215,8 @@ def assistant(text: str) -> PromptMessage:
         (Message(["a", "b"], "assistant"), [assistant("a"), assistant("b")]),
         (Message(["a", LINK]), [user("a"), PromptMessage(role="user", content=LINK)]),
         ({"role": "assistant", "content": "b"}, [assistant("b")]),
+        ({"role": "user", "content": {"type": "text", "text": "a"}}, [user("a")]),
+        ({"role": "user", "content": ["a", {"type": "text", "text": "b"}]}, [user("a"), user("b")]),
         ({"a": 1}, [user('{"a":1}')]),
     ],
 )
@@ -225,28 +224,23 @@ def test_prompts_become_messages(value: object, messages: list[PromptMessage]) -
     assert to_messages(value) == messages
 
 
+@pytest.mark.parametrize(
+    ("value", "wrong"),
+    [
+        ({"role": "system", "content": "a"}, "user or assistant, not 'system'"),
+        ({"role": "user", "content": {"text": "a"}}, "content block"),
+        ({"role": "user", "content": {"type": "song"}}, "content block"),
+    ],
+)
+def test_a_message_dict_that_is_none_is_refused(value: object, wrong: str) -> None:
+    with pytest.raises(TypeError, match=wrong):
+        to_messages(value)
+
+
 def test_a_prompt_result_keeps_its_description_unless_it_is_ready() -> None:
     assert to_prompt_result("hi", "said") == GetPromptResult(messages=[user("hi")], description="said")
     ready = GetPromptResult(messages=[])
     assert to_prompt_result(ready, "said") is ready
-
-
-def test_sampling_messages_carry_one_block_or_a_list() -> None:
-    use = ToolUseContent(id="1", name="t", input={})
-    text = TextContent(text="a")
-    assert to_sampling(SamplingMessage(role="assistant", content=use)) == [
-        SamplingMessage(role="assistant", content=use)
-    ]
-    assert to_sampling("a") == [SamplingMessage(role="user", content=text)]
-    assert to_sampling(["a", AssistantMessage([text, use])]) == [
-        SamplingMessage(role="user", content=text),
-        SamplingMessage(role="assistant", content=[text, use]),
-    ]
-    assert to_sampling([text, Image(PIXEL)]) == [
-        SamplingMessage(role="user", content=[text, ImageContent(data=PIXEL64, mime_type="image/png")])
-    ]
-    with pytest.raises(TypeError, match="not ResourceLink"):
-        to_sampling(UserMessage(LINK))
 
 
 # Resources

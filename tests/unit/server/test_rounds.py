@@ -262,7 +262,9 @@ async def test_an_ask_the_client_did_not_declare_is_refused_by_what_it_must_decl
             assert (answered.status, answered.error["code"]) == (400, -32021)
             assert answered.error["data"] == {"requiredCapabilities": required}
             message = answered.error["message"]
-            assert all(f"`{path}`" in message for path in paths(required)), "the message names it, as in a session"
+            assert all(f"`{path}`" in message for path in paths(required)), (
+                "the message names it, as in a session"
+            )
 
 
 @async_test
