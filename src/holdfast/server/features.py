@@ -22,6 +22,20 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _function(given: Any, options: ToolOptions | PromptOptions) -> Any:
+    """Return the function a decorator was given; a name in its place goes into the options.
+
+    Raises:
+        TypeError: the options have a name already.
+    """
+    if not isinstance(given, str):
+        return given
+    if "name" in options:
+        raise TypeError(f"two names were given, {given!r} and {options['name']!r}; give one")
+    options["name"] = given
+    return None
+
+
 class Features:
     """What a server offers."""
 
@@ -45,9 +59,10 @@ class Features:
     @overload
     def tool(self, fn: F, /) -> F: ...
     @overload
-    def tool(self, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
-    def tool(self, fn: Any = None, **options: Unpack[ToolOptions]) -> Any:
-        """Register a function as a tool: `@server.tool` or `@server.tool(title=…)`."""
+    def tool(self, name: str = ..., /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+    def tool(self, given: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
+        """Register a function as a tool: `@server.tool`, `@server.tool("name")` or `@server.tool(title=…)`."""
+        fn = _function(given, options)
 
         def register(fn: F) -> F:
             self.add_tool(fn, **options)
@@ -131,9 +146,10 @@ class Features:
     @overload
     def prompt(self, fn: F, /) -> F: ...
     @overload
-    def prompt(self, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
-    def prompt(self, fn: Any = None, **options: Unpack[PromptOptions]) -> Any:
-        """Register a function as a prompt: `@server.prompt` or `@server.prompt(title=…)`."""
+    def prompt(self, name: str = ..., /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
+    def prompt(self, given: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
+        """Register a function as a prompt: `@server.prompt`, `@server.prompt("name")` or `@server.prompt(title=…)`."""
+        fn = _function(given, options)
 
         def register(fn: F) -> F:
             self.add_prompt(fn, **options)

@@ -39,6 +39,33 @@ def test_decorators_return_the_function_unchanged() -> None:
     assert list(server.tools.entries) == ["plain", "other"]
 
 
+def test_a_name_may_be_given_by_position() -> None:
+    server = Server("s")
+
+    @server.tool("first", title="First")
+    async def one(text: str) -> str:
+        return text
+
+    @server.prompt("hello", title="Hello")
+    async def two() -> str:
+        return "hi"
+
+    @server.tool()
+    async def three() -> str:
+        return "3"
+
+    assert {name: entry.listed.title for name, entry in server.tools.entries.items()} == {
+        "first": "First",
+        "three": None,
+    }
+    assert [entry.listed.title for entry in server.prompts.entries.values()] == ["Hello"]
+    assert server.prompts.entries.keys() == {"hello"}
+    with pytest.raises(TypeError, match="two names were given, 'a' and 'b'"):
+        server.tool("a", name="b")
+    with pytest.raises(ConfigError, match="not a name"):
+        server.tool("not a name")(one)
+
+
 @async_test
 async def test_a_tool_is_listed_with_all_it_was_registered_with_and_called() -> None:
     server = Server("s")
