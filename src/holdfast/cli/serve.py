@@ -14,7 +14,8 @@ from holdfast.config import LOOPBACK_HOSTS, Duplicates, HttpSettings, ResponseMo
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.serve import run_http
-from holdfast.fronts.stdio import run_stdio
+from holdfast.fronts.stdio import run_pipes
+from holdfast.transports.stdio import claimed_stdio
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -137,11 +138,15 @@ def serve(target: str, http: str | None, options: Options, *, log_level: str) ->
         ConfigError: what was asked for cannot work.
     """
     log_to_stderr(log_level)
-    where = address(http) if http is not None else None
+    if http is None:
+        # Before the author's code is imported: what it prints is not protocol.
+        with claimed_stdio() as pipes:
+            server = prepare(target, options)
+            with explained(server):
+                run_pipes(server.engine, *pipes)
+        return
+    where = address(http)
     server = prepare(target, options)
     with explained(server):
-        if where is None:
-            run_stdio(server.engine)
-        else:
-            front = front_of(server, options)
-            run_http(front, *where, ready=lambda url: banner.show(banner.facts(server, url)))
+        front = front_of(server, options)
+        run_http(front, *where, ready=lambda url: banner.show(banner.facts(server, url)))

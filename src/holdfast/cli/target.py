@@ -1,8 +1,11 @@
 """What TARGET names: a server object in a file or a module. Says what is wrong and what would be right."""
 
+import contextlib
 import importlib
 import importlib.util
 import sys
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
@@ -15,17 +18,23 @@ if TYPE_CHECKING:
 DEFAULT_NAME: Final = "server"
 _FORMS: Final = "TARGET is path/to/file.py:object or package.module:object (object is `server` if left out)"
 
+_FAILED: Final = 1
+_IMPORTING: Final = (__file__, importlib.__file__, "<frozen importlib")
+"""Where the frames between the command line and the author's module are."""
+
 
 def load(target: str) -> "Server":
     """Return the server a target names.
 
     Raises:
-        ConfigError: there is none. Errors inside the author's own code are raised as they are.
+        ConfigError: there is none.
+        SystemExit: the author's code cannot be imported; its error has been shown.
     """
     from holdfast.server.app import Server  # noqa: PLC0415 - a heavy import that `--help` does without
 
     place, name = split(target)
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+    with _errors_shown(place):
+        module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
     found = getattr(module, name, None)
     if isinstance(found, Server):
         return found
@@ -44,6 +53,28 @@ def split(target: str) -> tuple[str, str]:
     if not place or not name.isidentifier():
         raise ConfigError(f"{target!r} names no server. {_FORMS}")
     return place, name
+
+
+@contextlib.contextmanager
+def _errors_shown(place: str) -> Iterator[None]:
+    """Show an error in the author's code with the author's frames, without those of the command line and the import."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever an author's module raises
+        told = traceback.TracebackException.from_exception(error)
+        _trim(told)
+        sys.stderr.write(f"holdfast: {place} cannot be imported\n{''.join(told.format())}")
+        raise SystemExit(_FAILED) from None
+
+
+def _trim(told: traceback.TracebackException) -> None:
+    frames = [frame for frame in told.stack if not frame.filename.startswith(_IMPORTING)]
+    told.stack = traceback.StackSummary.from_list(frames)
+    for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
+        if other is not None:
+            _trim(other)
 
 
 def _from_file(path: Path) -> ModuleType:

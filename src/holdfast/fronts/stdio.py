@@ -90,8 +90,13 @@ class StdioFront:
 
 def run_stdio(engine: Engine) -> None:
     """Serve standard input and output, and nothing else on them, until the client hangs up or a signal stops us."""
-    with claimed_stdio() as (source, sink):
-        run(_serve(engine, source, sink), threads=engine.settings.limits.threads)
+    with claimed_stdio() as pipes:
+        run_pipes(engine, *pipes)
+
+
+def run_pipes(engine: Engine, source: int, sink: int) -> None:
+    """Do the same with standard input and output that have been claimed already."""
+    run(_serve(engine, source, sink), threads=engine.settings.limits.threads)
 
 
 async def _serve(engine: Engine, source: int, sink: int) -> None:

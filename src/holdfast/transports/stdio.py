@@ -24,15 +24,19 @@ def claimed_stdio() -> Iterator[tuple[int, int]]:
         source, sink = os.dup(STDIN), os.dup(STDOUT)
     except OSError as error:
         raise ConfigError(f"stdio cannot be served: standard input or output is closed ({error})") from None
-    sys.stdout.flush()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, STDIN)
     os.close(nothing)
     os.dup2(STDERR, STDOUT)
+    # What was printed before and is still in Python's buffer is no message either: it goes to stderr.
+    printed = sys.stdout
+    printed.flush()
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield source, sink
     finally:
+        # A logger may have kept the old object and written to it: that is flushed while it leads to stderr.
+        printed.flush()
         # The copies stay open: a thread may still be inside a read or a write on them.
         os.dup2(source, STDIN)
         os.dup2(sink, STDOUT)

@@ -121,3 +121,4 @@ def test_an_error_in_the_authors_code_shows_where(tmp_path: Path) -> None:
     assert told.returncode == 1
     assert "fails.py" in told.stderr
     assert "ZeroDivisionError" in told.stderr
+    assert told.stderr.count("  File ") == 1, "frames of the command line are of no use to the author"

@@ -72,7 +72,29 @@ def test_a_wrong_target_is_told_what_would_be_right(target: str, said: str) -> N
     assert said in str(caught.value)
 
 
-def test_a_missing_import_inside_the_target_is_the_authors_to_see(tmp_path: Path) -> None:
+def test_an_error_in_the_authors_code_shows_the_authors_frames_and_no_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "helps.py").write_text("def half(n):\n    return n / 0\n")
     (tmp_path / "broken_inside.py").write_text("import surely_not_installed\n")
-    with pytest.raises(ModuleNotFoundError, match="surely_not_installed"):
-        load("broken_inside:server")
+    (tmp_path / "fails.py").write_text(
+        "import helps\ntry:\n    helps.half(1)\nexcept ZeroDivisionError as e:\n    raise OSError('no') from e\n"
+    )
+    (tmp_path / "misspelt.py").write_text("def server(:\n")
+    for target, said, frames in (
+        ("broken_inside:server", "ModuleNotFoundError: No module named 'surely_not_installed'", 1),
+        ("broken_inside.py", "ModuleNotFoundError: No module named 'surely_not_installed'", 1),
+        ("fails", "OSError: no", 3),
+        ("fails.py", "OSError: no", 3),
+        ("misspelt.py", "SyntaxError: invalid syntax", 1),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            load(target)
+        told = capsys.readouterr().err
+        assert ended.value.code == 1
+        place = target.removesuffix(":server")
+        assert told.startswith(f"holdfast: {place} cannot be imported\n")
+        assert said in told
+        files = [line for line in told.splitlines() if line.startswith("  File ")]
+        assert len(files) == frames, told
+        assert all(str(tmp_path) in line or f'"{place}"' in line for line in files), told

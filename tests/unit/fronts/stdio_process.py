@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -95,8 +96,18 @@ class StdioClient:
 @contextlib.asynccontextmanager
 async def small_server(*options: str) -> AsyncIterator[StdioClient]:
     """Start the small server over stdio; it is killed afterwards if it still runs."""
+    async with python("-m", "holdfast", "serve", str(SMALL), "--stdio", *options) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def python(*arguments: str) -> AsyncIterator[StdioClient]:
+    """Run Python and speak to what it serves over stdio; it is killed afterwards if it still runs."""
+    # As clients start it: Python buffers what is printed, unless somebody asked it not to.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "holdfast", "serve", str(SMALL), "--stdio", *options,
+        sys.executable, *arguments,
+        env=environment,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

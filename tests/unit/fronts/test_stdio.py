@@ -2,10 +2,13 @@
 
 import asyncio
 import signal
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support import async_test
-from tests.unit.fronts.stdio_process import small_server
+from tests.unit.fronts.stdio_process import python, small_server
 
 
 def text(answer: Any) -> str:
@@ -23,6 +26,45 @@ async def test_nothing_but_protocol_is_on_stdout_whatever_a_tool_writes() -> Non
         out, err, status = await client.rest()
     assert (out, status) == ([], 0)
     for told in ("printed by a tool", "written by a tool", "written to descriptor 1", "printed by a child"):
+        assert told in err
+
+
+NOISY = """
+import logging, os, sys
+
+print("printed at import")
+sys.stdout.write("written at import")
+logging.getLogger().addHandler(logging.StreamHandler(sys.stdout))
+kept = sys.stdout
+from holdfast import Server
+
+server = Server("noisy")
+
+@server.tool
+async def noise() -> str:
+    print("printed by a tool")
+    kept.write("written to what was kept")
+    logging.warning("logged to what was kept")
+    return "quiet"
+
+if __name__ == "__main__":
+    server.run()
+"""
+
+
+@pytest.mark.parametrize("started", [["-m", "holdfast", "serve", "{}", "--stdio"], ["{}"]])
+@async_test
+async def test_what_an_author_prints_at_import_is_not_on_stdout(started: list[str], tmp_path: Path) -> None:
+    program = tmp_path / "noisy.py"
+    program.write_text(NOISY)
+    async with python(*(item.format(program) for item in started)) as client:
+        await client.open()
+        client.call(1, "noise")
+        assert text(await client.answered(1)) == "quiet"
+        client.hang_up()
+        out, err, status = await client.rest()
+    assert (out, status) == ([], 0)
+    for told in ("printed at import", "written at import", "printed by a tool", "what was kept", "logged to"):
         assert told in err
 
 
