@@ -57,7 +57,7 @@ LAZY_HOMES: Final = {
     "holdfast.fronts.http.service",
     "holdfast.transports.http",
     "holdfast.stores.redis.store",
-    "holdfast.stores.sqlite.address",
+    "holdfast.stores.sqlite_address",
     "holdfast.stores.sqlite.store",
 }
 """Modules of ours that exist to import a lazy one at their top."""

@@ -14,7 +14,7 @@ from holdfast.errors import ConfigError
 from holdfast.stores.base import Attached, Cell, Claim, Closed, Ring
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore, schema
-from holdfast.stores.sqlite.address import Address, parse
+from holdfast.stores.sqlite_address import Address, parse
 from holdfast.stores.urls import open_store
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import GRACE, KEY, PRINCIPAL, Bench, data_of, record, tag_of
@@ -273,16 +273,30 @@ def test_a_directory_that_does_not_exist_is_named() -> None:
         SqliteStore(path.parent / "nowhere" / "store.db")
 
 
-def test_a_url_names_the_file_as_file_urls_do() -> None:
-    assert parse("sqlite:///var/lib/a%20b.db") == Address(Path("/var/lib/a b.db"))
-    assert parse("sqlite:store.db?synchronous=full") == Address(Path("store.db"), "full")
-    assert parse("sqlite:///x/store.db", "billing").path == Path("/x/store.billing.db")
-    odd = [parse("sqlite:///x/store.db", name).path for name in ("a/b", "../b", "a b")]
+def test_three_slashes_are_a_relative_path_and_four_an_absolute_one() -> None:
+    assert parse("sqlite:////var/lib/a%20b.db") == Address(Path("/var/lib/a b.db"))
+    assert parse("sqlite:/var/lib/a%20b.db") == Address(Path("/var/lib/a b.db"))
+    assert parse("sqlite:///var/a.db").path == Path.cwd() / "var" / "a.db"
+    assert parse("sqlite:store.db?synchronous=full") == Address(Path.cwd() / "store.db", "full")
+    assert parse("sqlite:////x/store.db", "billing").path == Path("/x/store.billing.db")
+    odd = [parse("sqlite:////x/store.db", name).path for name in ("a/b", "../b", "a b")]
     assert len(set(odd)) == 3
     assert {path.parent for path in odd} == {Path("/x")}
 
 
-@pytest.mark.parametrize("url", ["sqlite:", "sqlite:///", "sqlite://host/x.db", "sqlite:x.db?sync=off"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:",
+        "sqlite:///",
+        "sqlite:////",
+        "sqlite:///dir/",
+        "sqlite://host/x.db",
+        "sqlite://x.db",
+        "sqlite:x.db?sync=off",
+        "sqlite:///a#b.db",
+    ],
+)
 def test_a_url_that_names_no_file_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="sqlite"):
         parse(url)
@@ -291,7 +305,7 @@ def test_a_url_that_names_no_file_is_refused(url: str) -> None:
 @async_test
 async def test_two_namespaces_on_one_url_never_see_each_other() -> None:
     with store_path() as path:
-        first, second = (open_store(f"sqlite://{path}", namespace=name) for name in ("default", "other"))
+        first, second = (open_store(f"sqlite:///{path}", namespace=name) for name in ("default", "other"))
         assert not isinstance(first, MemoryStore)
         await first.open(record(), evict=False)
         assert await second.sessions() == []

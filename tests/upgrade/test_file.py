@@ -21,7 +21,7 @@ TASKS: Final[dict[str, Any]] = {"extensions": {"io.modelcontextprotocol/tasks": 
 def serving(store: Path, code: Path | None = None) -> Iterator[Fleet]:
     """Serve the shop from a file, with this commit's code or a tree's."""
     paths = os.environ.get("PYTHONPATH", "") if code is None else str(code / "src")
-    with fleet("--store", f"sqlite://{store}", env={"PYTHONPATH": paths}) as running:
+    with fleet("--store", f"sqlite:///{store}", env={"PYTHONPATH": paths}) as running:
         yield running
 
 

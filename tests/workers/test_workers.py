@@ -249,7 +249,7 @@ async def test_ctrl_c_in_a_terminal_drains_and_a_second_one_stops_waiting() -> N
 async def test_a_session_in_a_file_outlives_a_killed_process_and_its_calls_end_honestly(
     tmp_path: Path,
 ) -> None:
-    options = ("--store", f"sqlite://{tmp_path}/store.db")
+    options = ("--store", f"sqlite:///{tmp_path}/store.db")
     with fleet(*options) as first:
         client = await at_every((first.port,))
         assert await client.call("bump") == 1

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from holdfast.cli.stores import redacted
+from holdfast.cli.stores import shown
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -33,7 +33,7 @@ def facts(server: "Server", url: str) -> Facts:
         version=server.info.version,
         has=offered(server),
         url=url,
-        store="" if store is None else redacted(store) if isinstance(store, str) else repr(store),
+        store="" if store is None else shown(store, server.namespace),
         patience=times.drain_notice + times.drain,
     )
 

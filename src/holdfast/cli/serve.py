@@ -123,8 +123,7 @@ def explained(server: "Server") -> Iterator[None]:
     try:
         yield
     except StoreUnavailable as error:
-        store = server.store
-        named = stores.redacted(store) if isinstance(store, str) else repr(store)
+        named = "in memory" if server.store is None else stores.shown(server.store, server.namespace)
         cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
         raise ConfigError(
             f"the store {named} cannot be used: {error}{cause}; start it, or name another with --store URL or HOLDFAST_STORE"

@@ -11,16 +11,25 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.errors import ConfigError
+from holdfast.stores.base import Store
+from holdfast.stores.sqlite_address import parse
 from holdfast.stores.urls import SCHEMES
 
 _FILE: Final = "store.db"
 
 
+def shown(store: Store | str, namespace: str) -> str:
+    """Return what people are told of a server's store: the file of an SQLite store, else its URL without secrets."""
+    if not isinstance(store, str):
+        return repr(store)
+    if store.partition(":")[0] == "sqlite":
+        return f"SQLite file {parse(store, namespace).path}"
+    return redacted(store)
+
+
 def redacted(url: str) -> str:
     """Return a store's URL without what opens it: no user, no password, no query."""
     scheme, separator, place = url.partition("://")
-    if scheme == "sqlite":
-        return url
     # A password may hold any character, also those that end it in a URL: what comes last counts.
     _, at, host = place.rpartition("@")
     return f"{scheme}{separator}{'***@' if at else ''}{host.partition('?')[0]}"
@@ -48,7 +57,7 @@ def check(url: str) -> None:
 def private_store() -> Iterator[str]:
     """Make a directory that only this user can read, with a store in it; it goes when the server does."""
     with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as home:
-        yield f"sqlite://{Path(home, _FILE).as_posix()}"
+        yield f"sqlite:///{Path(home, _FILE).as_posix()}"
 
 
 class Lodger:
@@ -57,7 +66,7 @@ class Lodger:
     def __init__(self, url: str) -> None:
         import fcntl  # noqa: PLC0415 - missing on some systems
 
-        self._home = Path(urlsplit(url).path).parent
+        self._home = parse(url).path.parent
         self._handle = os.open(self._home, os.O_RDONLY)
         fcntl.flock(self._handle, fcntl.LOCK_SH)
 

@@ -10,6 +10,7 @@ from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Observer
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite_address import parse
 
 
 class _Wanted(Struct, frozen=True):
@@ -27,8 +28,7 @@ def _memory(wanted: _Wanted) -> Store:
 
 
 def _sqlite(wanted: _Wanted) -> Store:
-    from holdfast.stores.sqlite.address import parse  # noqa: PLC0415 - sqlite3 is loaded only where it is used
-    from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - as above
+    from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - sqlite3 is loaded only where it is used
 
     address = parse(wanted.url, wanted.namespace)
     return SqliteStore(address.path, wanted.limits, wanted.clock, synchronous=address.synchronous)
@@ -38,10 +38,13 @@ def _redis(wanted: _Wanted) -> Store:
     try:
         from holdfast.stores.redis.store import RedisStore  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"redis", "hiredis"}:
+        package = (error.name or "").partition(".")[0]
+        if package not in {"redis", "hiredis"}:
             raise
         scheme = wanted.url.partition(":")[0]
-        raise ConfigError(f"{scheme}: needs the redis package: pip install 'holdfast[redis]'") from error
+        raise ConfigError(
+            f"{scheme}: needs the package {package}, which is not installed: pip install 'holdfast[redis]'"
+        ) from error
     return RedisStore(
         wanted.url,
         wanted.limits,

@@ -1,16 +1,22 @@
 """Stores on the command line: named by URL, shown without secrets, and one of its own for several workers."""
 
+import contextlib
 import os
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from holdfast import Server
 from holdfast.cli import stores
+from holdfast.cli.banner import facts
 from holdfast.errors import ConfigError
+from tests.support import async_test
+from tests.unit.server.peer import serving
 
 SMALL: Final = str(Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py")
 
@@ -39,12 +45,22 @@ def _run(*arguments: str, store: str | None = None) -> "subprocess.CompletedProc
         ("rediss://user:w@rd@host:1/2?ssl_keyfile=x", "rediss://***@host:1/2"),
         ("redis://:w/o?r#d@host/0", "redis://***@host/0"),
         ("redis+sentinel://u:word@a:1,b:2/main", "redis+sentinel://***@a:1,b:2/main"),
-        ("sqlite:///var/lib/a@b.db", "sqlite:///var/lib/a@b.db"),
         ("memory:", "memory:"),
     ],
 )
 def test_a_url_is_shown_without_what_opens_it(url: str, shown: str) -> None:
     assert stores.redacted(url) == shown
+    assert stores.shown(url, "orders") == shown
+
+
+@async_test
+async def test_a_file_is_shown_as_the_one_that_exists() -> None:
+    with tempfile.TemporaryDirectory() as home, contextlib.chdir(home):
+        server = Server("orders", store="sqlite:///st%20ore.db")
+        shown = facts(server, "http://h").store
+        assert shown == f"SQLite file {Path.cwd()}/st ore.orders.db"
+        async with serving(server):
+            assert Path(shown.removeprefix("SQLite file ")).exists()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +93,7 @@ def test_a_private_store_is_for_its_owner_alone_and_goes(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with stores.private_store() as url:
-        home = Path(url.removeprefix("sqlite://")).parent
+        home = Path(url.removeprefix("sqlite:///")).parent
         assert home.parent == tmp_path
         assert stat.S_IMODE(home.stat().st_mode) == 0o700
         Path(home, "store.db").touch()
@@ -87,7 +103,7 @@ def test_a_private_store_is_for_its_owner_alone_and_goes(
 def test_the_last_lodger_takes_a_store_away_that_nobody_else_can(tmp_path: Path) -> None:
     home = tmp_path / "holdfast-x"
     home.mkdir()
-    url = f"sqlite://{home}/store.db"
+    url = f"sqlite:///{home}/store.db"
     first, last = stores.Lodger(url), stores.Lodger(url)
     first.leave_for_good()
     assert home.exists()
@@ -102,7 +118,7 @@ def test_the_last_lodger_takes_a_store_away_that_nobody_else_can(tmp_path: Path)
             ["--store", "postgres://u:sEcret@h/db"],
             "--store postgres: is no store: begin it with one of memory:",
         ),
-        (["--store", "sqlite:"], "sqlite:///absolute/path.db"),
+        (["--store", "sqlite:"], "sqlite:////absolute/path.db"),
         (["--store", "sqlite:///nowhere/at/all/store.db"], "/nowhere/at/all"),
         (["--store", "redis://:sEcret@127.0.0.1:1"], "redis://***@127.0.0.1:1 cannot be used"),
         (["--store", "redis://h", "--namespace", "a b"], "namespace='a b'"),
@@ -126,11 +142,14 @@ def test_the_store_may_be_named_by_the_environment() -> None:
     assert "HOLDFAST_STORE" in holdfast("serve", "--help").stdout
 
 
-def test_a_store_whose_package_is_missing_says_what_to_install() -> None:
-    program = "import sys; sys.modules['redis'] = None; from holdfast.cli.main import main; main()"
+@pytest.mark.parametrize("package", ["redis", "hiredis"])
+def test_a_store_whose_package_is_missing_says_which_and_what_to_install(package: str) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; from holdfast.cli.main import main; main()"
     told = _run("-c", program, "serve", SMALL, "--http", "127.0.0.1:0", "--store", "redis://h")
     assert told.returncode == 2
-    assert "pip install 'holdfast[redis]'" in told.stderr
+    assert (
+        f"needs the package {package}, which is not installed: pip install 'holdfast[redis]'" in told.stderr
+    )
     assert "Traceback" not in told.stderr
 
 

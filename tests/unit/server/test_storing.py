@@ -22,7 +22,7 @@ def test_a_name_is_its_own_namespace_and_others_get_one_that_differs() -> None:
 
 @async_test
 async def test_a_url_names_the_store_and_nothing_is_opened_before_the_engine(tmp_path: Path) -> None:
-    server = Server("orders", store=f"sqlite://{tmp_path}/store.db")
+    server = Server("orders", store=f"sqlite:///{tmp_path}/store.db")
     assert list(tmp_path.iterdir()) == []
     await server.engine.ensure_started()
     assert isinstance(server.engine.runtime.store, SqliteStore)

@@ -10,12 +10,11 @@ import os
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from holdfast.errors import ConfigError
 from holdfast.stores.sqlite.failures import unavailable
-
-Synchronous = Literal["normal", "full"]
+from holdfast.stores.sqlite_address import Synchronous
 
 APPLICATION: Final = 0x486F6C64
 """`application_id`: tells our files from other programs' databases."""
@@ -226,7 +225,10 @@ def prepare(
         StoreUnavailable: it cannot be opened or read.
     """
     if not path.parent.is_dir():
-        raise ConfigError(f"the directory of the SQLite store does not exist: {path.parent}")
+        raise ConfigError(
+            f"the directory of the SQLite store does not exist: {path.parent} "
+            "(sqlite:///x.db is relative to the working directory, sqlite:////x.db is absolute)"
+        )
     try:
         # SQLite gives the files beside this one the same permissions.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))

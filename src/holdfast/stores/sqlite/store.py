@@ -38,6 +38,7 @@ from holdfast.stores.sqlite import asks, exchanges, outbox, replicas, schema, se
 from holdfast.stores.sqlite.failures import unavailable
 from holdfast.stores.sqlite.transaction import Seat, Transaction
 from holdfast.stores.sqlite.worker import Worker
+from holdfast.stores.sqlite_address import Synchronous
 from holdfast.wire.jsonrpc import RequestId
 
 P = ParamSpec("P")
@@ -64,13 +65,13 @@ class SqliteStore:
         limits: Limits = Limits(),
         clock: Clock | None = None,
         *,
-        synchronous: schema.Synchronous = "normal",
+        synchronous: Synchronous = "normal",
         replica: str = "",
     ) -> None:
         self._path = Path(path)
         self._limits = limits
         self._clock = clock or SystemClock()
-        self._synchronous: schema.Synchronous = synchronous
+        self._synchronous: Synchronous = synchronous
         self.replica = replica or SystemRandom().token(6)
         self._seat = Seat(self.replica)
         self._worker = self._new_worker()

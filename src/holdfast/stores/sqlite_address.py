@@ -1,19 +1,22 @@
-"""The file that a `sqlite:` URL names.
+"""The file that a `sqlite:` URL names. Not in the store's package: reading an address does not load sqlite3.
 
-`sqlite:///var/lib/app/store.db` is an absolute path, `sqlite:store.db` a relative one, as in `file:` URLs.
+`sqlite:///store.db` is relative to the working directory, `sqlite:////var/lib/app/store.db` absolute, as elsewhere in
+Python. Without an authority (`sqlite:store.db`, `sqlite:/var/lib/app/store.db`) the path stands as it is. The path is
+made absolute when it is read: code that changes the working directory later must not change the file.
 `?synchronous=full` is the one option. A namespace other than the default one has a file of its own beside it.
 """
 
 import hashlib
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Literal
+from urllib.parse import unquote
 
 from msgspec import Struct
 
 from holdfast.errors import ConfigError
-from holdfast.stores.sqlite.schema import Synchronous
 
+Synchronous = Literal["normal", "full"]
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -28,13 +31,15 @@ def parse(url: str, namespace: str = "default") -> Address:
     """Read a URL.
 
     Raises:
-        ConfigError: it names a host, no path, or an option that does not exist.
+        ConfigError: it names a host, no file, or an option that does not exist.
     """
-    parts = urlsplit(url)
-    path = unquote(parts.path)
-    if parts.netloc or path in {"", "/"}:
-        raise ConfigError(f"{url!r} names no file: write sqlite:///absolute/path.db or sqlite:relative.db")
-    return Address(_of(Path(path), namespace), _synchronous(url, parts.query))
+    place, _, query = url.partition(":")[2].partition("?")
+    path = unquote(place.removeprefix("///"))
+    if not path.strip("/") or path.endswith("/") or path.startswith("//") or "#" in url:
+        raise ConfigError(
+            f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute/path.db, and %23 for #"
+        )
+    return Address(_of(Path(path).absolute(), namespace), _synchronous(url, query))
 
 
 def _of(path: Path, namespace: str) -> Path:
