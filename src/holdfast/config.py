@@ -62,6 +62,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Bytes of one incoming message; beyond: 413."""
     depth: int = 64
     """Nesting of one incoming message; beyond: 400."""
+    values: int = 100_000
+    """Values (numbers, texts, objects, …) in one incoming message; beyond: 400. Decoding so many takes the loop some
+    tens of milliseconds, in which all other clients wait; 4 MiB of small ones would take a second."""
+    client_bytes: int = 16 * KIB
+    """What a client says of itself (clientInfo and capabilities, as JSON); beyond: −32602. A session keeps it as long
+    as it lives, and real clients send less than 1 KiB."""
     headers: int = 16 * KIB
     """Bytes of a request's head under `holdfast serve`; beyond: 431."""
     header_seconds: float = 10.0

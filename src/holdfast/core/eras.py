@@ -10,9 +10,10 @@ from typing import Any, get_args
 from msgspec.structs import replace
 
 from holdfast.config import Eras, Settings
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, InvalidParams
 from holdfast.protocol.modern import VERSION, RequestMeta, UnsupportedVersion
 from holdfast.protocol.versions import LATEST, REVISIONS
+from holdfast.wire.jsonrpc import encode
 
 
 def with_eras(settings: Settings, eras: Eras | None, by_client: Mapping[str, Eras] | None) -> Settings:
@@ -53,6 +54,19 @@ def check_handshake(settings: Settings, params: dict[str, Any]) -> None:
     supported = supported_versions(settings, params.get("clientInfo"))
     if LATEST.name not in supported:
         raise UnsupportedVersion(str(params.get("protocolVersion", "")), supported)
+
+
+def check_client(settings: Settings, client: dict[str, Any], capabilities: dict[str, Any]) -> None:
+    """Check that what a client says of itself is short enough to be kept.
+
+    Raises:
+        InvalidParams: it is too long.
+    """
+    size, most = len(encode(client)) + len(encode(capabilities)), settings.limits.client_bytes
+    if size > most:
+        raise InvalidParams(
+            f"Invalid params: clientInfo and capabilities have {size} bytes together; at most {most} are accepted"
+        )
 
 
 def check_modern(settings: Settings, meta: RequestMeta) -> None:

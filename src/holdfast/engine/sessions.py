@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core.eras import check_handshake
+from holdfast.core.eras import check_client, check_handshake
 from holdfast.core.lifecycle import Input
 from holdfast.engine.asks import ask
 from holdfast.engine.exchanges import Exchanges
@@ -72,6 +72,7 @@ class Sessions:
         runtime = self._runtime
         check_handshake(runtime.settings, params)
         client, capabilities = _checked(params)
+        check_client(runtime.settings, client, capabilities)
         revision = negotiate(params.get("protocolVersion"))
         described = runtime.back.initialize(params, revision)
         times = runtime.settings.times

@@ -93,8 +93,9 @@ class Duplex:
 
     async def take(self, line: bytes) -> None:
         """Take what the peer wrote: one message, or an array of them."""
+        limits = self._engine.settings.limits
         try:
-            message = decode(line, max_depth=self._engine.settings.limits.depth)
+            message = decode(line, max_depth=limits.depth, max_values=limits.values)
         except WireError as error:
             await self.refuse(error)
             return

@@ -187,3 +187,19 @@ async def test_no_clock_ends_a_session_whose_connection_lives() -> None:
     assert wire.duplex.session is not None
     record = wire.duplex.session.record
     assert min(record.idle, record.lifetime) > 10 * 365 * 86_400
+
+
+@async_test
+async def test_a_message_of_too_many_values_is_refused_and_the_next_one_works() -> None:
+    wire = Wire(Held(), Settings(limits=Limits(values=1_000, client_bytes=500)))
+    await wire.say(
+        "initialize", 1, protocolVersion="2025-11-25", clientInfo={"name": "x" * 500}, capabilities={}
+    )
+    assert (await wire.answer(1))["error"]["code"] == -32602
+    await wire.open()
+    await wire.say("echo", 2, text=[[]] * 600)
+    await wire.say("echo", 3, text="fine")
+    assert (await wire.answer(3))["result"] == {"text": "fine"}
+    assert any(
+        "at most 1000 values" in message.get("error", {}).get("message", "") for message in wire.received
+    )

@@ -1,5 +1,6 @@
 """What is a message, what is not, and which code says so: one table a kind."""
 
+import contextlib
 import time
 from typing import Any, Final
 
@@ -116,6 +117,61 @@ UNREADABLE: Final = {
 @pytest.mark.parametrize("data", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_a_text_that_is_not_strict_json_is_a_parse_error(data: bytes) -> None:
     assert code_of(data) == PARSE_ERROR
+
+
+# How many values
+
+
+def list_of(unit: str, count: int) -> bytes:
+    return call('{"a":[' + ",".join([unit] * count) + "]}")
+
+
+@pytest.mark.parametrize(("unit", "each"), [("1", 1), ('"a"', 1), ("[]", 2), ('{"a":1}', 2), ('"a,b"', 1)])
+def test_a_message_has_at_most_so_many_values(unit: str, each: int) -> None:
+    # Envelope, params and list are three brackets; the envelope has three commas.
+    most = (1_000 - 6) // each
+    assert isinstance(decode(list_of(unit, most), max_values=1_000), Request)
+    with pytest.raises(WireError, match="at most 1000 values") as refused:
+        decode(list_of(unit, most + 1), max_values=1_000)
+    assert refused.value.code == INVALID_REQUEST
+    assert isinstance(decode(list_of(unit, most + 1)), Request), "a client reads what it asked for"
+
+
+@pytest.mark.parametrize("text", [",[{" * 2_000, '\\",' * 2_000, "\\\\," * 2_000, '\\\\\\",' * 2_000])
+def test_commas_and_brackets_inside_strings_are_not_values(text: str) -> None:
+    assert isinstance(decode(call(f'{{"a":"{text}"}}'), max_values=1_000), Request)
+
+
+def test_a_batch_has_no_more_values_than_any_message() -> None:
+    with pytest.raises(WireError, match="at most 1000 values"):
+        decode(b"[" + b",".join([call()] * 200) + b"]", max_values=1_000)
+
+
+LONG: Final = 4 * 1024 * 1024 - 100
+HOSTILE: Final = {
+    "arrays": list_of("[]", LONG // 3),
+    "objects": list_of('{"a":1}', LONG // 8),
+    "texts": list_of('"a"', LONG // 4),
+    "as many arrays as are allowed, and white space": list_of("[] ", 49_990),
+    "as many objects as are allowed, and white space": list_of('{"a":1} ', 49_990),
+    "as many members as are allowed, and white space": call(
+        "{" + ", ".join(f'"k{n}":1' for n in range(99_990)) + "}"
+    ),
+    "escaped quotes and commas": call('{"a":"' + '\\",' * (LONG // 3) + '"}'),
+    "quotes": call('{"a":' + '"' * LONG + "}"),
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
+def test_no_message_of_4_mib_keeps_the_loop_for_long(data: bytes) -> None:
+    # Tens of milliseconds of the processor on a quiet machine; more than a second without the bound.
+    spent = []
+    for _ in range(3):
+        before = time.process_time()
+        with contextlib.suppress(WireError):
+            decode(data, max_values=100_000)
+        spent.append(time.process_time() - before)
+    assert min(spent) < 0.15
 
 
 # Depth

@@ -154,7 +154,7 @@ class HttpFront:
         body = connection.whole_body(limits.body)
         if body is None:
             body = await connection.body(limits.body, limits.body_seconds, head.text(b"content-length"))
-        message = decode(body, max_depth=limits.depth)
+        message = decode(body, max_depth=limits.depth, max_values=limits.values)
         posted = self._post(message, body, head, Caller(_owner(principal), principal, head), connection)
         return posted if isinstance(posted, Answer) else await posted
 

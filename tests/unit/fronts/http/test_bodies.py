@@ -200,3 +200,43 @@ async def test_an_ask_without_an_answer_fails_at_its_deadline_and_is_withdrawn()
         assert cancelled["method"] == "notifications/cancelled"
         assert cancelled["params"]["requestId"] == ask["id"]
         assert end["error"]["code"] == -32603
+
+
+# How many values, and how much a client says of itself
+
+FEW = Settings(limits=Limits(values=1_000, client_bytes=500))
+
+
+@front_test
+async def test_a_message_of_too_many_values_gets_400_and_its_session_goes_on() -> None:
+    async with bench(FEW) as b:
+        p = await opened(b)
+        call = await p.post(
+            request(1, "tools/call", {"name": "quick", "arguments": {"a": [[]] * 600}})
+        ).done()
+        assert (call.status, call.json["error"]["code"]) == (400, -32600)
+        assert "at most 1000 values" in call.json["error"]["message"]
+        text = await p.post(
+            request(1, "tools/call", {"name": "quick", "arguments": {"a": ",[{" * 600}})
+        ).done()
+        assert text.status == 200
+
+
+@pytest.mark.parametrize(
+    ("info", "capabilities"),
+    [
+        ({"name": "peer", "more": ["x"] * 200}, {}),
+        ({"name": "peer"}, {"experimental": {"x": "y" * 500}}),
+        ({"name": "p" * 260}, {"experimental": {"x": "y" * 260}}),
+    ],
+)
+@front_test
+async def test_a_client_that_says_too_much_of_itself_gets_no_session(
+    info: dict[str, object], capabilities: dict[str, object]
+) -> None:
+    async with bench(FEW) as b:
+        params = {"protocolVersion": LATEST, "clientInfo": info, "capabilities": capabilities}
+        call = await b.peer().post(request(1, "initialize", params)).done()
+        assert (call.status, call.json["error"]["code"]) == (400, -32602)
+        assert "at most 500 are accepted" in call.json["error"]["message"]
+        assert not b.engine.runtime.sessions

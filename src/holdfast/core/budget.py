@@ -1,0 +1,90 @@
+"""Bytes that may be in use at once, in all and by each holder: a bound on memory where a bound on numbers is none.
+
+A taker is given a charge, and the bytes are in use for as long as that object lives: whoever keeps what was charged
+keeps the charge beside it, and the last one to let go frees the bytes. Several may share one charge, and no path that
+ends early can forget to give it back.
+
+A holder that has nothing in use may take any size. Otherwise a limit below the size of one legal message would refuse
+that message for ever, instead of making it wait for its turn.
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import Final
+
+Holders = Mapping[str, Hashable]
+"""Who takes, at each level: `{"principal": …, "session": …}`."""
+
+
+class Charge:
+    """Bytes in use. They are free again when the object goes, or is told to `free` them."""
+
+    __slots__ = ("_budget", "_holders", "size")
+
+    def __init__(self, budget: "Budget", holders: Holders) -> None:
+        self._budget: Final = budget
+        self._holders: Final = holders
+        self.size = 0
+
+    def __repr__(self) -> str:
+        return f"<Charge of {self.size} bytes>"
+
+    def grow(self, size: int) -> bool:
+        """Take more, until it is `size` in all; False, and nothing is changed, if there is no room."""
+        if size > self.size:
+            if not self._budget.has_room(size - self.size, self._holders, own=self.size):
+                return False
+            self._budget.add(size - self.size, self._holders)
+            self.size = size
+        return True
+
+    def free(self) -> None:
+        """Give the bytes back; twice is as good as once."""
+        self._budget.add(-self.size, self._holders)
+        self.size = 0
+
+    def __del__(self) -> None:
+        self.free()
+
+
+class Budget:
+    """At most `total` bytes in use, and of each level's holders at most what `shares` says."""
+
+    __slots__ = ("_shares", "_total", "_used", "used")
+
+    def __init__(self, total: int, **shares: int) -> None:
+        self._total = total
+        self._shares = shares
+        self.used = 0
+        self._used: dict[tuple[str, Hashable], int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Budget {self.used}/{self._total} bytes, {len(self._used)} holders>"
+
+    def open(self, **holders: Hashable) -> Charge:
+        """Return a charge of nothing, which may grow."""
+        return Charge(self, holders)
+
+    def take(self, size: int, **holders: Hashable) -> Charge | None:
+        """Take bytes for these holders; None if there is no room."""
+        charge = Charge(self, holders)
+        return charge if charge.grow(size) else None
+
+    def has_room(self, more: int, holders: Holders, *, own: int = 0) -> bool:
+        """Tell whether so many more bytes fit; those that are the asking charge's `own` never stand in its way."""
+        if self.used > own and self.used + more > self._total:
+            return False
+        for level, holder in holders.items():
+            used = self._used.get((level, holder), 0)
+            if used > own and used + more > self._shares[level]:
+                return False
+        return True
+
+    def add(self, size: int, holders: Holders) -> None:
+        """Count bytes in use, or free ones (below 0). Charges call this."""
+        self.used += size
+        for holder in holders.items():
+            used = self._used.get(holder, 0) + size
+            if used:
+                self._used[holder] = used
+            else:
+                self._used.pop(holder, None)
