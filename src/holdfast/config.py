@@ -97,7 +97,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     store_seconds: float = 30.0
     """How long what a handler sends waits for a store that is away; beyond: StoreUnavailable, raised in the handler.
-    Three leases: a replica that cannot reach its store for longer has lost its calls to others anyway."""
+    Longer than a failover takes, shorter than a client waits."""
 
     guests: int = 10_000
     """Calls of clients without a session (2026-07-28) that run at once; beyond: 429, −31001."""
@@ -178,9 +178,10 @@ class Times(Struct, frozen=True, kw_only=True):
     task_poll: float = 1.0
     """How often clients are asked to look after a task."""
     lease: float = 10.0
-    """A replica that has not renewed its lease for this long is taken for dead, and what it ran for lost."""
+    """A replica that has not renewed its lease for this long is declared dead by one that has, and its calls end.
+    After an outage of the store nobody is declared dead for so long: first all who live renew."""
     lease_renewal: float = 3.0
-    """How often the lease is renewed."""
+    """How often the lease is renewed: at least three times in a lease, so that one lost renewal is no death."""
     loop_patience: float = 30.0
     """A loop that a handler has blocked for longer than this no longer counts as alive."""
     sweep: float = 1.0
@@ -192,9 +193,10 @@ class Times(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_numbers(self)
-        if self.lease_renewal >= self.lease:
+        if self.lease_renewal > self.lease / 3:
             raise ConfigError(
-                f"lease_renewal={self.lease_renewal!r}: renew a lease of {self.lease:g} s well before it ends"
+                f"lease_renewal={self.lease_renewal!r}: renew a lease of {self.lease:g} s"
+                f" at least every {self.lease / 3:g} s"
             )
 
     @property

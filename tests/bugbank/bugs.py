@@ -365,6 +365,27 @@ def forgotten_owner() -> Patches:
     return _with((Cluster, "orphans", none))
 
 
+def reaped_after_an_outage() -> Patches:
+    """Whoever is first to reach the store again declares all others dead."""
+
+    def at_once(self: Cluster, owner: str) -> bool:
+        return True
+
+    return _with((Cluster, "_may_reap", at_once))
+
+
+def lease_never_revived() -> Patches:
+    """A replica whose lease has ended begins anew, and its calls are given up by itself."""
+    renew = Cluster.renew
+
+    async def anew(self: Cluster, seconds: float) -> Any:
+        if 0.0 < self._leases.get(self._me.owner, 0.0) <= self._now():
+            self._leases[self._me.owner] = 0.0
+        return await renew(self, seconds)
+
+    return _with((Cluster, "renew", anew))
+
+
 def adopted_without_a_fence() -> Patches:
     """A call is run again while the one who began it, and was only frozen, may go on writing."""
     adopt = Cluster.adopt
@@ -430,5 +451,7 @@ BUGS: Final[dict[str, Bug]] = {
     "grace not looked at again": Bug(grace_by_timer(), "grace", "I8"),
     "adopted without a fence": Bug(adopted_without_a_fence(), "takeover", "I2"),
     "adopted by everybody": Bug(adopted_by_everybody(), "takeover", "I4"),
+    "others declared dead after an outage": Bug(reaped_after_an_outage(), "outage", "G11"),
+    "a lease that ended is lost": Bug(lease_never_revived(), "outage", "G11"),
     "nobody reaps": Bug(forgotten_owner(), "takeover", "I1"),
 }

@@ -81,7 +81,12 @@ class Judge:
         after = call.ended - died
         self.reaped_after.append(after)
         others = any(_hurt(life, died, call.ended) for life in self._lives.values() if life.ended != died)
-        if after > self._plan.lease + 2 + LATE and not others and not self._outage(died, call.ended):
+        # For one lease after an outage nobody is declared dead.
+        if (
+            after > self._plan.lease + 2 + LATE
+            and not others
+            and not self._outage(died - self._plan.lease, call.ended)
+        ):
             self._notes.violate("I1", f"{call.nonce} heard {after:.1f} s late that its replica is dead")
 
     def _outage(self, begin: float, end: float) -> bool:
@@ -157,7 +162,7 @@ class Judge:
             return
         after = closed[0].at - last
         slack = self._plan.lease + 2 + 3 + LATE + self._plan.events * self._plan.interval * 1.5
-        slack += sum(end - begin for begin, end in self._fleet.outages)
+        slack += sum(end - begin + self._plan.lease for begin, end in self._fleet.outages)
         # Who reads at a frozen replica has broken off when its lease ended, whatever the two think.
         early = (
             self._plan.stop_seconds

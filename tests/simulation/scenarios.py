@@ -1,4 +1,4 @@
-"""Six ways to live and to die. Each is a few seconds of virtual time, decided by a seed, with all invariants after it."""
+"""Seven ways to live and to die. Each is a few seconds of virtual time, decided by a seed, with all invariants after it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -152,6 +152,39 @@ async def takeover(world: World) -> None:
     await _quiet(world, client)
 
 
+async def outage(world: World) -> None:
+    """The store is away for everybody, for longer than the lease, while calls run: none of them is lost.
+
+    One replica may really die meanwhile: of its calls each ends once, with an honest error.
+    """
+    client = Client(world)
+    await client.open()
+    random = world.random
+    calls: list[Awaitable[object]] = [_away(world)]
+    for number in range(4):
+        steps: Steps = [("tell", 1), ("wait", random.random() * LEASE * 3), ("tell", 1)]
+        calls.append(client.call(number, steps, cut=0.2))
+    await asyncio.gather(*calls)
+    dead = {replica.name for replica in world.replicas if not replica.ready}
+    for request in world.ledger.requests:
+        codes = [message["error"]["code"] for message in request.terminals if "error" in message]
+        if codes and not dead:
+            world.ledger.violate("G11", f"{request.nonce} was lost by an outage: {codes}")
+    await asyncio.sleep(2 * LEASE + SWEEPS)
+    await _quiet(world, client)
+
+
+async def _away(world: World) -> None:
+    """Cut all replicas off together. After a long outage they find back within half a lease of each other."""
+    random = world.random
+    await world.sleep(0.3, 1.0)
+    leases, apart = random.choice([(0.4, 0.05), (1.0, 0.5), (2.0, 0.5)])
+    for replica in world.replicas:
+        replica.partition(LEASE * (leases + random.random() * apart))
+    if random.random() < 0.3:
+        world.any_replica().crash()
+
+
 async def _disturb(world: World) -> None:
     random = world.random
     await world.sleep(0.1, 1.0)
@@ -208,6 +241,7 @@ SCENARIOS: Final = {
     "takeover": Scenario(
         takeover, Faults(lost_reply=0.05, lost_bell=0.1), (*_STORE, "crash", "pause", "partition")
     ),
+    "outage": Scenario(outage, Faults(lost_reply=0.05, lost_bell=0.1), (*_STORE, "crash", "partition")),
 }
 
 

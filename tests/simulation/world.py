@@ -64,11 +64,14 @@ class SimKeeper:
             self._task.cancel()
 
     async def _keep(self, incarnation: int) -> None:
+        pause = self._times.lease_renewal
         while True:
-            await asyncio.sleep(self._times.lease_renewal)
+            await asyncio.sleep(pause)
+            pause = self._times.lease_renewal
             try:
                 lease = await self._store.renew(self._times.lease)
             except StoreError:
+                pause = min(pause, 0.5)
                 continue
             if lease.incarnation != incarnation:
                 self._lost()

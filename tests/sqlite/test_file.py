@@ -107,6 +107,7 @@ async def test_nothing_remains_of_sessions_that_ended_and_the_file_shrinks() -> 
             assert isinstance(one, Closed)
             await store.told(one)
         clock.advance(1_000)
+        await store.release()
         for _ in range(5):
             assert await store.sweep() == []
         assert await store.orphans() == []
@@ -197,7 +198,9 @@ async def test_a_store_passes_over_columns_that_a_later_release_has_added_to_eve
         cursor = (await other.announced("")).cursor
         await store.announce("news", b"x")
         assert (await other.announced(cursor)).events == [b"x"]
-        clock.advance(6.0)
+        for _ in range(3):
+            clock.advance(2.0)
+            await other.renew(5.0)
         orphans = await other.orphans()
         assert {orphan.stream for orphan in orphans} == {f"{KEY}-{number}" for number in (0, 2, 4)}
         assert await other.reap(orphans[0], b"unknown", tag=7)

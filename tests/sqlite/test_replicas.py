@@ -156,10 +156,13 @@ async def test_a_lease_is_one_incarnation_for_as_long_as_it_is_renewed() -> None
         assert sorted(await both.there.replicas()) == ["here", "there"]
         both.clock.advance(LEASE)
         assert await both.there.replicas() == []
+        assert await both.here.renew(LEASE) == first, "nobody has declared it dead"
+        await both.there.renew(LEASE)
+        await both.die()
+        assert await both.there.orphans() == []
         again = await both.here.renew(LEASE)
         assert again == Lease("here", again.incarnation, LEASE)
         assert again.incarnation > first.incarnation
-        assert await both.there.replicas() == ["here"]
 
 
 @async_test

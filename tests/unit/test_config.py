@@ -78,7 +78,7 @@ def test_seconds_are_finite_and_never_negative_and_zero_only_where_at_once_can_b
             group(**{name: wrong})
         how = "of 0 or more" if zero else "above 0"
         assert str(refused.value).startswith(f"{name}={wrong!r}: give a number of seconds {how}")
-    lease = {"lease": 10_000.0} if name == "lease_renewal" else {}
+    lease = {"lease_renewal": {"lease": 20_000.0}, "lease": {"lease_renewal": 1.0}}.get(name, {})
     for right in (4, 4000.5, *((0,) if zero else ())):
         assert getattr(group(**{**lease, name: right}), name) == right
 
@@ -95,6 +95,7 @@ def test_two_times_are_a_smaller_and_a_larger_one(name: str) -> None:
     assert getattr(Times(**{name: right}), name) == right
 
 
-def test_a_lease_is_renewed_before_it_ends() -> None:
-    with pytest.raises(ConfigError, match=r"lease_renewal=3\.0: renew a lease of 3 s well before it ends"):
-        Times(lease=3.0)
+def test_a_lease_is_renewed_three_times_before_it_ends() -> None:
+    with pytest.raises(ConfigError, match=r"lease_renewal=3\.0: renew a lease of 6 s at least every 2 s"):
+        Times(lease=6.0)
+    assert Times(lease=9.0).lease_renewal == 3.0

@@ -1,5 +1,15 @@
 """Keeping a replica's lease from a thread, so that a busy loop does not look dead.
 
+Why no call is lost by an outage of the store, however long. Let L be the lease. A replica renews at least every L/3,
+and soon again after a failure. It may declare others dead only after it has renewed for L with no two renewals more
+than L/2 apart, by the store's clock. So an outage that it did not notice was shorter than L/2, and whoever lives
+renewed at most L/3 before it and soon after it: its lease has not ended. An outage that it noticed begins its time
+anew; then the store is there for L before anybody is declared dead, and whoever lives renews in that time. Its lease
+may have ended long ago: as nobody has declared it dead, it goes on under the same incarnation with all its calls. A
+process that was stopped, a host that slept and a clock that jumped are gaps between renewals, and the same. Only a
+replica that cannot reach the store while another one can is declared dead although it lives: its calls end with
+-31002 there, and it is Fenced here. The store decides all this (`stores/base.py`, `renew` and `orphans`).
+
 A plain function that blocks the loop for a while is no reason to lose every call; a loop that
 hangs for good is. The thread renews while the loop has ticked lately, and stops when it has not.
 """
@@ -15,6 +25,8 @@ from holdfast.ports import Clock
 from holdfast.stores.base import Store
 
 _JOIN_SECONDS: Final = 2.0
+_RETRY_SECONDS: Final = 0.5
+"""A renewal that failed is tried again after this: what may be left of the lease is short."""
 
 
 class LeaseKeeper:
@@ -49,13 +61,16 @@ class LeaseKeeper:
 
     async def _keep(self, store: Store, incarnation: int) -> None:
         try:
-            while not self._stopping.wait(self._times.lease_renewal):
+            pause = self._times.lease_renewal
+            while not self._stopping.wait(pause):
+                pause = self._times.lease_renewal
                 if self._clock.now() - self._ticked > self._times.loop_patience:
                     continue
                 try:
                     lease = await store.renew(self._times.lease)
                 except (StoreError, OSError):
-                    # It will be tried again; if the lease ends meanwhile, others take over.
+                    # If the lease ends meanwhile, this replica keeps its calls until another one declares it dead.
+                    pause = min(pause, _RETRY_SECONDS)
                     continue
                 if lease.incarnation != incarnation:
                     self._lost()

@@ -117,7 +117,7 @@ class Closed(Struct, frozen=True):
 
 
 class Orphan(Struct, frozen=True):
-    """An exchange in flight whose owner's lease has ended."""
+    """An exchange in flight whose owner was declared dead."""
 
     session: str
     stream: str
@@ -143,7 +143,7 @@ class Lease(Struct, frozen=True):
 
     replica: str
     incarnation: int
-    """Another number means that the lease had ended meanwhile: what was owned before may have been reaped."""
+    """Another number means that this replica was declared dead meanwhile: what it owned before is reaped."""
     seconds: float
 
 
@@ -417,10 +417,11 @@ class Store(Protocol):
     async def renew(self, seconds: float) -> Lease:
         """Take this replica's lease for so long from now by the store's clock, or make it longer.
 
-        Everything claimed, attached or asked afterwards belongs to this incarnation. A lease that
-        has ended comes back under a new incarnation: work of the old one is Fenced once it is reaped.
-        A replica that shares its store must renew before its first claim, and stop writing when it
-        could not renew in time.
+        Everything claimed, attached or asked afterwards belongs to this incarnation. A lease that has
+        ended goes on as the same incarnation, with all its work, if no replica has declared it dead
+        (see `orphans`). One that was declared dead comes back under a new incarnation: work of the
+        old one is Fenced once it is reaped. A replica that shares its store must renew before its
+        first claim, and at least three times in each lease.
         """
         ...
 
@@ -433,7 +434,13 @@ class Store(Protocol):
         ...
 
     async def orphans(self) -> list[Orphan]:
-        """Return exchanges whose owner's lease has ended, for whoever comes first to reap.
+        """Declare replicas dead whose lease has ended, and return the exchanges they ran, to be reaped.
+
+        Only a replica that has itself seen the store for one whole lease may declare others dead: the
+        store was there for them too, so that whoever lives could renew. It has seen the store for so
+        long if it has renewed for one lease and never more than half a lease apart, by the store's
+        clock. To declare an owner dead and to renew its lease exclude each other: one is first, and
+        decides. A replica that gave its lease back is dead at once, for all.
 
         The readers that were with the dead are gone: sessions they left alone are detached by this
         call, and their grace begins. It also finds exchanges that a failover of the store has brought

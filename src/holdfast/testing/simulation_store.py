@@ -6,6 +6,7 @@ that ring where something waits. Every call is one step of the loop, so it is at
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
@@ -96,6 +97,9 @@ class Cluster(MemoryStore):
         self._me = Seat(self, "nobody")
         self._incarnations = 0
         self._leases: dict[str, float] = {}
+        """Owner → the end of its lease; 0: it was declared dead."""
+        self._seen: dict[str, tuple[float, float, float]] = {}
+        """Owner → since when it has renewed without a gap, when last, and for how long."""
         self._owners: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """Session → stream → who runs the exchange."""
         self._readers: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -224,11 +228,13 @@ class Cluster(MemoryStore):
 
     @override
     async def renew(self, seconds: float) -> Lease:
-        seat, until = self._me, self._now() + seconds
-        if self._leases.get(seat.owner, 0.0) <= self._now():
+        seat, now = self._me, self._now()
+        if not self._leases.get(seat.owner):
             self._incarnations += 1
             seat.owner = f"{seat.replica}.{self._incarnations}"
-        self._leases[seat.owner] = until
+        since, renewed, _ = self._seen.get(seat.owner, (now, now, seconds))
+        self._seen[seat.owner] = now if now - renewed > seconds / 2 else since, now, seconds
+        self._leases[seat.owner] = now + seconds
         return Lease(seat.replica, int(seat.owner.rpartition(".")[2]), seconds)
 
     @override
@@ -243,15 +249,23 @@ class Cluster(MemoryStore):
     @override
     async def orphans(self) -> list[Orphan]:
         now = self._now()
-        dead = [owner for owner, until in self._leases.items() if until <= now]
+        if self._may_reap(self._me.owner):
+            ended = [owner for owner, until in self._leases.items() if until <= now]
+            self._leases.update(dict.fromkeys(ended, 0.0))
         found: list[Orphan] = []
-        for owner in dead:
+        for owner in [owner for owner, until in self._leases.items() if not until]:
             self._drop_readers(owner)
             left = self._left_by(owner)
             found += left
             if not left:
                 del self._leases[owner]
+                self._seen.pop(owner, None)
         return found
+
+    def _may_reap(self, owner: str) -> bool:
+        """Tell whether a replica has seen the store for one whole lease."""
+        since, renewed, seconds = self._seen.get(owner, (inf, 0.0, 0.0))
+        return self._now() - since >= seconds and self._now() - renewed <= seconds / 2
 
     def _left_by(self, owner: str) -> list[Orphan]:
         left: list[Orphan] = []

@@ -1,4 +1,11 @@
-"""Operations of replicas: leases, what the dead leave behind, requests put to each other, shared secrets."""
+"""Operations of replicas: leases, what the dead leave behind, requests put to each other, shared secrets.
+
+A lease has three states: it runs (`until` is in the future), it has ended (`until` is past), or its owner was
+declared dead (`until` is 0). `renew` and `orphans` are transactions of one file, so either the owner renews first,
+and keeps all its work, or it is declared dead first, and comes back under another incarnation. After an outage of
+the file, a pause of all processes or a jump of the clock nobody has renewed for a while (`since` begins anew for
+each), so nobody may declare anybody dead for one lease, in which all who live renew.
+"""
 
 from typing import Final
 
@@ -11,21 +18,27 @@ from holdfast.stores.sqlite.transaction import Transaction
 
 _INBOX: Final = 10_000
 """Requests that may wait for one replica."""
+_RENEW: Final = (
+    "UPDATE lease SET since = iif(?1 - renewed > ?2 / 2, ?1, since), renewed = ?1, seconds = ?2, until = ?3"
+    " WHERE owner = ?4 AND until > 0 RETURNING 1"
+)
+_MAY_REAP: Final = "SELECT 1 FROM lease WHERE owner = ?1 AND until > 0 AND ?2 - since >= seconds AND ?2 - renewed <= seconds / 2"
+"""Whether a replica has seen the store for one whole lease: it has renewed all the time, by the store's clock."""
 _IS_OWNED: Final = "SELECT 1 FROM exchange WHERE (owner = ?1 AND running = 1) OR reader = ?1 LIMIT 1"
 
 
 def renew(tx: Transaction, seconds: float) -> int:
     """Take the lease or make it longer; return the incarnation."""
     owner, until = tx.seat.owner, tx.now + seconds
-    if tx.one("UPDATE lease SET until = ? WHERE owner = ? AND until > ? RETURNING 1", until, owner, tx.now):
+    if tx.one(_RENEW, tx.now, seconds, until, owner):
         return int(owner.rpartition(".")[2])
     incarnation: int = tx.one("UPDATE total SET incarnations = incarnations + 1 RETURNING incarnations")
     replica = tx.seat.replica
     # A replica has one lease; an older one that looks alive is a namesake's, or a clock that was put back.
     tx.execute("UPDATE lease SET until = 0 WHERE replica = ?", (replica,))
     tx.execute(
-        "INSERT INTO lease (owner, replica, until) VALUES (?, ?, ?)",
-        (f"{replica}.{incarnation}", replica, until),
+        "INSERT INTO lease (owner, replica, until, since, renewed, seconds) VALUES (?, ?, ?, ?, ?, ?)",
+        (f"{replica}.{incarnation}", replica, until, tx.now, tx.now, seconds),
     )
     return incarnation
 
@@ -50,8 +63,10 @@ def living(tx: Transaction) -> list[str]:
 
 def orphans(tx: Transaction) -> list[Orphan]:
     """Return what the dead left in flight; the sessions whose readers they had are detached."""
+    if tx.one(_MAY_REAP, tx.seat.owner, tx.now):
+        tx.execute("UPDATE lease SET until = 0 WHERE until <= ?", (tx.now,))
     found: list[Orphan] = []
-    for (owner,) in tx.execute("SELECT owner FROM lease WHERE until <= ?", (tx.now,)).fetchall():
+    for (owner,) in tx.execute("SELECT owner FROM lease WHERE until = 0").fetchall():
         _drop_readers(tx, owner)
         left = tx.execute(
             "SELECT key, stream, id, iif(payload IS NULL, 0, runs) FROM exchange JOIN session USING (sid)"

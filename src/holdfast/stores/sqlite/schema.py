@@ -207,6 +207,9 @@ MIGRATIONS: Final = (_FORMAT_1,)
 ADDITIONS: Final[Mapping[str, str]] = {
     "exchange.payload": "ALTER TABLE exchange ADD COLUMN payload BLOB",
     "exchange.runs": "ALTER TABLE exchange ADD COLUMN runs INTEGER NOT NULL DEFAULT 1",
+    "lease.since": "ALTER TABLE lease ADD COLUMN since REAL NOT NULL DEFAULT 0",
+    "lease.renewed": "ALTER TABLE lease ADD COLUMN renewed REAL NOT NULL DEFAULT 0",
+    "lease.seconds": "ALTER TABLE lease ADD COLUMN seconds REAL NOT NULL DEFAULT 0",
 }
 """What came without a new format, by its name: a table, or `table.column`, and the statement that adds it.
 

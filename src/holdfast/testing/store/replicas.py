@@ -20,6 +20,7 @@ from holdfast.testing.store.bench import (
     tag_of,
 )
 from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, refused, voyage
+from holdfast.testing.store.leases import LeaseContract
 
 
 class ReplicaContract(Contract):
@@ -81,7 +82,7 @@ class ReplicaContract(Contract):
         assert await bench.store.untold() == []
 
 
-class SharedContract(AdoptionContract):
+class SharedContract(AdoptionContract, LeaseContract):
     """For stores that several processes share. Subclass it beside `StoreContract` and say how stores are made."""
 
     @voyage()
@@ -227,8 +228,7 @@ class SharedContract(AdoptionContract):
         await one.attach()
         fleet.clock.advance(IDLE + GRACE)
         assert await two.sweep() == [], "a reader counts as life as long as its replica does"
-        await fleet.lease(1)
-        assert await two.store.orphans() == []
+        assert await fleet.left_by_the_dead() == []
         assert await two.sweep() == []
         fleet.clock.advance(GRACE)
         assert await two.sweep() == [(KEY, Input.GRACE_OVER)]

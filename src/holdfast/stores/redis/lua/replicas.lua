@@ -1,16 +1,18 @@
 --## lease: shared !allow-oom
--- Take or renew a lease: a living one is longer, one that has run out or never was is a new incarnation. None begins
--- where a release of a later format has begun: what it writes is not seen here. Those who have a lease may finish.
+-- Take or renew a lease. One that has run out goes on too, unless its owner was declared dead (`dead` sets its end to
+-- 0): both happen in this slot, so one of them is first, and decides. One that was declared dead or never was begins as
+-- a new incarnation. None begins where a release of a later format has begun: what it writes is not seen here. Those who
+-- have a lease may finish.
 local name, incarnation, life = ARGV[5], ARGV[6], tonumber(ARGV[7])
 local known = redis.call('HGET', g .. ':lease', name)
 local last, by = string.match(known or '', '^(%d+) (.*)$')
 local owner = name .. '.' .. incarnation
-local ends = redis.call('ZSCORE', g .. ':rep', owner)
+local ends = tonumber(redis.call('ZSCORE', g .. ':rep', owner) or 0)
 local format, namespace = string.match(g, '^hf:(%d+):([^:]*):')
 local newest = 'hf:0:' .. namespace .. ':{*}:format'
 if again and by == op then
   owner, incarnation = name .. '.' .. last, last
-elseif not ends or tonumber(ends) <= now then
+elseif ends == 0 then
   local found = redis.call('GET', newest)
   if found and tonumber(found) > tonumber(format) then return {'later', {}, tonumber(found)} end
   incarnation = redis.call('INCR', g .. ':incarnations')
@@ -18,6 +20,10 @@ elseif not ends or tonumber(ends) <= now then
   redis.call('HSET', g .. ':lease', name, incarnation .. ' ' .. op)
 end
 redis.call('ZADD', g .. ':rep', now + life, owner)
+local since, renewed = seen(owner)
+if not since or now - renewed > life / 2 then since = now end
+redis.call('HSET', g .. ':seen', owner, since .. ' ' .. now .. ' ' .. life)
+live(g .. ':seen', 86400000)
 -- Whoever goes on after a later release has come leaves its mark alone.
 if tonumber(redis.call('GET', newest) or 0) < tonumber(format) then redis.call('SET', newest, format) end
 live(newest, 30 * 86400000)
@@ -34,6 +40,7 @@ if redis.call('EXISTS', g .. ':own:' .. owner) == 1 then
   redis.call('ZADD', g .. ':rep', 'XX', 0, owner)
 else
   redis.call('ZREM', g .. ':rep', owner)
+  redis.call('HDEL', g .. ':seen', owner)
   redis.call('HDEL', g .. ':lease', name)
 end
 redis.call('DEL', g .. ':in:' .. name)
@@ -44,9 +51,9 @@ return {'ok', {}, redis.call('ZRANGEBYSCORE', g .. ':rep', '(' .. now, '+inf')}
 
 --## seat: shared
 -- Written before a replica's first work in a session: a crash in between leaves nothing that nobody looks for.
--- An incarnation whose lease has ended gets no seat: those who look after the dead may have forgotten it already.
+-- An incarnation that was declared dead gets no seat: those who look after the dead may have forgotten it already.
 local ends = tonumber(redis.call('ZSCORE', g .. ':rep', ARGV[5]) or 0)
-if ends <= now and not string.match(ARGV[5], '%.0$') then return {'dead'} end
+if ends == 0 and not string.match(ARGV[5], '%.0$') then return {'dead'} end
 redis.call('SADD', g .. ':own:' .. ARGV[5], ARGV[6])
 live(g .. ':own:' .. ARGV[5], 86400000)
 return {'ok'}
@@ -56,13 +63,19 @@ redis.call('SREM', g .. ':own:' .. ARGV[5], ARGV[6])
 return {'ok'}
 
 --## dead: shared !allow-oom
--- Owners whose lease has ended, with the sessions they had work in; one without any is forgotten.
+-- Declares owners dead whose lease has ended, if the caller has seen this slot for one whole lease: it has renewed all
+-- that time, so all who live could. Returns the dead with the sessions they had work in; one without any is forgotten.
+local since, renewed, life = seen(me)
+if since and now - since >= life and now - renewed <= life / 2 then
+  for _, owner in ipairs(redis.call('ZRANGEBYSCORE', g .. ':rep', '(0', now)) do redis.call('ZADD', g .. ':rep', 0, owner) end
+end
 local found = {}
-for _, owner in ipairs(redis.call('ZRANGEBYSCORE', g .. ':rep', '-inf', now)) do
+for _, owner in ipairs(redis.call('ZRANGEBYSCORE', g .. ':rep', '-inf', 0)) do
   local sessions = redis.call('SRANDMEMBER', g .. ':own:' .. owner, 100)
   if #sessions == 0 then
     local name, incarnation = string.match(owner, '^(.*)%.(%d+)$')
     redis.call('ZREM', g .. ':rep', owner)
+    redis.call('HDEL', g .. ':seen', owner)
     if string.match(redis.call('HGET', g .. ':lease', name) or '', '^(%d+)') == incarnation then
       redis.call('HDEL', g .. ':lease', name)
       redis.call('DEL', g .. ':in:' .. name)

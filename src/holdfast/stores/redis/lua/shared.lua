@@ -4,7 +4,8 @@
 --   :size    sessions by the bytes they reported, '' their sum   :fin  sessions by their oldest finished stream
 --   :told    closed sessions whose listeners may not know   :sub:<uri>  subscribers of a resource
 --   :scopes, :sp:<principal>  scopes by their end   :tasks, :tp:<principal>, :tb, :t:<task>  tasks
---   :rep     replicas by the end of their lease   :lease  their incarnations   :own:<owner>  where it has work
+--   :rep     replicas by the end of their lease, 0 if declared dead   :lease  their incarnations   :own:<owner>  where
+--            it has work   :seen  since when each has renewed without a gap, when last, and for how long
 --   hf:0:<namespace>:{*}:format  the newest format whose release has had a lease; of no format itself
 --   :in:<replica>  requests put to it   :news  what all replicas are told   :secret:<name>
 -- Hints only where a session is meant: what they say is checked again in the session's own slot.
@@ -21,6 +22,12 @@ local SLACK = 3600000
 -- Let a shared key live at least this long.
 local function live(key, milliseconds)
   if redis.call('PTTL', key) < milliseconds then redis.call('PEXPIRE', key, milliseconds) end
+end
+
+-- Since when a replica has renewed its lease without a gap, when it last did, and for how long.
+local function seen(owner)
+  local since, renewed, life = string.match(redis.call('HGET', g .. ':seen', owner) or '', '^(%d+) (%d+) (%d+)$')
+  return tonumber(since), tonumber(renewed), tonumber(life)
 end
 
 local function publish(channel, what, key, name)

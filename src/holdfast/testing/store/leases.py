@@ -1,0 +1,134 @@
+"""Who may declare whom dead: what replicas keep through an outage of their store, a pause and a jump of the clock."""
+
+import asyncio
+
+from holdfast.errors import Fenced
+from holdfast.stores.base import Orphan
+from holdfast.testing.store.bench import GRACE, IDLE, KEY, Bench
+from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, refused, voyage
+
+OUTAGE = LEASE * 10
+
+
+class LeaseContract(FleetContract):
+    """renew and orphans, for stores that several processes share."""
+
+    @voyage()
+    async def test_an_outage_longer_than_the_lease_costs_no_call(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await fleet.sail(LEASE * 2, 0, 1)
+        first = await one.store.renew(LEASE)
+        await one.open()
+        fence = await one.begin(1, "a")
+        # Nobody reaches the store; then the other one is back first.
+        fleet.clock.advance(OUTAGE)
+        assert await two.store.orphans() == []
+        await fleet.lease(1)
+        assert await two.store.orphans() == []
+        await fleet.sail(LEASE / 2, 1)
+        assert await two.store.orphans() == []
+        assert await one.store.renew(LEASE) == first, "it takes back what is still its own"
+        await fleet.sail(LEASE * 2, 0, 1)
+        assert await two.store.orphans() == []
+        await one.store.settle(KEY, "a", fence, None)
+
+    @voyage()
+    async def test_what_is_really_dead_after_an_outage_is_found_one_lease_later(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await fleet.sail(LEASE * 2, 0, 1)
+        await one.open()
+        fence = await one.begin(1, "a")
+        fleet.clock.advance(OUTAGE)
+        await fleet.sail(LEASE - LEASE / 4, 1)
+        assert await two.store.orphans() == []
+        await fleet.sail(LEASE / 4, 1)
+        [orphan] = await two.store.orphans()
+        assert await two.store.reap(orphan, DEAD, tag=9)
+        await refused(one.store.settle(KEY, "a", fence, b"late", tag=5))
+
+    @voyage()
+    async def test_a_replica_that_was_paused_declares_nobody_dead_when_it_wakes(self, fleet: Fleet) -> None:
+        one, two, three = fleet.benches
+        await fleet.sail(LEASE * 2, 0, 1, 2)
+        await one.open()
+        await one.begin(1, "a")
+        # The third one was only shorter away than its own lease; the first one did not renew meanwhile.
+        fleet.clock.advance(LEASE * 0.9)
+        await fleet.lease(2)
+        fleet.clock.advance(LEASE * 0.2)
+        for bench in (two, three):
+            assert await bench.store.orphans() == []
+        await fleet.lease(0)
+
+    @voyage()
+    async def test_a_replica_that_has_just_begun_declares_nobody_dead(self, fleet: Fleet) -> None:
+        one, two, three = fleet.benches
+        await fleet.lease(0)
+        await one.open()
+        await one.begin(1, "a")
+        fleet.clock.advance(LEASE * 3)
+        assert await three.store.orphans() == [], "nor one that never had a lease"
+        await fleet.lease(1)
+        assert await two.store.orphans() == []
+        await fleet.sail(LEASE, 1)
+        assert [orphan.stream for orphan in await two.store.orphans()] == ["a"]
+
+    @voyage()
+    async def test_who_was_declared_dead_comes_back_as_another_before_anything_is_reaped(
+        self, fleet: Fleet
+    ) -> None:
+        one, two, _ = fleet.benches
+        await fleet.lease(0, 1)
+        first = await one.store.renew(LEASE)
+        await one.open()
+        old = await one.begin(1, "a")
+        orphan = await _only(two, await fleet.left_by_the_dead())
+        again = await one.store.renew(LEASE)
+        assert again.incarnation != first.incarnation
+        fence = await one.begin(2, "b")
+        assert [left.stream for left in await two.store.orphans()] == ["a"], (
+            "what it claimed since is its own"
+        )
+        assert await two.store.reap(orphan, DEAD, tag=9)
+        await refused(one.store.settle(KEY, "a", old, b"late", tag=5), (Fenced,))
+        await one.store.settle(KEY, "b", fence, None)
+
+    @voyage()
+    async def test_of_a_renewal_and_a_declaration_at_once_one_decides(self, fleet: Fleet) -> None:
+        one, two, three = fleet.benches
+        await fleet.lease(0, 1, 2)
+        await one.open()
+        for number in range(10):
+            first = await one.store.renew(LEASE)
+            fence = await one.begin(number, f"s{number}")
+            await fleet.sail(LEASE * 1.25, 1, 2)
+            renewed, *found = await asyncio.gather(
+                one.store.renew(LEASE), two.store.orphans(), three.store.orphans()
+            )
+            orphans = [orphan for some in found for orphan in some]
+            if renewed.incarnation == first.incarnation:
+                assert orphans == []
+                await one.store.settle(KEY, f"s{number}", fence, None)
+            else:
+                assert {orphan.stream for orphan in orphans} <= {f"s{number}"}
+                for orphan in await two.store.orphans():
+                    assert await two.store.reap(orphan, DEAD, tag=100 + number)
+
+    @voyage()
+    async def test_readers_keep_their_places_through_an_outage(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await fleet.sail(LEASE * 2, 0, 1)
+        opened = await one.open()
+        reader = await one.attach()
+        fleet.clock.advance(IDLE + GRACE)
+        await fleet.sail(LEASE * 2, 0, 1)
+        assert await two.store.orphans() == []
+        assert await two.sweep() == [], "a reader counts as life"
+        assert await one.store.detach(KEY, opened.standalone, reader.generation, None, broke=True)
+
+
+async def _only(bench: Bench, orphans: list[Orphan]) -> Orphan:
+    """Return the one orphan there is, found again by another look."""
+    [orphan] = orphans
+    assert await bench.store.orphans() == orphans
+    return orphan
