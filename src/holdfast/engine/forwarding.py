@@ -38,6 +38,8 @@ class Forwarding:
         self._readers = readers
         self._modern = modern
         self._taking: set[str] = set()
+        self.is_rung = False
+        """Something may be in the inbox: a bell said so, or the inbox could not be read."""
 
     # Ours, run elsewhere
 
@@ -108,6 +110,8 @@ class Forwarding:
         try:
             waiting = await self._runtime.store.inbox()
         except StoreError:
+            # No bell comes again for what is in the inbox now.
+            self.is_rung = True
             return
         for forwarded in waiting:
             if forwarded.name not in self._taking:

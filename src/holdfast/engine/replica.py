@@ -46,7 +46,7 @@ class Replica:
         self._ticking: asyncio.Task[None] | None = None
         self._heard = ""
         """How far the news is known."""
-        self._hearing = False
+        self._hearing = self._has_news = False
 
     def __repr__(self) -> str:
         return f"<Replica {self._runtime.store.replica}>"
@@ -98,6 +98,7 @@ class Replica:
         while True:
             if self._keeper is not None:
                 self._keeper.tick()
+            self._look()
             await asyncio.sleep(_TICK)
 
     async def stop(self) -> None:
@@ -144,16 +145,32 @@ class Replica:
     def rung(self, what: Ring) -> None:
         """Look into the inbox or at the news."""
         if what is Ring.FORWARD:
+            self._forwarding.is_rung = True
+        else:
+            self._has_news = True
+        self._look()
+
+    def _look(self) -> None:
+        """Begin what bells have asked for and no look has done."""
+        if self._forwarding.is_rung:
+            self._forwarding.is_rung = False
             self._runtime.spawn(self._forwarding.look())
-        elif not self._hearing:
+        if self._has_news and not self._hearing:
             self._hearing = True
             self._runtime.spawn(self._hear())
 
     async def _hear(self) -> None:
+        """Read the news to their end. A bell during a read leads to another one; a failed read is tried at the next tick."""
         try:
-            with contextlib.suppress(HoldfastError):
-                news = await self._runtime.store.announced(self._heard)
+            while self._has_news:
+                self._has_news = False
+                try:
+                    news = await self._runtime.store.announced(self._heard)
+                except StoreError:
+                    self._has_news = True
+                    return
                 self._heard = news.cursor
+                self._has_news = self._has_news or bool(news.events)
                 for event in news.events:
                     self._tell(event)
         finally:

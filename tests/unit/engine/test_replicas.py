@@ -8,8 +8,9 @@ from typing import Final
 from holdfast.config import Limits, Settings, Times
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
-from holdfast.errors import OUTCOME_UNKNOWN
+from holdfast.errors import OUTCOME_UNKNOWN, StoreUnavailable
 from holdfast.protocol.subscriptions import Change
+from holdfast.stores.base import Announced, Store
 from holdfast.testing import ScriptedBack
 from holdfast.testing.simulation_store import Cluster
 from tests.unit.engine.desk import CALL, Desk, LoopClock, desk, engine_test, settle_down
@@ -151,3 +152,64 @@ async def test_a_change_for_one_principal_reaches_its_quiet_sessions() -> None:
         reader = await one.get()
         await settle_down()
         assert reader.methods == ["notifications/tools/list_changed"]
+
+
+def tell_of(desk: Desk) -> list[Change]:
+    """Return the list in which the changes will be that a replica's listeners are told of."""
+    told: list[Change] = []
+    desk.engine.listening.tell = lambda change, principal=None: told.append(change)  # type: ignore[method-assign] # noqa: ARG005
+    return told
+
+
+def flaky(store: Store, name: str, *, failures: int = 1) -> None:
+    """Let the next calls of a store's method fail."""
+    method, left = getattr(store, name), [failures]
+
+    async def tried(*args: object) -> object:
+        if left[0]:
+            left[0] -= 1
+            raise StoreUnavailable("on purpose")
+        return await method(*args)
+
+    setattr(store, name, tried)
+
+
+@engine_test
+async def test_news_whose_bell_found_the_store_away_are_heard_later() -> None:
+    async with pair() as (one, two):
+        told = tell_of(two)
+        flaky(two.engine.runtime.store, "announced")
+        await one.engine.replica.changed(Change("tools"), None)
+        await asyncio.sleep(2)
+        assert told == [Change("tools")]
+
+
+@engine_test
+async def test_news_whose_bell_rang_during_a_read_are_heard() -> None:
+    async with pair() as (one, two):
+        told = tell_of(two)
+        store = two.engine.runtime.store
+        announced, may_go = store.announced, asyncio.Event()
+
+        async def slowly(after: str) -> Announced:
+            found = await announced(after)
+            await may_go.wait()
+            return found
+
+        store.announced = slowly  # type: ignore[method-assign]
+        await one.engine.replica.changed(Change("tools"), None)
+        await settle_down()
+        await one.engine.replica.changed(Change("prompts"), None)
+        may_go.set()
+        await settle_down()
+        assert told == [Change("tools"), Change("prompts")]
+
+
+@engine_test
+async def test_a_request_whose_bell_found_the_store_away_is_taken_later() -> None:
+    async with pair() as (one, two):
+        flaky(two.engine.runtime.store, "inbox")
+        assert await one.engine.runtime.store.forward("two", "name", b"of a later release", seconds=60)
+        await asyncio.sleep(2)
+        assert two.noted.named("forward.dropped")
+        assert await two.engine.runtime.store.inbox() == []
