@@ -201,11 +201,11 @@ class Store(Protocol):
     """Sessions, exchanges, streams, asks and state. See the module's laws."""
 
     def bind(self, bell: Bell) -> None:
-        """Tell the store whom to ring in this process."""
+        """Tell the store whom to ring in this process; a store that was closed is open again."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of everything held."""
+        """Let go of everything held: threads, connections, and what only this process knows."""
         ...
 
     # Sessions

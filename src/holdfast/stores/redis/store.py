@@ -7,10 +7,12 @@ sent again, so a lost reply is asked for again and counts once. Time is Redis's.
 import asyncio
 
 from redis.exceptions import RedisClusterException, RedisError
+from typing_extensions import override
 
 from holdfast.config import Limits
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemRandom
+from holdfast.stores.base import Bell
 from holdfast.stores.redis.asks import AskMethods
 from holdfast.stores.redis.bells import BellMethods
 from holdfast.stores.redis.core import PATIENCE, Core
@@ -56,6 +58,7 @@ class RedisStore(SessionMethods, StreamMethods, AskMethods, StateMethods, Replic
         self._tails = Tails()
         self._tasks: list[asyncio.Task[None]] = []
         self._listening = asyncio.Event()
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<RedisStore {self._owner}, {len(self._seats)} sessions with work here>"
@@ -93,8 +96,18 @@ class RedisStore(SessionMethods, StreamMethods, AskMethods, StateMethods, Replic
                 advice="set maxmemory-policy noeviction: this Redis may throw sessions away when it is full",
             )
 
+    @override
+    def bind(self, bell: Bell) -> None:
+        if self._is_closed and isinstance(self._url, str):
+            # Used again, perhaps on another event loop: the client's locks belong to the one before.
+            self._link = connect(self._url)
+            self._listening = asyncio.Event()
+        self._is_closed = False
+        super().bind(bell)
+
     async def aclose(self) -> None:
-        """Stop listening and let go of all connections. What is stored stays."""
+        """Stop listening and let go of all connections. What is stored stays; `bind` opens the store again."""
+        self._is_closed = True
         tasks, self._tasks = self._tasks, []
         # The client library may swallow a cancellation that comes while it connects.
         while pending := [task for task in tasks if not task.done()]:
@@ -102,3 +115,5 @@ class RedisStore(SessionMethods, StreamMethods, AskMethods, StateMethods, Replic
                 task.cancel()
             await asyncio.wait(pending, timeout=0.1)
         await self._link.aclose()
+        self._seats.clear()
+        self._tails = Tails()

@@ -144,10 +144,12 @@ def keep(tx: Transaction, key: str, stream: str, wanted: Claim, terminal: bytes,
 def cancel(tx: Transaction, key: str, principal: str, request_id: RequestId) -> None:
     """Ring CANCEL for the one exchange in flight under this id."""
     matches = tx.execute(
-        "SELECT stream, owner FROM exchange JOIN session USING (sid)"
+        "SELECT xid, stream, owner FROM exchange JOIN session USING (sid)"
         " WHERE key = ? AND principal = ? AND id = ? AND exchange.running = 1 LIMIT 2",
         (key, principal, typed(request_id)),
     ).fetchall()
     if len(matches) == 1:
-        [(stream, owner)] = matches
+        [(xid, stream, owner)] = matches
+        # For an owner that has missed the bell.
+        tx.execute("UPDATE exchange SET cancelled = 1 WHERE xid = ?", (xid,))
         tx.ring(Ring.CANCEL, key, stream, owner)

@@ -206,6 +206,7 @@ MIGRATIONS: Final = (_FORMAT_1,)
 
 ADDITIONS: Final[Mapping[str, str]] = {
     "exchange.payload": "ALTER TABLE exchange ADD COLUMN payload BLOB",
+    "exchange.cancelled": "ALTER TABLE exchange ADD COLUMN cancelled INTEGER NOT NULL DEFAULT 0",
     "exchange.runs": "ALTER TABLE exchange ADD COLUMN runs INTEGER NOT NULL DEFAULT 1",
     "lease.since": "ALTER TABLE lease ADD COLUMN since REAL NOT NULL DEFAULT 0",
     "lease.renewed": "ALTER TABLE lease ADD COLUMN renewed REAL NOT NULL DEFAULT 0",

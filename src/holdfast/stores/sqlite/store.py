@@ -34,9 +34,20 @@ from holdfast.stores.base import (
     Refusal,
     SessionRecord,
 )
-from holdfast.stores.sqlite import asks, exchanges, outbox, replicas, schema, sessions, state, streams, tasks
+from holdfast.stores.sqlite import (
+    asks,
+    exchanges,
+    outbox,
+    replicas,
+    schema,
+    sessions,
+    state,
+    streams,
+    tasks,
+)
 from holdfast.stores.sqlite.failures import unavailable
 from holdfast.stores.sqlite.transaction import Seat, Transaction
+from holdfast.stores.sqlite.watch import Watch
 from holdfast.stores.sqlite.worker import Worker
 from holdfast.stores.sqlite_address import Synchronous
 from holdfast.wire.jsonrpc import RequestId
@@ -75,6 +86,7 @@ class SqliteStore:
         self.replica = replica or SystemRandom().token(6)
         self._seat = Seat(self.replica)
         self._worker = self._new_worker()
+        self._watch = Watch()
         schema.prepare(self._path)
 
     def __repr__(self) -> str:
@@ -98,12 +110,14 @@ class SqliteStore:
         return seen
 
     def bind(self, bell: Bell) -> None:
-        """Tell the store whom to ring in this process."""
-        self._worker.bind(bell)
+        """Tell the store whom to ring in this process. A store that was closed can be used again."""
+        self._watch.bind(bell, self._worker.submit)
+        self._worker.bind(bell, self._watch.look_at_asks, self._watch.look_at_everything)
 
     async def aclose(self) -> None:
         """Finish what was begun and close the file; what is in it stays."""
         await self._worker.aclose()
+        self._watch.clear()
 
     # Sessions
 
@@ -121,7 +135,9 @@ class SqliteStore:
 
     async def close(self, key: str, reason: Input) -> Closed | None:
         """Close a session, once."""
-        return await self._do(sessions.close, key, reason)
+        closed = await self._do(sessions.close, key, reason)
+        self._watch.forget(key)
+        return closed
 
     async def sweep(self) -> list[Closed]:
         """Close what is due, a few at a time so that nobody waits long."""
@@ -152,13 +168,19 @@ class SqliteStore:
 
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Register the exchange if its id is free and there is room."""
-        return await self._do(exchanges.claim, key, principal, claim)
+        claimed = await self._do(exchanges.claim, key, principal, claim)
+        if isinstance(claimed, Claimed):
+            self._watch.of(key).running.add(claim.stream)
+        return claimed
 
     async def settle(
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
     ) -> None:
         """End an exchange, with or without a stream."""
-        await self._do(exchanges.settle, key, stream, fence, terminal, tag=tag, keep=keep)
+        try:
+            await self._do(exchanges.settle, key, stream, fence, terminal, tag=tag, keep=keep)
+        finally:
+            self._watch.drop(key, running=stream)
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes, *, tag: int) -> None:
         """Keep a settled exchange's answer for a repeat, unless its id is in use again."""
@@ -194,19 +216,26 @@ class SqliteStore:
         since: int | None = None,
     ) -> Attached | Refusal:
         """Make the caller the stream's reader, and whoever read it before no longer."""
-        return await self._do(streams.attach, key, principal, stream, cursor, since)
+        attached = await self._do(streams.attach, key, principal, stream, cursor, since)
+        if isinstance(attached, Attached):
+            self._watch.of(key).readers[stream or attached.record.standalone] = attached.generation
+        return attached
 
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> bool:
         """Give the reader's place back; start the grace if this break left nobody."""
+        self._watch.drop(key, reader=(stream, generation))
         return await self._do(streams.detach, key, stream, generation, cursor, broke=broke)
 
     # Asks
 
     async def ask(self, key: str, ask: str, stream: str) -> bool:
         """Register an ask if the session has a place for it."""
-        return await self._do(asks.ask, key, ask, stream)
+        is_asked = await self._do(asks.ask, key, ask, stream)
+        if is_asked:
+            self._watch.of(key).asks.add(ask)
+        return is_asked
 
     async def answer(
         self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
@@ -216,10 +245,14 @@ class SqliteStore:
 
     async def take_answer(self, key: str, ask: str) -> bytes | None:
         """Return an ask's answer."""
-        return await self._look(asks.take_answer, key, ask)
+        answer = await self._look(asks.take_answer, key, ask)
+        if answer is not None:
+            self._watch.drop(key, ask=ask)
+        return answer
 
     async def withdraw(self, key: str, ask: str) -> None:
         """Forget an ask."""
+        self._watch.drop(key, ask=ask)
         await self._do(asks.withdraw, key, ask)
 
     # State
@@ -292,7 +325,10 @@ class SqliteStore:
 
     async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
         """Take an orphan over to run it again. Of many who try, one does."""
-        return await self._do(replicas.adopt, orphan, tag=tag)
+        adopted = await self._do(replicas.adopt, orphan, tag=tag)
+        if adopted is not None:
+            self._watch.of(orphan.session).running.add(orphan.stream)
+        return adopted
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
         """Put a request into a living replica's inbox and ring."""

@@ -6,6 +6,7 @@ others of its batch stay as they are.
 """
 
 import sqlite3
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.config import Limits
@@ -13,7 +14,7 @@ from holdfast.stores.base import Ring
 
 Rung = tuple[Ring, str, str]
 
-_RINGS_KEPT = 10.0
+RINGS_KEPT = 10.0
 """Seconds. Whoever looks less often than this has lost bells, which costs time and never a message."""
 EVERYBODY = ""
 
@@ -32,6 +33,10 @@ class Seat:
 def replica_of(owner: str) -> str:
     """Return the replica that an incarnation is of."""
     return owner.rpartition(".")[0]
+
+
+Step = Callable[["Transaction"], Any]
+"""An operation, with everything it needs but the transaction."""
 
 
 class Transaction:
@@ -81,5 +86,5 @@ class Transaction:
 
     def tidy(self) -> None:
         """Forget old bells."""
-        self.execute("DELETE FROM ring WHERE at < ?", (self.now - _RINGS_KEPT,))
+        self.execute("DELETE FROM ring WHERE at < ?", (self.now - RINGS_KEPT,))
         self.is_tidied = True

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.ports import SystemClock
 from holdfast.stores.base import Bell, Ring
 from holdfast.stores.sqlite.failures import is_busy, is_lasting, is_surroundings
-from holdfast.stores.sqlite.transaction import Rung, Seat, Transaction
+from holdfast.stores.sqlite.transaction import Rung, Seat, Step, Transaction
+from holdfast.stores.sqlite.watch import LOOK_SECONDS
 
 QUEUED: Final = 10_000
 """Commands that may wait; beyond, the store is unavailable."""
@@ -34,6 +36,7 @@ SHRINK_PAGES: Final = 2_048
 """Pages given back after one sweep."""
 
 _LAST_RING: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'ring'"
+_KEPT: Final = "SELECT count(*) FROM ring WHERE n > ? AND n <= ?"
 _FOREIGN: Final = (
     "SELECT what, key, name FROM ring WHERE n > :heard AND n <= :top"
     " AND origin <> :replica AND target IN ('', :replica)"
@@ -41,8 +44,6 @@ _FOREIGN: Final = (
     " AND NOT (what = 'taken' AND EXISTS (SELECT 1 FROM exchange JOIN session USING (sid)"
     " WHERE session.key = ring.key AND stream = ring.name AND reader = :owner)) ORDER BY n"
 )
-
-Step = Callable[[Transaction], Any]
 
 
 class Command:
@@ -96,21 +97,28 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell: Bell | None = None
+        self._on_second: Callable[[], None] | None = None
+        self._on_lost: Callable[[], None] | None = None
         self._is_closed = False
         # Of the thread alone:
         self._connection: sqlite3.Connection | None = None
         self._transaction: Transaction | None = None
         self._data_version = -1
-        self._heard = 0
+        self._heard: int | None = None
+        self._looked = 0.0
 
     @property
     def waiting(self) -> int:
         """How many commands wait for the thread."""
         return self._queue.qsize()
 
-    def bind(self, bell: Bell) -> None:
-        """Ring this bell, in the event loop."""
-        self._bell = bell
+    def bind(self, bell: Bell, on_second: Callable[[], None], on_lost: Callable[[], None]) -> None:
+        """Ring this bell, in the event loop; a worker that was closed may be used again.
+
+        There `on_second` is called about every second, and `on_lost` when bells of other processes are lost.
+        """
+        self._bell, self._on_second, self._on_lost = bell, on_second, on_lost
+        self._is_closed = False
 
     def submit(self, step: Step, *, writes: bool) -> asyncio.Future[Any]:
         """Have an operation done. It is done even if nobody waits for it any more."""
@@ -149,7 +157,9 @@ class Worker:
                 self._serve(batch)
                 self._tell(batch)
             self._listen()
+            self._look_sometimes()
         self._disconnect()
+        self._heard = None
 
     def _take(self) -> tuple[list[Command], bool]:
         """Return what waits, after waiting a little for the first; and False once the store is being closed."""
@@ -242,7 +252,11 @@ class Worker:
 
     def _listen_from_now(self, connection: sqlite3.Connection) -> None:
         [self._data_version] = connection.execute("PRAGMA data_version").fetchone()
-        [self._heard] = connection.execute(_LAST_RING).fetchone()
+        if self._heard is None:
+            [self._heard] = connection.execute(_LAST_RING).fetchone()
+        else:
+            # Connected again: what was rung meanwhile is still to be heard.
+            self._data_version = -1
 
     def _listen(self) -> None:
         """Ring what other processes have rung since the last look."""
@@ -260,15 +274,27 @@ class Worker:
                 "owner": self._seat.owner,
             }
             rung = self._connection.execute(_FOREIGN, listening).fetchall()
+            # Last, so that a bell deleted meanwhile counts as lost.
+            [kept] = self._connection.execute(_KEPT, (self._heard, top)).fetchone()
         except sqlite3.Error as error:
             if is_lasting(error):
                 self._disconnect()
             return
+        is_lost = kept != top - (self._heard or 0)
         self._data_version, self._heard = version, top
         # A later release may ring for what this one knows nothing of.
         known = [(_RINGS[what], key, name) for what, key, name in dict.fromkeys(rung) if what in _RINGS]
         if known:
             self._call(self._ring, known)
+        if is_lost and self._on_lost is not None:
+            self._call(self._on_lost)
+
+    def _look_sometimes(self) -> None:
+        # By the machine's clock, as the wait for commands is: also where the store's clock is virtual.
+        now = SystemClock.now()
+        if self._on_second is not None and now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            self._call(self._on_second)
 
     # Back to the event loop
 

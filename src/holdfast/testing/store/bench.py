@@ -49,8 +49,12 @@ class Bench:
     def __init__(self, store: Store, clock: VirtualClock) -> None:
         self.store = store
         self.clock = clock
+        self.bind()
+
+    def bind(self) -> None:
+        """Have the store ring here, from nothing on."""
         self.rings: list[tuple[Ring, str, str]] = []
-        store.bind(lambda what, key, name: self.rings.append((what, key, name)))
+        self.store.bind(lambda what, key, name: self.rings.append((what, key, name)))
 
     async def open(self, key: str = KEY, principal: str = PRINCIPAL, **fields: Any) -> SessionRecord:
         """Open a session that must find room."""

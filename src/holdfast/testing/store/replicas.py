@@ -36,6 +36,19 @@ class ReplicaContract(Contract):
         assert await bench.store.replicas() == []
 
     @scenario()
+    async def test_a_closed_store_is_open_again_once_it_is_bound(self, bench: Bench) -> None:
+        for _ in range(2):
+            await bench.store.renew(LEASE)
+            await bench.open()
+            await bench.begin(1, "a")
+            await bench.store.cancel(KEY, PRINCIPAL, 1)
+            assert bench.rings.count((Ring.CANCEL, KEY, "a")) == 1
+            await bench.store.close(KEY, Input.DELETED)
+            await bench.store.release()
+            await bench.store.aclose()
+            bench.bind()
+
+    @scenario()
     async def test_a_request_waits_in_the_inbox_until_it_is_taken(self, bench: Bench) -> None:
         await bench.store.renew(LEASE)
         for _ in range(2):

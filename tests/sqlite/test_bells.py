@@ -1,0 +1,147 @@
+"""Bells that a process has missed: paused for too long, or cut off from its file, it looks by itself."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+
+from holdfast.core.lifecycle import Input
+from holdfast.stores.base import Answered, Attached, Claim, Claimed, Ring
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.transaction import RINGS_KEPT, Transaction
+from holdfast.testing import VirtualClock
+from holdfast.testing.store.bench import KEY, OTHER, PRINCIPAL, record
+from tests.sqlite.support import store_path
+from tests.support import async_test
+
+Rung = tuple[Ring, str, str]
+
+
+class Bells:
+    """Two processes' stores on one file, and what was rung in the first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.clock = path, VirtualClock()
+        self.here, self.there = (
+            SqliteStore(path, clock=self.clock, replica=name) for name in ("here", "there")
+        )
+        self.rung: list[Rung] = []
+        self._more = asyncio.Event()
+        self.here.bind(self._ring)
+
+    def _ring(self, *rung: object) -> None:
+        self.rung.append(rung)  # type: ignore[arg-type]
+        self._more.set()
+
+    async def until(self, *wanted: Rung) -> None:
+        """Wait until all of these were rung."""
+        async with asyncio.timeout(10):
+            while not set(wanted) <= set(self.rung):
+                self._more.clear()
+                await self._more.wait()
+
+    @contextmanager
+    def paused(self, failure: Exception | None = None) -> Iterator[None]:
+        """Keep the first one's thread from listening, as SIGSTOP does; or let its connection fail."""
+        may_go = threading.Event()
+
+        def stand_still(tx: Transaction) -> None:
+            may_go.wait()
+            if failure is not None:
+                raise failure
+
+        still = self.here._worker.submit(stand_still, writes=False)
+        still.add_done_callback(lambda done: done.exception())
+        try:
+            yield
+        finally:
+            may_go.set()
+
+    async def forget_bells(self) -> None:
+        """Let so much time pass that bells are deleted."""
+        self.clock.advance(RINGS_KEPT + 1)
+        await self.there.sweep()
+
+
+@asynccontextmanager
+async def bells() -> AsyncIterator[Bells]:
+    with store_path() as path:
+        both = Bells(path)
+        for key in (KEY, OTHER):
+            await both.here.open(record(key), evict=False)
+            assert isinstance(await both.here.claim(key, PRINCIPAL, Claim(1, "a", b"body")), Claimed)
+            assert await both.here.ask(key, "a.1", "a")
+        yield both
+        await both.here.aclose()
+        await both.there.aclose()
+
+
+@async_test
+async def test_a_process_that_was_paused_learns_all_that_it_has_missed() -> None:
+    async with bells() as both:
+        attached = await both.here.attach(KEY, PRINCIPAL, None, None)
+        assert isinstance(attached, Attached)
+        with both.paused():
+            assert await both.there.answer(KEY, PRINCIPAL, "a.1", b"d", b"yes") is Answered.FIRST
+            await both.there.cancel(KEY, PRINCIPAL, 1)
+            assert isinstance(await both.there.attach(KEY, PRINCIPAL, None, None), Attached)
+            await both.there.close(OTHER, Input.DELETED)
+            await both.forget_bells()
+        await both.until(
+            (Ring.ANSWER, KEY, "a.1"),
+            (Ring.CANCEL, KEY, "a"),
+            (Ring.STREAM, KEY, "a"),
+            (Ring.TAKEN, KEY, attached.record.standalone),
+            (Ring.CLOSED, OTHER, ""),
+            (Ring.FORWARD, "", ""),
+            (Ring.NEWS, "", ""),
+        )
+        assert await both.here.take_answer(KEY, "a.1") == b"yes"
+
+
+@async_test
+async def test_an_answer_reaches_its_ask_without_any_bell() -> None:
+    async with bells() as both:
+        with closing(sqlite3.connect(both.path)) as connection:
+            connection.execute("UPDATE ask SET answer = 'yes', digest = 'd' WHERE sid = 1")
+            connection.commit()
+        await both.until((Ring.ANSWER, KEY, "a.1"))
+        assert (Ring.ANSWER, OTHER, "a.1") not in both.rung
+
+
+@async_test
+async def test_what_was_rung_while_the_connection_failed_is_heard_afterwards() -> None:
+    broken = sqlite3.OperationalError("disk I/O error")
+    broken.sqlite_errorcode = sqlite3.SQLITE_IOERR
+    async with bells() as both:
+        with both.paused(broken):
+            await both.there.cancel(KEY, PRINCIPAL, 1)
+        await both.here.sessions()
+        await both.until((Ring.CANCEL, KEY, "a"))
+
+
+@async_test
+async def test_a_process_that_has_missed_nothing_rings_for_nothing() -> None:
+    async with bells() as both:
+        with both.paused():
+            await both.there.cancel(KEY, PRINCIPAL, 1)
+        await both.until((Ring.CANCEL, KEY, "a"))
+        await both.there.announce("news", b"")
+        await both.until((Ring.NEWS, "", ""))
+        assert both.rung == [(Ring.CANCEL, KEY, "a"), (Ring.NEWS, "", "")]
+
+
+@async_test
+async def test_a_reader_that_was_superseded_here_does_not_take_the_watch_of_the_newer_one() -> None:
+    async with bells() as both:
+        old, new = [await both.here.attach(KEY, PRINCIPAL, None, None) for _ in range(2)]
+        assert isinstance(old, Attached)
+        assert isinstance(new, Attached)
+        standalone = old.record.standalone
+        await both.here.detach(KEY, standalone, old.generation, None, broke=False)
+        with both.paused():
+            assert isinstance(await both.there.attach(KEY, PRINCIPAL, None, None), Attached)
+            await both.forget_bells()
+        await both.until((Ring.TAKEN, KEY, standalone))
