@@ -12,7 +12,7 @@ from msgspec import Struct
 from holdfast.core.admission import Verdict
 from holdfast.engine.carried import Carried, packed
 from holdfast.engine.exchange import Caller, SessionExchange
-from holdfast.engine.handling import handle
+from holdfast.engine.handling import run
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.outlet import ChannelOutlet, SessionOutlet, StreamOutlet
 from holdfast.engine.runtime import Runtime
@@ -156,7 +156,7 @@ class Exchanges:
         session.exchanges[exchange.claim.stream] = exchange
         verdict = Verdict.START if exchange.claim.control else session.gate.enter(exchange)
         if verdict is Verdict.START:
-            exchange.task = asyncio.get_running_loop().create_task(self._run(exchange))
+            exchange.task = asyncio.get_running_loop().create_task(run(self._runtime, exchange, self.settle))
         elif verdict is Verdict.REFUSE and exchange.is_rerun:
             await self.settle(exchange, Outcome(error=OutcomeUnknown()))
         else:
@@ -180,9 +180,6 @@ class Exchanges:
             busy = Busy(f"Busy: no slot became free within {seconds:g} s")
             error = OutcomeUnknown() if exchange.is_rerun else busy
             self._runtime.spawn(self.settle(exchange, Outcome(error=error)))
-
-    async def _run(self, exchange: SessionExchange) -> None:
-        await self.settle(exchange, await handle(self._runtime, exchange))
 
     # Ending
 
@@ -212,6 +209,9 @@ class Exchanges:
         except StoreUnavailable as error:
             self._runtime.observer.note("exchange.unsettled", session=exchange.session.name, error=error)
             return False
+        except asyncio.CancelledError:
+            self._runtime.spawn(self._write_later(exchange, terminal))
+            raise
         except (StoreError, SessionGone, OSError) as error:
             # The session or its connection is gone, or somebody else ended this exchange: nothing is left to write to.
             self._runtime.observer.note("exchange.fenced", session=exchange.session.name, error=error)
@@ -240,7 +240,8 @@ class Exchanges:
         """Start a call whose turn has come."""
         if following.deadline is not None:
             following.deadline.cancel()
-        following.task = asyncio.get_running_loop().create_task(self._run(following))
+        work = run(self._runtime, following, self.settle)
+        following.task = asyncio.get_running_loop().create_task(work)
 
     async def end(self, exchange: SessionExchange, error: McpError) -> None:
         """Stop the handler and settle with an error; what the handler still returns is dropped."""

@@ -1,12 +1,29 @@
-"""Running a handler: whatever it does, one outcome comes of it."""
+"""Running a handler: whatever it does, one outcome comes of it, and the exchange is settled with that."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.faults import ends_the_task
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
 from holdfast.errors import INTERNAL_ERROR, Cancelled, Fenced, McpError, OutcomeUnknown, StreamClosed
 from holdfast.wire.jsonrpc import encode
+
+E = TypeVar("E", bound=Exchange)
+Settle = Callable[[E, Outcome], Coroutine[Any, Any, None]]
+"""Ends an exchange with an outcome, unless it has ended."""
+
+
+async def run(runtime: Runtime, exchange: E, settle: Settle[E]) -> None:
+    """Let the back answer an exchange, then settle it. This is the whole of an exchange's task."""
+    outcome = await handle(runtime, exchange)
+    if exchange.task is None or not exchange.task.cancelling():
+        await settle(exchange, outcome)
+    else:
+        # The handler has cancelled its own task: the cancellation may still come, at the next await here.
+        runtime.spawn(settle(exchange, outcome))
 
 
 async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
@@ -27,7 +44,9 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
         # No fault of the handler, and nothing to look into.
         runtime.observer.note("handler.fenced", session=exchange.session.name, error=error)
         return Outcome(error=OutcomeUnknown(), fenced=True)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler's fault becomes its answer
+    except BaseException as error:
+        if ends_the_task(error):
+            raise
         return _masked(runtime, exchange, error)
 
 

@@ -15,7 +15,7 @@ from holdfast.auth.seal import KEY_BYTES, MAX_SEALED, Sealer
 from holdfast.core.rounds import Asked
 from holdfast.engine.exchange import NOTHING_GIVEN, Caller, Exchange, Given
 from holdfast.engine.guest import Guest
-from holdfast.engine.handling import handle
+from holdfast.engine.handling import run
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.parking import Parking
 from holdfast.engine.rounds import Attendant, RoundOutlet
@@ -126,12 +126,8 @@ class Modern:
         exchange.given = given
         attendant = outlet.attend(0)
         self._running.add(exchange)
-        exchange.task = asyncio.get_running_loop().create_task(self._run(exchange))
+        exchange.task = asyncio.get_running_loop().create_task(run(runtime, exchange, self._settle))
         return Attended(exchange, outlet, attendant)
-
-    async def _run(self, exchange: Exchange) -> None:
-        outcome = await handle(self._runtime, exchange)
-        await self._settle(exchange, outcome)
 
     async def _settle(self, exchange: Exchange, outcome: Outcome) -> None:
         if exchange.settled:

@@ -300,7 +300,7 @@ class StreamOutlet:
 class ChannelOutlet:
     """Straight onto the connection that carries the whole session."""
 
-    __slots__ = ("_channel", "_claim", "_fence", "_random", "_session", "_store", "last")
+    __slots__ = ("_channel", "_claim", "_fence", "_is_written", "_random", "_session", "_store", "last")
 
     def __init__(
         self, store: Store, random: Random, session: Session, channel: Channel, claim: Claim, fence: int
@@ -311,6 +311,8 @@ class ChannelOutlet:
         self._channel = channel
         self._claim = claim
         self._fence = fence
+        self._is_written = False
+        """The terminal message was handed over: freeing the id is tried again, writing is not."""
         self.last: Callable[[bytes], Awaitable[None]] = channel.send
         """Where the terminal message goes: onto the connection, unless it is gathered with others."""
 
@@ -328,4 +330,6 @@ class ChannelOutlet:
         try:
             await self._store.settle(self._session.record.key, self._claim.stream, self._fence, None)
         finally:
-            await self.last(terminal)
+            if not self._is_written:
+                self._is_written = True
+                await self.last(terminal)

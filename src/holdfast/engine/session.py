@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.config import Settings
 from holdfast.core.admission import Gate
 from holdfast.core.stream import Position
+from holdfast.engine.faults import ends_the_task
 from holdfast.protocol.versions import REVISIONS, Revision
 from holdfast.stores.base import SessionRecord
 
@@ -124,7 +125,9 @@ class Session:
     async def _told_one(self, listener: Listener) -> None:
         try:
             await listener()
-        except Exception as error:  # noqa: BLE001 - one listener's fault must not silence the next
+        except BaseException as error:  # one listener's fault must not silence the next
+            if ends_the_task(error):
+                raise
             message = f"a lifecycle listener of session {self.name} failed"
             context = {"message": message, "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)

@@ -12,6 +12,7 @@ from holdfast.core.eras import check_client, check_handshake
 from holdfast.core.lifecycle import Input
 from holdfast.engine.asks import ask
 from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.faults import ends_the_task
 from holdfast.engine.outlet import StreamOutlet
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
@@ -155,7 +156,9 @@ class Sessions:
     async def _notify_back(self, session: Session, method: str, params: dict[str, Any]) -> None:
         try:
             await self._runtime.back.notify(session, method, params)
-        except Exception as error:  # noqa: BLE001 - a handler's fault must not reach the receive path
+        except BaseException as error:  # a handler's fault must not reach the receive path
+            if ends_the_task(error):
+                raise
             self._runtime.observer.note(
                 "notification.failed", session=session.name, method=method, error=error
             )

@@ -5,8 +5,6 @@ values of other arguments), `argument` (name and value), `ref` (prompt or templa
 (the specification's object); and the context by annotation.
 """
 
-import asyncio
-import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +20,7 @@ from holdfast.protocol.types import (
 )
 from holdfast.server.context import Context
 from holdfast.server.signature import describe, is_async, read
+from holdfast.server.threads import called_in_thread
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -70,8 +69,7 @@ class Completer(Struct, frozen=True):
             kwargs |= dict.fromkeys(self.contexts, Context(exchange, server, self.owner))
         if is_async(self.fn):
             return await self.fn(**kwargs)
-        value = await asyncio.to_thread(self.fn, **kwargs)
-        return await value if inspect.isawaitable(value) else value
+        return await called_in_thread(self.fn, **kwargs)
 
 
 def completer(fn: Callable[..., Any], owner: object, prompt: str, resource: str, argument: str) -> Completer:

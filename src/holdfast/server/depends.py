@@ -4,7 +4,6 @@ Each dependency is made at most once per call, before the function runs; generat
 it, the last made first, and see the call's error but cannot swallow it.
 """
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 from typing_extensions import override
 
 from holdfast.server.signature import Callee, Parameter, body, read
+from holdfast.server.threads import called_in_thread, in_thread
 
 
 class Dependency:
@@ -94,30 +94,20 @@ def _maker(dependency: Callable[..., Any]) -> Maker:
         return lambda stack, kwargs: stack.enter_async_context(_threaded(dependency, kwargs))
     if inspect.iscoroutinefunction(entered):
         return lambda _, kwargs: dependency(**kwargs)
-    return lambda _, kwargs: in_thread(dependency, kwargs)
-
-
-async def in_thread(fn: Callable[..., Any], kwargs: dict[str, object]) -> object:
-    """Run a plain function in a worker thread with the caller's context variables.
-
-    Cancelling abandons the thread: the function runs on to its end and its result is dropped.
-    """
-    value = await asyncio.to_thread(fn, **kwargs)
-    # A decorator that is a plain function may still have returned its async function's coroutine.
-    return await value if inspect.isawaitable(value) else value
+    return lambda _, kwargs: called_in_thread(dependency, **kwargs)
 
 
 @asynccontextmanager
 async def _threaded(generator: Callable[..., Any], kwargs: dict[str, object]) -> Any:
     """Run a plain generator's two halves in worker threads."""
     manager = contextmanager(generator)(**kwargs)
-    value = await asyncio.to_thread(manager.__enter__)
+    value = await in_thread(manager.__enter__)
     try:
         yield value
     except BaseException as error:
-        await asyncio.to_thread(manager.__exit__, type(error), error, error.__traceback__)
+        await in_thread(manager.__exit__, type(error), error, error.__traceback__)
         raise
-    await asyncio.to_thread(manager.__exit__, None, None, None)
+    await in_thread(manager.__exit__, None, None, None)
 
 
 class Injector:

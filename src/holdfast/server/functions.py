@@ -15,7 +15,7 @@ from typing_extensions import override
 from holdfast.errors import InvalidArguments
 from holdfast.protocol.types import CallToolResult, PromptArgument
 from holdfast.server.content import is_content_type, jsonable, to_result
-from holdfast.server.depends import Injector, Node, in_thread, marker
+from holdfast.server.depends import Injector, Node, marker
 from holdfast.server.docstrings import parse
 from holdfast.server.input_required import without_input
 from holdfast.server.signature import (
@@ -28,6 +28,7 @@ from holdfast.server.signature import (
     read,
     underlying,
 )
+from holdfast.server.threads import called_in_thread
 
 Schema = dict[str, Any]
 Outcome = tuple[Schema | None, Callable[[object], dict[str, Any] | None], bool]
@@ -229,7 +230,7 @@ def _callee(fn: Callable[..., Any], positional: list[str]) -> Callee:
     target = partial(_call_positionally, fn, positional) if positional else fn
     if is_async(fn):
         return lambda kwargs, _ctx: target(**kwargs)
-    return lambda kwargs, _ctx: in_thread(target, kwargs)
+    return lambda kwargs, _ctx: called_in_thread(target, **kwargs)
 
 
 def _call_positionally(fn: Callable[..., Any], names: list[str], /, **kwargs: object) -> Any:

@@ -1,13 +1,14 @@
 """An author's listeners. What one of them raises is told to the operator and to nobody else."""
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
+from holdfast.engine.faults import ends_the_task
 from holdfast.ports import Observer
 from holdfast.server.session_view import SessionView
 from holdfast.server.signature import is_async
+from holdfast.server.threads import in_thread
 
 EVENTS: Final = ("opened", "detached", "reattached", "closed", "roots_changed")
 Hook = Callable[..., Any]
@@ -36,6 +37,8 @@ class Hooks:
                 if is_async(hook):
                     await hook(*arguments)
                 else:
-                    await asyncio.to_thread(hook, *arguments)
-            except Exception as error:  # noqa: BLE001 - an author's fault must not stop the other listeners
+                    await in_thread(hook, *arguments)
+            except BaseException as error:  # an author's fault must not stop the other listeners
+                if ends_the_task(error):
+                    raise
                 observer.note("listener.failed", session=session.name, event_name=event, error=error)

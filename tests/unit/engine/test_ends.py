@@ -1,0 +1,177 @@
+"""Every end of a handler settles its exchange, in both eras, and ends nothing else (law 3)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.config import Times
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.session import Session
+from holdfast.errors import StoreUnavailable
+from holdfast.protocol.modern import RequestMeta
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import ScriptedBack
+from holdfast.wire.jsonrpc import Request
+from tests.unit.engine.desk import CALL, LoopClock, desk, echo, engine_test, settle_down
+from tests.unit.engine.test_channels import connect
+
+
+class Panic(BaseException):
+    """What a Rust extension raises."""
+
+
+ENDS = [
+    Panic("a panic"),
+    RuntimeError("a fault"),
+    StopIteration(),
+    GeneratorExit(),
+    SystemExit(3),
+    KeyboardInterrupt(),
+    asyncio.CancelledError(),
+    BaseExceptionGroup("several", [Panic(), ValueError()]),
+]
+
+
+def each_end(test: Callable[[BaseException], Awaitable[None]]) -> Callable[[BaseException], None]:
+    """Run a test with each error that a handler can raise."""
+
+    @pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
+    def run(error: BaseException) -> None:
+        @engine_test
+        async def conversation() -> None:
+            await test(error)
+
+        conversation()
+
+    return run
+
+
+def raising(error: BaseException) -> Callable[[Exchange], Awaitable[object]]:
+    async def fail(exchange: Exchange) -> object:
+        await asyncio.sleep(1)
+        raise error
+
+    return fail
+
+
+async def cancel_oneself(exchange: Exchange) -> object:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    return {"done": True}
+
+
+class SlowStore(MemoryStore):
+    """Lets others run while an exchange is settled, as a store behind a socket does; may be away for a while."""
+
+    away = 0
+
+    async def settle(self, key: str, stream: str, fence: int, terminal: bytes | None, **more: Any) -> None:
+        await asyncio.sleep(0)
+        if self.away:
+            self.away -= 1
+            raise StoreUnavailable("away")
+        await super().settle(key, stream, fence, terminal, **more)
+
+
+@each_end
+async def test_whatever_a_handler_raises_its_call_is_answered_and_its_id_is_free(
+    error: BaseException,
+) -> None:
+    back = ScriptedBack({CALL: raising(error), "quick": echo})
+    async with desk(back, times=Times(idle=100, grace=50, sweep=1)) as d:
+        assert "error" in await d.call(1)
+        assert "result" in await d.call(1, "quick")
+        await asyncio.sleep(102)
+        assert d.back.events[-1] == "closed: idle"
+
+
+@each_end
+async def test_whatever_a_handler_raises_a_call_without_a_session_is_answered(error: BaseException) -> None:
+    engine = Engine(ScriptedBack({CALL: raising(error)}), clock=LoopClock())
+    await engine.ensure_started()
+    attended = engine.modern.start(
+        RequestMeta("2026-07-28", {}, {"name": "test"}, ""), Caller(""), Request(1, CALL, {})
+    )
+    assert await attended.attendant.wake.wait(10)
+    assert attended.outcome is not None
+    assert attended.outcome.error is not None
+    assert engine.modern.tasks() == set()
+    attended.leave()
+    await engine.aclose()
+
+
+@each_end
+async def test_what_a_listener_raises_neither_silences_the_next_nor_ends_the_server(
+    error: BaseException,
+) -> None:
+    class Back(ScriptedBack):
+        async def opened(self, session: Session) -> None:
+            await super().opened(session)
+            raise error
+
+    async with desk(Back({CALL: echo}), times=Times(idle=100, grace=50, sweep=1)) as d:
+        asyncio.get_running_loop().set_exception_handler(lambda _, __: None)
+        await (await d.get()).cut()
+        await settle_down()
+        assert d.back.events == ["start", "opened", "detached"]
+
+
+@each_end
+async def test_what_a_notifications_handler_raises_goes_no_further(error: BaseException) -> None:
+    class Back(ScriptedBack):
+        async def notify(self, session: Session, method: str, params: dict[str, object]) -> None:
+            raise error
+
+    async with desk(Back({CALL: echo})) as d:
+        await d.engine.sessions.notify(d.key, "somebody", "notifications/roots/list_changed", {})
+        await settle_down()
+        assert len(d.noted.named("notification.failed")) == 1
+        assert "result" in await d.call(1)
+
+
+@pytest.mark.parametrize("store", [MemoryStore, SlowStore])
+def test_a_handler_that_cancels_its_own_task_and_returns_is_answered(store: type[MemoryStore]) -> None:
+    @engine_test
+    async def conversation() -> None:
+        async with desk(
+            ScriptedBack({CALL: cancel_oneself, "quick": echo}), store=store(clock=LoopClock())
+        ) as d:
+            assert (await d.call(1))["result"] == {"done": True}
+            assert "result" in await d.call(1, "quick")
+            wire = await connect(d)
+            await d.submit(2)
+            await settle_down()
+            assert wire.messages == [{"jsonrpc": "2.0", "id": 2, "result": {"done": True}}]
+
+    conversation()
+
+
+@engine_test
+async def test_a_cancellation_that_comes_while_the_end_is_written_does_not_keep_the_id() -> None:
+    async def work(exchange: Exchange) -> object:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(task.cancel)
+        return {"done": True}
+
+    async with desk(ScriptedBack({CALL: work, "quick": echo}), store=SlowStore(clock=LoopClock())) as d:
+        assert (await d.call(1))["result"] == {"done": True}
+        await asyncio.sleep(1)
+        assert "result" in await d.call(1, "quick")
+
+
+@engine_test
+async def test_an_end_that_a_connections_store_takes_late_is_written_to_the_peer_once() -> None:
+    store = SlowStore(clock=LoopClock())
+    async with desk(store=store) as d:
+        wire = await connect(d)
+        store.away = 2
+        await d.submit(1)
+        await asyncio.sleep(5)
+        await d.submit(1)
+        await settle_down()
+        assert [message["id"] for message in wire.messages] == [1, 1]

@@ -1,0 +1,93 @@
+"""Plain functions in worker threads: whatever they raise, whoever waits for them goes on."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.server.app import Server
+from holdfast.server.depends import Depends
+from holdfast.server.session_view import SessionView
+from tests.support import async_test
+from tests.unit.server.guest import visited
+from tests.unit.server.peer import connected
+
+
+class Panic(BaseException):
+    """What a Rust extension raises."""
+
+
+ENDS = [StopIteration(), Panic("a panic"), SystemExit(3), KeyboardInterrupt(), GeneratorExit()]
+
+
+def server_raising(error: BaseException) -> Server:
+    """Return a server whose every plain function raises the error."""
+    server = Server("raising")
+
+    def fail() -> str:
+        raise error
+
+    def depend(value: str = Depends(fail)) -> str:
+        return value
+
+    def complete(value: str) -> list[str]:
+        raise error
+
+    server.tool(fail)
+    server.tool(depend)
+    server.prompt(fail)
+    server.resource("test://fail")(fail)
+    server.completion()(complete)
+    return server
+
+
+REQUESTS: list[tuple[str, dict[str, Any]]] = [
+    ("tools/call", {"name": "fail", "arguments": {}}),
+    ("tools/call", {"name": "depend", "arguments": {}}),
+    ("prompts/get", {"name": "fail"}),
+    ("resources/read", {"uri": "test://fail"}),
+    (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": "fail"}, "argument": {"name": "x", "value": ""}},
+    ),
+]
+
+
+@pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
+def test_whatever_a_plain_function_raises_its_call_is_answered(error: BaseException) -> None:
+    @async_test
+    async def conversation() -> None:
+        async with connected(server_raising(error)) as peer:
+            for method, params in REQUESTS:
+                answer = await peer.message(method, params)
+                assert "error" in answer or answer["result"]["isError"]
+            assert peer.session.exchanges == {}
+        async with visited(server_raising(error)) as guest:
+            for method, params in REQUESTS:
+                message = (await guest.send(method, params)).message
+                assert "error" in message or message["result"]["isError"]
+
+    conversation()
+
+
+@pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
+def test_whatever_a_plain_listener_raises_the_next_one_hears(error: BaseException) -> None:
+    heard: list[str] = []
+    server = Server("listening")
+
+    @server.on_opened
+    def fail(session: SessionView) -> None:
+        raise error
+
+    @server.on_opened
+    def listen(session: SessionView) -> None:
+        heard.append("opened")
+
+    @async_test
+    async def conversation() -> None:
+        async with connected(server) as peer:
+            async with asyncio.timeout(5):
+                await peer.session.told()
+            assert heard == ["opened"]
+
+    conversation()
