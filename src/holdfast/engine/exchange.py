@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextvars import Context
 from typing import Any, Final
 
 from msgspec import Struct
@@ -101,7 +102,7 @@ class Exchange:
 class SessionExchange(Exchange):
     """An exchange of a session: it has claimed its id in the store."""
 
-    __slots__ = ("busy", "claim", "deadline", "fence", "is_rerun")
+    __slots__ = ("busy", "claim", "context", "deadline", "fence", "is_rerun")
 
     session: Session
     outlet: SessionOutlet
@@ -119,6 +120,8 @@ class SessionExchange(Exchange):
         super().__init__(claim.stream, session, request, caller, outlet, store)
         self.claim = claim
         self.fence = fence
+        self.context: Context | None = None
+        """While it waits for a slot: the context variables of its request. It starts in another task's."""
         self.deadline: asyncio.TimerHandle | None = None
         """While it waits for a slot: when it is refused as busy."""
         self.busy = False

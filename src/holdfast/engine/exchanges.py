@@ -5,6 +5,7 @@ settles first — the handler, a cancellation, the end of the session — is the
 """
 
 import asyncio
+from contextvars import copy_context
 from typing import Final
 
 from msgspec import Struct
@@ -170,6 +171,7 @@ class Exchanges:
             del session.exchanges[claim.stream]
             await self._runtime.store.settle(session.record.key, claim.stream, exchange.fence, None)
             raise Busy("Busy: too many calls are waiting in this session; try again shortly")
+        exchange.context = copy_context()
         seconds = self._runtime.settings.limits.queue_seconds
         exchange.deadline = asyncio.get_running_loop().call_later(seconds, self._give_up, exchange)
 
@@ -241,7 +243,7 @@ class Exchanges:
         if following.deadline is not None:
             following.deadline.cancel()
         work = run(self._runtime, following, self.settle)
-        following.task = asyncio.get_running_loop().create_task(work)
+        following.task = asyncio.get_running_loop().create_task(work, context=following.context)
 
     async def end(self, exchange: SessionExchange, error: McpError) -> None:
         """Stop the handler and settle with an error; what the handler still returns is dropped."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -61,7 +62,8 @@ class Session:
         self.pending: dict[str, asyncio.Future[None]] = {}
         """Asks made here and not yet answered."""
         self.readers: dict[str, list[Reader]] = {}
-        self._listeners: deque[Listener] = deque()
+        self._listeners: deque[tuple[Listener, Context]] = deque()
+        """What is to be told, each with the context variables of the request that led to it."""
         self._telling: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -111,14 +113,16 @@ class Session:
 
     def tell(self, listener: Listener) -> None:
         """Run a lifecycle listener after those told before it; nobody waits for it."""
-        self._listeners.append(listener)
+        self._listeners.append((listener, copy_context()))
         if self._telling is None:
             self._telling = asyncio.get_running_loop().create_task(self._tell_all())
 
     async def _tell_all(self) -> None:
         try:
             while self._listeners:
-                await self._told_one(self._listeners.popleft())
+                listener, context = self._listeners.popleft()
+                telling = self._told_one(listener)
+                await asyncio.get_running_loop().create_task(telling, context=context)
         finally:
             self._telling = None
 

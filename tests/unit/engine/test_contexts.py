@@ -1,0 +1,67 @@
+"""An author's code runs in the context variables of the request that led to it, and of no other."""
+
+import asyncio
+from contextvars import ContextVar
+
+from holdfast.config import Limits, Settings
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.reader import End
+from holdfast.engine.session import Session
+from holdfast.testing import ScriptedBack
+from tests.unit.engine.desk import CALL, PRINCIPAL, Post, desk, engine_test, settle_down
+
+TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
+
+
+async def who(exchange: Exchange) -> object:
+    seen = TENANT.get()
+    await asyncio.sleep(1)
+    return {"seen": seen}
+
+
+async def check_queued_calls(settings: Settings) -> None:
+    async with desk(ScriptedBack({CALL: who}), settings) as d:
+
+        async def post(tenant: str) -> Post:
+            TENANT.set(tenant)
+            return await d.post(tenant)
+
+        posts = [await asyncio.create_task(post(f"tenant {number}")) for number in range(4)]
+        answers = [(await post.whole())[-1] for post in posts]
+        assert [answer["result"]["seen"] for answer in answers] == [f"tenant {number}" for number in range(4)]
+
+
+@engine_test
+async def test_a_call_that_waited_for_a_slot_runs_in_the_context_of_its_own_request() -> None:
+    await check_queued_calls(Settings(limits=Limits(running=1)))
+
+
+@engine_test
+async def test_a_call_that_waited_for_its_turn_runs_in_the_context_of_its_own_request() -> None:
+    await check_queued_calls(Settings(in_order=True))
+
+
+@engine_test
+async def test_a_listener_that_waited_for_another_runs_in_the_context_of_its_own_request() -> None:
+    seen: list[str] = []
+
+    class Back(ScriptedBack):
+        async def opened(self, session: Session) -> None:
+            seen.append(f"opened by {TENANT.get()}")
+            await asyncio.sleep(1)
+
+        async def detached(self, session: Session) -> None:
+            seen.append(f"detached by {TENANT.get()}")
+
+    async with desk(Back()) as d:
+
+        async def open_and_break(tenant: str) -> None:
+            TENANT.set(tenant)
+            reader = await d.engine.readers.attach(d.key, PRINCIPAL)
+            reader.stop(End.BROKE)
+            await d.engine.readers.detach(reader)
+
+        await asyncio.create_task(open_and_break("a visitor"))
+        await asyncio.sleep(2)
+        await settle_down()
+    assert seen == ["opened by nobody", "detached by a visitor"]
