@@ -13,6 +13,7 @@ import aiohttp
 
 from holdfast.auth.oauth import (
     AuthorizationCode,
+    Bounds,
     ClientCredentials,
     ClientIdentity,
     Grant,
@@ -21,7 +22,10 @@ from holdfast.auth.oauth import (
     MemoryStorage,
     OAuth,
 )
+from holdfast.auth.oauth.discovery import find_resource
+from holdfast.auth.oauth.web import open_web
 from holdfast.client.client import Client
+from holdfast.client.eras import origin
 from holdfast.client.handlers import Elicitation
 from holdfast.errors import HoldfastError
 from holdfast.protocol.params import CreateMessageParams
@@ -98,19 +102,30 @@ async def open_browser(url: str) -> str:
         return page.headers["location"]
 
 
-def authorizer(name: str) -> OAuth:
+async def issuer_of(url: str) -> str:
+    """Play the operator who registered the client: a scenario gives a secret, and not whose secret it is."""
+    async with open_web(url, Bounds()) as web:
+        found = await find_resource(web, url, "")
+        named = found.authorization_servers if found else None
+        return named[0] if named else origin(url)
+
+
+async def authorizer(name: str, url: str) -> OAuth:
     """Return what the scenario lets the client know."""
     told = context()
+    is_secret = "client_secret" in told or "valid_jwt" in told
+    issuer = await issuer_of(url) if is_secret else ""
     identity = ClientIdentity(
         told.get("client_id", ""),
         secret=told.get("client_secret", ""),
         private_key=told.get("private_key_pem", ""),
         algorithm=told.get("signing_algorithm", "ES256"),
+        issuer=issuer,
     )
     grants: dict[str, Callable[[], Grant]] = {
         "client-credentials-basic": ClientCredentials,
         "client-credentials-jwt": ClientCredentials,
-        "wif-jwt-bearer": lambda: JwtBearer(told["valid_jwt"]),
+        "wif-jwt-bearer": lambda: JwtBearer(told["valid_jwt"], issuer=issuer),
         "enterprise-managed-authorization": lambda: JwtBearer(
             IdentityAssertion(
                 told["idp_id_token"],
@@ -153,7 +168,7 @@ async def main(url: str) -> int:
         version=os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"],
         timeout=20,
         info={"name": "holdfast-conformance"},
-        auth=authorizer(scenario.removeprefix("auth/")) if scenario.startswith("auth/") else None,
+        auth=await authorizer(scenario.removeprefix("auth/"), url) if scenario.startswith("auth/") else None,
     )
     try:
         async with client:

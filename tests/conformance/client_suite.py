@@ -51,7 +51,7 @@ REQUIRED: Final[dict[str, dict[str, int]]] = {
     "auth/token-endpoint-auth-basic": {OLD: 19, NEW: 19},
     "auth/token-endpoint-auth-post": {OLD: 19, NEW: 19},
     "auth/token-endpoint-auth-none": {OLD: 19, NEW: 19},
-    "auth/pre-registration": {OLD: 13, NEW: 12},
+    "auth/pre-registration": {OLD: 14, NEW: 13},
     "auth/resource-mismatch": {NEW: 2},
     "auth/offline-access-scope": {NEW: 12},
     "auth/offline-access-not-supported": {NEW: 14},
@@ -68,11 +68,11 @@ REQUIRED: Final[dict[str, dict[str, int]]] = {
 UNSCORED: Final[dict[str, dict[str, int]]] = {
     "json-schema-2020-12-preservation": {OLD: 9, NEW: 9},
     "auth/client-credentials-jwt": {OLD: 8, NEW: 7},
-    "auth/client-credentials-basic": {OLD: 8, NEW: 7},
-    "auth/enterprise-managed-authorization": {OLD: 9, NEW: 8},
+    "auth/client-credentials-basic": {OLD: 9, NEW: 8},
+    "auth/enterprise-managed-authorization": {OLD: 10, NEW: 9},
     "auth/dpop": {OLD: 12, NEW: 13},
     "auth/dpop-nonce": {OLD: 14, NEW: 15},
-    "auth/wif-jwt-bearer": {OLD: 8, NEW: 7},
+    "auth/wif-jwt-bearer": {OLD: 9, NEW: 8},
     "auth/2025-03-26-oauth-metadata-backcompat": {OLDEST: 12},
     "auth/2025-03-26-oauth-endpoint-fallback": {OLDEST: 7},
 }

@@ -23,6 +23,9 @@ class Principal(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.subject:
             raise ConfigError("a principal needs a subject; a token without one cannot own a session")
+        if any("\0" in part for part in (self.issuer, self.subject, self.client)):
+            # The key joins them with NUL: a part that has one could imitate another principal.
+            raise ConfigError("a principal's issuer, subject and client may not contain NUL (\\x00)")
 
     @property
     def key(self) -> str:

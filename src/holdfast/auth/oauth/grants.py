@@ -147,18 +147,32 @@ class JwtBearer:
 
     is_silent = True
 
-    def __init__(self, assertion: Assertion) -> None:
+    def __init__(self, assertion: Assertion, *, issuer: str = "") -> None:
+        """Give the word, or a function that makes one for an audience.
+
+        issuer   the only authorization server that receives it; a fixed word requires it, because whoever
+                 receives the word can use it
+        """
+        if isinstance(assertion, str) and not issuer:
+            raise ConfigError(
+                "a fixed assertion is a secret: name the authorization server that alone may receive it, "
+                'JwtBearer(..., issuer="https://...")'
+            )
         self._assertion = assertion
+        self._issuer = issuer
 
     def __repr__(self) -> str:
         return "<JwtBearer>"
 
     async def obtain(self, case: Case) -> Tokens:
         """Hand the word over. A refusal is final: no other grant is tried."""
+        issuer = case.place.server.issuer
+        if self._issuer and self._issuer != issuer:
+            raise AuthorizationFailed(f"the assertion is for {self._issuer}, and the server names {issuer}")
         client = await case.identify("")
         word = self._assertion
         if not isinstance(word, str):
-            word = await word(Audience(case.place.server.issuer, case.place.resource, case.web))
+            word = await word(Audience(issuer, case.place.resource, case.web))
         return await case.door.ask(client, {**case.fields(JWT_BEARER, case.scopes), "assertion": word})
 
 
@@ -191,7 +205,8 @@ class IdentityAssertion:
             "subject_token_type": f"{TYPES}id_token",
             "client_id": self._client_id,
         }
-        reply = await audience.web.post(self._endpoint, fields, {})
+        # The endpoint was named by the application, not by the server.
+        reply = await audience.web.near(self._endpoint).post(self._endpoint, fields, {})
         answer = read(reply.body, TokenAnswer) if reply.status == OK else None
         if answer is None:
             refused = read(reply.body, ErrorAnswer) or ErrorAnswer(f"HTTP {reply.status}")

@@ -18,7 +18,8 @@ NONE, BASIC, POST, KEY = "none", "client_secret_basic", "client_secret_post", "p
 class ClientIdentity(Struct, frozen=True, omit_defaults=True):
     """A client as an authorization server knows it.
 
-    issuer        the authorization server it is registered with; it is shown to no other
+    issuer        the authorization server it is registered with; it is shown to no other. With a secret it is
+                  required: otherwise every MCP server could name the one that receives the secret
     private_key   PEM, for `private_key_jwt`
     method        how to authenticate; left out, by what the authorization server supports
     """
@@ -33,6 +34,13 @@ class ClientIdentity(Struct, frozen=True, omit_defaults=True):
     """What a dynamic registration was made for."""
     expires: float | None = None
     """The date at which the secret ends."""
+
+    def __post_init__(self) -> None:
+        if self.secret and not self.issuer:
+            raise ConfigError(
+                f"client {self.id!r} has a secret: name the authorization server that it is registered with, "
+                'and that alone may receive the secret: issuer="https://..."'
+            )
 
     def __repr__(self) -> str:
         return f"<ClientIdentity {self.id!r} at {self.issuer or 'the first authorization server'}>"

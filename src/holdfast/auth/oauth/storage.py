@@ -116,7 +116,7 @@ class FileStorage:
     def _read(self, server: str) -> _Shelf | None:
         try:
             return msgspec.json.decode(self._path(server).read_bytes(), type=_Shelf)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, msgspec.DecodeError, ConfigError):
             return None
         except OSError as error:
             raise ConfigError(f"cannot read credentials in {self._directory}: {error.strerror}") from None

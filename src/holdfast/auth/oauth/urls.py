@@ -1,13 +1,14 @@
 """Where metadata may be, and whom to trust with what. Pure.
 
 Plain `http` is for a server on this machine only, and only such a server may name others on this
-machine: nobody outside makes a client knock at its own doors.
+machine: nobody outside makes a client knock at its own doors. The same holds for private networks and the
+local link (`hosts`).
 """
 
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from holdfast.auth.oauth.hosts import MAY_NAME, Zone, zone_of
 from holdfast.errors import AuthorizationFailed
 
 RESOURCE: Final = "oauth-protected-resource"
@@ -55,34 +56,40 @@ def covers(resource: str, server: str) -> bool:
 
 def is_loopback(url: str) -> bool:
     """Tell whether a URL means this machine, by its name alone: nothing is looked up."""
-    host = (urlsplit(url).hostname or "").lower()
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return _zone(url) is Zone.HERE
 
 
 def check_trusted(url: str, *, near: str) -> str:
     """Return a URL that a server (`near`) or its authorization server named, if it may be used.
 
+    It must be https, and no further inside than the server itself: a public server names public hosts only, a
+    server in a private network also hosts of private networks. A server on this machine may also name this
+    machine, there with plain http.
+
     Raises:
-        AuthorizationFailed: it is neither https nor, for a server on this machine, on this machine.
+        AuthorizationFailed: it may not be used.
     """
+    there, here = _zone(url), _zone(near)
+    why = ""
+    if there is None or here is None or not url.isprintable():
+        why = "only https to a valid host is safe"
+    elif there not in MAY_NAME[here]:
+        why = f"a server of {here.value} may not send a client to {there.value}"
+    elif urlsplit(url).scheme != "https" and there is not Zone.HERE:
+        why = "only https is safe"
+    if why:
+        raise AuthorizationFailed(f"refused to go to {url[:200]!r} for authorization: {why}")
+    return url
+
+
+def _zone(url: str) -> Zone | None:
+    """Return where a web address leads; None if it is not one that can be used."""
     try:
         parts = urlsplit(url)
-        is_url = bool(parts.hostname) and parts.port != 0 and parts.username is None
+        is_usable = parts.scheme in PORTS and parts.port != 0 and parts.username is None
     except ValueError:
-        is_url = False
-        parts = urlsplit("")
-    if is_url and not url.isspace() and url.isprintable():
-        if is_loopback(url):
-            if is_loopback(near) and parts.scheme in PORTS:
-                return url
-        elif parts.scheme == "https":
-            return url
-    raise AuthorizationFailed(f"refused to go to {url[:200]!r} for authorization: only https is safe")
+        return None
+    return zone_of(parts.hostname) if is_usable and parts.hostname else None
 
 
 def _at(parts: SplitResult, path: str) -> str:

@@ -64,6 +64,10 @@ class Web:
         """
         return check_trusted(url, near=self._near)
 
+    def near(self, url: str) -> "Web":
+        """Return the way to what another host names; its connections are these."""
+        return Web(self._http, url, self._bounds)
+
     async def get(self, url: str) -> Reply:
         """Fetch a document.
 

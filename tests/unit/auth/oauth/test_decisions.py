@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from holdfast.auth.oauth.challenges import NOTHING, Demand, demand_of, parse
 from holdfast.auth.oauth.discovery import choose_issuer
+from holdfast.auth.oauth.grants import JwtBearer
 from holdfast.auth.oauth.identity import ClientIdentity, choose_method, prove
 from holdfast.auth.oauth.metadata import ServerMetadata, TokenAnswer, read
 from holdfast.auth.oauth.pkce import Ticket, authorization_url, check_issuer, read_redirect
@@ -13,7 +14,7 @@ from holdfast.auth.oauth.registration import Application, is_usable, known_clien
 from holdfast.auth.oauth.scopes import is_step_up, union, wanted, with_offline
 from holdfast.auth.oauth.tokens import Tokens, tokens_from
 from holdfast.auth.oauth.urls import canonical, check_trusted, covers, issuer_urls, resource_urls
-from holdfast.errors import AuthorizationFailed
+from holdfast.errors import AuthorizationFailed, ConfigError
 from holdfast.testing import SeededRandom, VirtualClock
 
 ISSUER = "https://auth.example.com"
@@ -123,6 +124,82 @@ def test_a_token_is_asked_for_only_where_it_is_for_this_server(resource: str, is
 def test_nothing_but_https_is_gone_to_and_this_machine_only_from_this_machine(url: str, near: str) -> None:
     with pytest.raises(AuthorizationFailed):
         check_trusted(url, near=near)
+
+
+HERE = (
+    "127.0.0.1",
+    "127.1",
+    "2130706433",
+    "0x7f000001",
+    "017700000001",
+    "0177.0.0.1",
+    "127.0.0.1.",
+    "0.0.0.0",
+    "0",
+    "localhost",
+    "localhost.",
+    "LOCALHOST",
+    "app.localhost",
+    "localhost.localdomain",
+    "ip6-localhost",
+    "\uff11\uff12\uff17.0.0.1",
+    "127\u30020\u30020\u30021",
+    "[::1]",
+    "[::]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[::127.0.0.1]",
+    "[64:ff9b::7f00:1]",
+    "[2002:7f00:1::]",
+)
+LINK = ("169.254.169.254", "0xa9fea9fe", "[fe80::1]", "[fe80::1%25eth0]", "[::ffff:169.254.169.254]")
+PRIVATE = (
+    "10.0.0.1",
+    "10.1",
+    "172.16.0.1",
+    "192.168.1.1",
+    "0300.0250.1.1",
+    "100.64.0.1",
+    "224.0.0.1",
+    "[fc00::1]",
+    "[fec0::1]",
+    "[::ffff:10.0.0.1]",
+    "intranet",
+    "printer.local",
+    "metadata.google.internal",
+)
+INVALID = ("127%2e0.0.1", "auth.example.com\\.evil", "[::1", "")
+
+
+@pytest.mark.parametrize("host", [*HERE, *LINK, *PRIVATE, *INVALID])
+def test_a_public_server_sends_no_client_inside_however_the_host_is_spelled(host: str) -> None:
+    for scheme in ("https", "http"):
+        with pytest.raises(AuthorizationFailed, match="refused to go to"):
+            check_trusted(f"{scheme}://{host}/token", near=FAR)
+
+
+@pytest.mark.parametrize("host", ["auth.example.com", "8.8.8.8", "[2606:4700::1111]", "b\u00fccher.example"])
+def test_public_hosts_are_gone_to_over_https(host: str) -> None:
+    assert check_trusted(f"https://{host}/token", near=FAR)
+    with pytest.raises(AuthorizationFailed, match="only https"):
+        check_trusted(f"http://{host}/token", near=NEAR)
+
+
+@pytest.mark.parametrize("host", HERE)
+def test_this_machine_is_this_machine_in_every_spelling(host: str) -> None:
+    for url, near in ((f"http://{host}/token", NEAR), (NEAR, f"http://{host}/mcp")):
+        assert check_trusted(url, near=near) == url
+
+
+def test_a_private_server_names_private_hosts_over_https_and_never_this_machine() -> None:
+    near = "https://10.0.0.5/mcp"
+    assert check_trusted("https://10.0.0.6/token", near=near)
+    assert check_trusted("https://auth.example.com/token", near=near)
+    for url in ("http://10.0.0.6/token", "https://127.0.0.1/token", "https://169.254.169.254/token"):
+        with pytest.raises(AuthorizationFailed):
+            check_trusted(url, near=near)
+    with pytest.raises(AuthorizationFailed):
+        check_trusted("http://169.254.169.254/token", near=NEAR)
 
 
 def test_a_server_on_this_machine_may_name_others_here_and_elsewhere() -> None:
@@ -260,17 +337,17 @@ def test_a_document_may_write_numbers_as_text_and_garbage_is_none() -> None:
     ("identity", "supported", "method"),
     [
         (ClientIdentity("i"), ["client_secret_basic"], "none"),
-        (ClientIdentity("i", secret="s"), None, "client_secret_basic"),
+        (ClientIdentity("i", secret="s", issuer=ISSUER), None, "client_secret_basic"),
         (
-            ClientIdentity("i", secret="s"),
+            ClientIdentity("i", secret="s", issuer=ISSUER),
             ["client_secret_post", "client_secret_basic"],
             "client_secret_basic",
         ),
-        (ClientIdentity("i", secret="s"), ["client_secret_post"], "client_secret_post"),
-        (ClientIdentity("i", secret="s"), ["none"], "none"),
+        (ClientIdentity("i", secret="s", issuer=ISSUER), ["client_secret_post"], "client_secret_post"),
+        (ClientIdentity("i", secret="s", issuer=ISSUER), ["none"], "none"),
         (ClientIdentity("i", private_key="k"), None, "private_key_jwt"),
         (
-            ClientIdentity("i", secret="s", method="client_secret_post"),
+            ClientIdentity("i", secret="s", issuer=ISSUER, method="client_secret_post"),
             ["client_secret_basic"],
             "client_secret_post",
         ),
@@ -280,6 +357,14 @@ def test_the_method_at_the_token_endpoint_is_one_that_both_know(
     identity: ClientIdentity, supported: list[str] | None, method: str
 ) -> None:
     assert choose_method(identity, supported) == method
+
+
+def test_a_secret_says_which_authorization_server_may_receive_it() -> None:
+    with pytest.raises(ConfigError, match="issuer="):
+        ClientIdentity("service", secret="s3cret")
+    with pytest.raises(ConfigError, match="issuer="):
+        JwtBearer("a.signed.word")
+    assert ClientIdentity("public").issuer == ""
 
 
 def test_a_secret_is_escaped_inside_basic_and_shown_to_no_other_issuer() -> None:

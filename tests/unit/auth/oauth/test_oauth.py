@@ -16,6 +16,8 @@ from holdfast.auth.oauth import (
     ClientCredentials,
     ClientIdentity,
     FileStorage,
+    Grant,
+    JwtBearer,
     MemoryStorage,
     OAuth,
     TokenStorage,
@@ -328,12 +330,26 @@ async def test_a_new_authorization_server_gets_a_registration_of_its_own() -> No
 @async_test
 async def test_a_client_registered_by_hand_is_not_taken_to_a_new_authorization_server() -> None:
     async with authority() as old, authority() as new:
-        oauth = user(old, client=ClientIdentity("by-hand", secret="s"))
+        oauth = user(old, client=ClientIdentity("by-hand", secret="s", issuer=old.base))
         await call(oauth, old.url)
         old.resource["authorization_servers"] = [new.base]
         old.forget_tokens()
         await fails(old, oauth, "register it there")
         assert (new.seen["/token"], new.seen["/authorize"]) == (0, 0)
+
+
+@async_test
+async def test_a_secret_is_sent_to_no_authorization_server_but_its_own() -> None:
+    async with authority() as mine, authority() as evil:
+        secret = ClientIdentity("service", secret="s3cret", issuer=mine.base)
+        ways: list[tuple[Grant, ClientIdentity | None]] = [
+            (ClientCredentials(), secret),
+            (JwtBearer("a.signed.word", issuer=mine.base), None),
+        ]
+        for grant, client in ways:
+            oauth = OAuth(grant, client=client, storage=MemoryStorage())
+            await fails(evil, oauth, mine.base)
+            assert (evil.seen["/token"], evil.forms) == (0, [])
 
 
 @async_test
@@ -474,7 +490,7 @@ async def test_a_client_by_itself_gets_another_token_without_a_refresh_token() -
         at.gives_refresh = False
         at.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
         clock = VirtualClock()
-        client = ClientIdentity("service", secret="s3cret")
+        client = ClientIdentity("service", secret="s3cret", issuer=at.base)
         oauth = OAuth(ClientCredentials(), client=client, scopes=["a"], ports=(clock, SeededRandom(1)))
         assert await call(oauth, at.url) == 200
         clock.advance(3600)
@@ -528,7 +544,8 @@ async def test_a_token_that_is_not_bound_is_refused_where_it_should_be() -> None
 async def test_nothing_secret_is_ever_shown() -> None:
     async with authority() as at:
         storage = MemoryStorage()
-        oauth = user(at, storage=storage, client=ClientIdentity("by-hand", secret="secret-of-client"))
+        identity = ClientIdentity("by-hand", secret="secret-of-client", issuer=at.base)
+        oauth = user(at, storage=storage, client=identity)
         await call(oauth, at.url)
         kept = await storage.load(at.url)
         shown = f"{oauth!r} {oauth._accounts!r} {oauth._setup!r} {kept!r} {storage!r}"

@@ -1,0 +1,113 @@
+"""Where a host is, by its name alone: this machine, its link, a private network, or the public network. Pure.
+
+An address has many spellings (`127.1`, `0x7f000001`, `[::ffff:127.0.0.1]`, full-width digits), and all of
+them lead to the same place: every spelling that the system's resolver would take for an address is read as
+that address. Names are not looked up. A public name that resolves to a private address does no harm here:
+such a host is reached over https only, and it has no certificate for that name.
+"""
+
+import re
+import socket
+from enum import Enum
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+
+class Zone(Enum):
+    """How far away a host is."""
+
+    HERE = "this machine"
+    LINK = "the local link"
+    PRIVATE = "a private network"
+    PUBLIC = "the public network"
+
+
+MAY_NAME: Final = {
+    Zone.HERE: frozenset({Zone.HERE, Zone.PRIVATE, Zone.PUBLIC}),
+    Zone.LINK: frozenset({Zone.LINK, Zone.PUBLIC}),
+    Zone.PRIVATE: frozenset({Zone.PRIVATE, Zone.PUBLIC}),
+    Zone.PUBLIC: frozenset({Zone.PUBLIC}),
+}
+"""The hosts that a server may send a client to: nobody outside makes a client knock at inside doors. The local
+link is where cloud providers serve their machines' credentials."""
+_HERE: Final = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"})
+_PRIVATE_SUFFIXES: Final = (
+    ".local",
+    ".localdomain",
+    ".internal",
+    ".intranet",
+    ".home.arpa",
+    ".home",
+    ".lan",
+    ".corp",
+)
+_NAME: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_COMPATIBLE: Final = IPv6Network("::/96")
+
+
+def zone_of(host: str) -> Zone | None:
+    """Return where a host of a URL is; None if it is not a host."""
+    address = _address(host)
+    if address is not None:
+        return _zone_of_address(address)
+    name = _ascii(host)
+    if name is None:
+        return None
+    if name in _HERE or name.endswith(".localhost"):
+        return Zone.HERE
+    if "." not in name or name.endswith(_PRIVATE_SUFFIXES):
+        return Zone.PRIVATE
+    return Zone.PUBLIC
+
+
+def _ascii(host: str) -> str | None:
+    """Return a name as it is looked up."""
+    try:
+        name = host.encode("idna").decode().lower().removesuffix(".")
+    except UnicodeError:
+        return None
+    return name if _NAME.fullmatch(name) else None
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    """Return the address that a host is, in whatever spelling."""
+    if ":" in host:
+        try:
+            return ip_address(host)
+        except ValueError:
+            return None
+    name = _ascii(host)
+    try:
+        # Also decimal, octal, hexadecimal and short forms; no name is looked up.
+        return IPv4Address(socket.inet_aton(name)) if name is not None else None
+    except OSError:
+        return None
+
+
+def _zone_of_address(address: IPv4Address | IPv6Address) -> Zone:
+    inner = _inner(address) if isinstance(address, IPv6Address) else None
+    if inner is not None:
+        return _zone_of_address(inner)
+    if address.is_loopback or address.is_unspecified:
+        return Zone.HERE
+    if address.is_link_local:
+        return Zone.LINK
+    is_site_local = isinstance(address, IPv6Address) and address.is_site_local
+    if not address.is_global or address.is_multicast or is_site_local:
+        return Zone.PRIVATE
+    return Zone.PUBLIC
+
+
+def _inner(address: IPv6Address) -> IPv4Address | None:
+    """Return the IPv4 address that an IPv6 address leads to."""
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address.teredo is not None:
+        return address.teredo[1]
+    is_plain = address.is_loopback or address.is_unspecified
+    if address in _NAT64 or (address in _COMPATIBLE and not is_plain):
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return None

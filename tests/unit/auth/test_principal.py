@@ -1,0 +1,23 @@
+"""Who a request is from: no principal can imitate another."""
+
+import pytest
+
+from holdfast.auth import Principal
+from holdfast.errors import ConfigError
+
+
+@pytest.mark.parametrize("part", ["subject", "issuer", "client"])
+def test_no_part_of_a_principal_contains_the_separator_of_its_key(part: str) -> None:
+    parts = {"subject": "alice", part: "a\0b"}
+    with pytest.raises(ConfigError, match="may not contain NUL"):
+        Principal(**parts)  # type: ignore[arg-type]
+
+
+def test_equal_texts_in_other_places_are_another_principal() -> None:
+    keys = {
+        Principal(subject="a", issuer="b").key,
+        Principal(subject="b", issuer="a").key,
+        Principal(subject="a", client="b").key,
+        Principal(subject="ab").key,
+    }
+    assert len(keys) == 4
