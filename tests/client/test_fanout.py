@@ -1,4 +1,4 @@
-"""Problem P3: a server's concurrent questions are answered concurrently, by every way a server can be reached."""
+"""A server's concurrent questions are answered concurrently, by every way a server can be reached."""
 
 import asyncio
 import resource

@@ -62,6 +62,7 @@ async def test_a_lost_session_is_opened_again_once_for_everybody_and_has_what_th
 
 @async_test
 async def test_a_call_under_way_when_the_session_is_lost_says_that_its_outcome_is_unknown() -> None:
+    """Trap 46: it is not sent again in the new session."""
     async with against() as (server, client):
         server.script.append(half_open)
         under_way = asyncio.create_task(say(client, "under way"))

@@ -1,4 +1,4 @@
-"""P3: asks are answered side by side, bounded, and never block each other or the receive path."""
+"""Asks are answered side by side, bounded, and never block each other or the receive path."""
 
 import asyncio
 import time

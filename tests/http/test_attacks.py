@@ -1,4 +1,4 @@
-"""The attack checklist (guarantees, section 7), as far as it concerns sessions: raw sockets, exact statuses.
+"""What a hostile client may try on sessions, with raw sockets: each attempt gets its exact status.
 
 Every bad request has a healthy one beside it, in flight while it is answered.
 """
@@ -64,11 +64,11 @@ async def code(response: Response) -> tuple[int, int]:
     return response.status, (await response.json())["error"]["code"]
 
 
-# A1 to A4: sessions and principals
+# Sessions and principals
 
 
 @http_test
-async def test_a1_another_principal_sees_exactly_what_an_unknown_session_would_show() -> None:
+async def test_another_principal_sees_exactly_what_an_unknown_session_would_show() -> None:
     async with in_loop(TWO) as served:
         alice = await Client.opened(served.port, token="alice-token")
         bob = await Client.opened(served.port, token="bob-token")
@@ -108,7 +108,7 @@ async def test_a1_another_principal_sees_exactly_what_an_unknown_session_would_s
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer wrong", "Basic YWxpY2U6eA==", "alice-token"])
 @http_test
-async def test_a2_without_a_valid_token_a_valid_session_id_is_worth_nothing(
+async def test_without_a_valid_token_a_valid_session_id_is_worth_nothing(
     guarded: Process, authorization: str
 ) -> None:
     alice = await Client.opened(guarded.port, token="alice-token")
@@ -125,7 +125,7 @@ async def test_a2_without_a_valid_token_a_valid_session_id_is_worth_nothing(
 
 
 @http_test
-async def test_a3_a_session_id_of_the_clients_choice_is_never_adopted(trial: Process) -> None:
+async def test_a_session_id_of_the_clients_choice_is_never_adopted(trial: Process) -> None:
     healthy, fixed = await Client.opened(trial.port), Client(trial.port)
     fixed.session_id = "chosen-by-the-attacker"
     async with Beside(healthy):
@@ -136,7 +136,7 @@ async def test_a3_a_session_id_of_the_clients_choice_is_never_adopted(trial: Pro
         assert (await fixed.get()).status == 404
 
 
-def test_a4_minted_ids_do_not_repeat_and_have_no_structure() -> None:
+def test_minted_ids_do_not_repeat_and_have_no_structure() -> None:
     mint = SystemRandom().token
     ids = [mint(32) for _ in range(200_000)]
     assert len(set(ids)) == len(ids)
@@ -150,11 +150,11 @@ def test_a4_minted_ids_do_not_repeat_and_have_no_structure() -> None:
         assert max(counts.values()) < 1.5 * 20_000 / symbols, "every place is uniform"
 
 
-# A5 to A8: streams and ids
+# Streams and ids
 
 
 @http_test
-async def test_a6_a_forged_or_foreign_event_id_is_refused_without_a_foreign_byte(trial: Process) -> None:
+async def test_a_forged_or_foreign_event_id_is_refused_without_a_foreign_byte(trial: Process) -> None:
     healthy, other = await Client.opened(trial.port), await Client.opened(trial.port)
     foreign = await other.start("slow", seconds=5, text="foreign bytes")
     await anext(foreign.events())
@@ -203,7 +203,7 @@ async def test_a6_a_forged_or_foreign_event_id_is_refused_without_a_foreign_byte
     ids=lambda text: text[:12],
 )
 @http_test
-async def test_a8_an_id_that_is_no_id_is_refused(trial: Process, wrong: str) -> None:
+async def test_an_id_that_is_no_id_is_refused(trial: Process, wrong: str) -> None:
     client = await Client.opened(trial.port)
     async with Beside(client):
         body = json.dumps(call(1, "echo", text="x")).replace('"id": 1', f'"id": {wrong}')
@@ -212,7 +212,7 @@ async def test_a8_an_id_that_is_no_id_is_refused(trial: Process, wrong: str) -> 
         assert number in {-32600, -32700}
 
 
-# A9, A10, A25: heads
+# Heads
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ async def test_a8_an_id_that_is_no_id_is_refused(trial: Process, wrong: str) -> 
     ids=str,
 )
 @http_test
-async def test_a9_only_known_hosts_and_origins_are_served(
+async def test_only_known_hosts_and_origins_are_served(
     trial: Process, headers: list[tuple[str, str]], status: int
 ) -> None:
     client = await Client.opened(trial.port)
@@ -255,7 +255,7 @@ async def test_a9_only_known_hosts_and_origins_are_served(
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "application/jsonp"],
 )
 @http_test
-async def test_a10_a_form_or_plain_text_is_refused_and_not_run(trial: Process, kind: str) -> None:
+async def test_a_form_or_plain_text_is_refused_and_not_run(trial: Process, kind: str) -> None:
     client = await Client.opened(trial.port)
     async with Beside(client):
         connection = await Connection.open(trial.port)
@@ -291,7 +291,7 @@ async def test_a10_a_form_or_plain_text_is_refused_and_not_run(trial: Process, k
     ],
 )
 @http_test
-async def test_a25_heads_that_two_readers_could_read_differently_are_refused(
+async def test_heads_that_two_readers_could_read_differently_are_refused(
     trial: Process, raw: bytes, status: int
 ) -> None:
     client = await Client.opened(trial.port)
@@ -308,7 +308,7 @@ async def test_a25_heads_that_two_readers_could_read_differently_are_refused(
     "target", ["http://evil.example/mcp", "http://127.0.0.1/mcp", "*", "evil.example:80"]
 )
 @http_test
-async def test_a25_a_target_that_is_no_path_is_refused(trial: Process, target: str) -> None:
+async def test_a_target_that_is_no_path_is_refused(trial: Process, target: str) -> None:
     client = await Client.opened(trial.port)
     async with Beside(client):
         connection = await Connection.open(trial.port)
@@ -317,11 +317,11 @@ async def test_a25_a_target_that_is_no_path_is_refused(trial: Process, target: s
         assert response.status == 400
 
 
-# A11, A12, A15: bodies
+# Bodies
 
 
 @http_test
-async def test_a11_a_body_beyond_the_limit_is_refused_with_and_without_its_length(trial: Process) -> None:
+async def test_a_body_beyond_the_limit_is_refused_with_and_without_its_length(trial: Process) -> None:
     client = await Client.opened(trial.port)
     head = {**client.headers(), **HEADERS}
     async with Beside(client):
@@ -341,7 +341,7 @@ async def test_a11_a_body_beyond_the_limit_is_refused_with_and_without_its_lengt
 
 
 @http_test
-async def test_a11_a15_slow_heads_and_bodies_are_ended_in_time(guarded: Process) -> None:
+async def test_slow_heads_and_bodies_are_ended_in_time(guarded: Process) -> None:
     client = await Client.opened(guarded.port, token="alice-token")
     head = {**client.headers(), **HEADERS}
     async with Beside(client):
@@ -398,7 +398,7 @@ ENVELOPE = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo
     ids=lambda value: str(value)[:40] if isinstance(value, bytes) else "",
 )
 @http_test
-async def test_a12_json_that_is_not_one_plain_message_is_refused_at_once(
+async def test_json_that_is_not_one_plain_message_is_refused_at_once(
     trial: Process, body: bytes, status: int, number: int
 ) -> None:
     client = await Client.opened(trial.port)
@@ -416,11 +416,11 @@ async def test_a12_json_that_is_not_one_plain_message_is_refused_at_once(
         assert spent < 0.2, "a refusal is cheap"
 
 
-# A13, A14, A18: many of them
+# Many of them
 
 
 @http_test_within(50)
-async def test_a13_one_principal_that_opens_sessions_without_end_evicts_only_its_own() -> None:
+async def test_one_principal_that_opens_sessions_without_end_evicts_only_its_own() -> None:
     limits = Limits(sessions_per_principal=50, sessions=200)
     config = Config(settings=Settings(limits=limits), tokens={**TWO.tokens, "c": "carol"})
     async with in_loop(config) as served:
@@ -434,7 +434,7 @@ async def test_a13_one_principal_that_opens_sessions_without_end_evicts_only_its
 
 
 @http_test
-async def test_a13_anonymous_clients_are_refused_when_full_and_evict_nobody() -> None:
+async def test_anonymous_clients_are_refused_when_full_and_evict_nobody() -> None:
     async with in_loop(Config(settings=Settings(limits=Limits(sessions=20)))) as served:
         first = await Client.opened(served.port)
         for _ in range(19):
@@ -449,7 +449,7 @@ async def test_a13_anonymous_clients_are_refused_when_full_and_evict_nobody() ->
 
 
 @http_test
-async def test_a14_calls_beyond_the_quota_are_refused_exactly_and_control_passes() -> None:
+async def test_calls_beyond_the_quota_are_refused_exactly_and_control_passes() -> None:
     limits = Limits(running=20, queued=30)
     async with in_loop(Config(settings=Settings(limits=limits))) as served:
         client, healthy = await Client.opened(served.port), await Client.opened(served.port)
@@ -468,7 +468,7 @@ async def test_a14_calls_beyond_the_quota_are_refused_exactly_and_control_passes
 
 
 @http_test
-async def test_a14_two_hundred_gets_leave_five_readers() -> None:
+async def test_two_hundred_gets_leave_five_readers() -> None:
     async with in_loop() as served:
         client = await Client.opened(served.port)
         async with Beside(client):
@@ -480,7 +480,7 @@ async def test_a14_two_hundred_gets_leave_five_readers() -> None:
 
 
 @http_test
-async def test_a18_answers_are_taken_once_from_their_own_session_and_in_time() -> None:
+async def test_answers_are_taken_once_from_their_own_session_and_in_time() -> None:
     async with in_loop() as served:
         client, other = await Client.opened(served.port), await Client.opened(served.port)
         async with Beside(client):
@@ -513,11 +513,11 @@ async def test_a18_answers_are_taken_once_from_their_own_session_and_in_time() -
             )
 
 
-# A23, A28: what is written down
+# What is written down
 
 
 @http_test
-async def test_a23_a28_logs_hold_one_line_an_event_and_nothing_that_is_a_secret() -> None:
+async def test_logs_hold_one_line_an_event_and_nothing_that_is_a_secret() -> None:
     injected = "evil\r\nsession.opened session=forged\x1b[31m"
     with process(TWO) as running:
         alice = await Client.opened(running.port, token="alice-token", name=injected)
@@ -553,8 +553,8 @@ async def test_a23_a28_logs_hold_one_line_an_event_and_nothing_that_is_a_secret(
 
 
 @http_test
-async def test_a5_a_stranger_takes_over_no_stream() -> None:
-    """The rest of A5 is traps 16 and 17; A7 is trap 20; A16 and A17 are the tests of stalled readers."""
+async def test_a_stranger_takes_over_no_stream() -> None:
+    """A reader of the same principal may take over: tests/traps/test_streams.py."""
     async with in_loop(Config(settings=Settings(times=Times(drain=0.1)), tokens=TWO.tokens)) as served:
         alice = await Client.opened(served.port, token="alice-token")
         bob = Client(served.port, token="bob-token")

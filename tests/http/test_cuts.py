@@ -1,4 +1,4 @@
-"""P4: a cut costs a stream, never the session; what was missed is replayed exactly."""
+"""A cut costs a stream, never the session; what was missed is replayed exactly."""
 
 import random
 

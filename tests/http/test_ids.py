@@ -1,4 +1,4 @@
-"""P2: an id in flight is refused or isolated, never misrouted; and a repeat is not a duplicate."""
+"""An id in flight is refused or isolated, never misrouted; and a repeat is not a duplicate."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""P1: any number of concurrent requests on one session, each answered on its own POST, and state that adds up."""
+"""Any number of concurrent requests on one session, each answered on its own POST, and state that adds up."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""P4: a reader that stops delays only its own exchange, its producer is bounded, and it loses nothing it can still ask for."""
+"""A reader that stops delays only its own exchange, its producer is bounded, and it loses nothing it can still ask for."""
 
 import asyncio
 import time
@@ -80,7 +80,7 @@ async def test_trap_23_what_stopped_readers_hold_back_costs_a_healthy_reader_of_
 
 @http_test
 async def test_a_flood_that_nobody_reads_leaves_the_others_their_turns(trial: Process) -> None:
-    """A17: a handler that never waits for anything does not hold the loop."""
+    """A handler that never waits for anything does not hold the loop."""
     client = await Client.opened(trial.port)
     response = await client.start("flood", key="unread", n=1_000_000)
     response.connection.cut()
@@ -137,7 +137,7 @@ async def test_trap_25_a_slow_replay_delays_neither_the_session_nor_the_stream_i
 
 @http_test
 async def test_a_million_notifications_end_in_the_answer() -> None:
-    """A17: the producer waits for its own reader, nothing is dropped for a reader that reads."""
+    """The producer waits for its own reader, nothing is dropped for a reader that reads."""
     async with in_loop(Config(settings=Settings(limits=Limits(stream_events=100)))) as served:
         client = await Client.opened(served.port)
         response = await client.start("flood", key="many", n=20_000)

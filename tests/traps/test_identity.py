@@ -1,4 +1,4 @@
-"""Traps of identity and routing (field notes 2b, 1 to 13) that P1 to P3 do not already cover."""
+"""Traps of identity and routing (docs/traps.md, 1 to 13) that the tests of tests/http do not cover."""
 
 import asyncio
 import contextlib

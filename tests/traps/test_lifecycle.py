@@ -1,4 +1,4 @@
-"""Traps of the lifecycle (field notes 2b, 31 to 46)."""
+"""Traps of the lifecycle (docs/traps.md, 31 to 46)."""
 
 import asyncio
 import time

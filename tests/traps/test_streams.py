@@ -1,4 +1,4 @@
-"""Traps of streams and resume (field notes 2b, 14 to 30) that P4 does not already cover."""
+"""Traps of streams and resume (docs/traps.md, 14 to 30) that the tests of tests/http do not cover."""
 
 import asyncio
 

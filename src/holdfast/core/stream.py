@@ -46,7 +46,7 @@ class Page(Struct, frozen=True):
 
 
 class Log:
-    """The retained events of one stream, bounded by count and bytes.
+    """The retained events of one stream, bounded by count and bytes (law 9).
 
     `low` is the position before the first retained event, kept so that a cursor exactly at
     the trim edge is still provable.

@@ -60,7 +60,7 @@ def said(call: Call) -> tuple[int, Any]:
 )
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
 @front_test
-async def test_attack_a2_without_a_valid_token_there_is_401_and_a_challenge(
+async def test_without_a_valid_token_there_is_401_and_a_challenge(
     authorization: str | None, challenge: str, method: str
 ) -> None:
     async with bench(verifier=Tokens()) as b:
@@ -101,7 +101,7 @@ async def test_tokens_count_from_other_machines_too() -> None:
 
 
 @front_test
-async def test_attack_a1_somebody_elses_session_looks_like_none_at_all() -> None:
+async def test_somebody_elses_session_looks_like_none_at_all() -> None:
     async with bench(verifier=Tokens()) as b:
         ann = await opened(b, "ann")
         call = await ann.call(1, "ask").until(1)
@@ -154,7 +154,7 @@ async def test_a_new_token_of_the_same_principal_goes_on_with_the_session() -> N
 
 @pytest.mark.parametrize("version", REVISIONS)
 @front_test
-async def test_attack_a2_streams_end_with_the_token_and_another_token_resumes_them(version: str) -> None:
+async def test_streams_end_with_the_token_and_another_token_resumes_them(version: str) -> None:
     async with bench(verifier=Tokens()) as b:
         p = await opened(b, "ann", version)
         p.token = "ann-60"

@@ -26,9 +26,7 @@ def padded(size: int) -> bytes:
 @pytest.mark.parametrize("parts", [1, 2, 7])
 @pytest.mark.parametrize(("size", "status"), [(1_000, 200), (1_001, 413)])
 @front_test
-async def test_attack_a11_a_body_over_the_limit_gets_413_however_it_comes(
-    size: int, status: int, parts: int
-) -> None:
+async def test_a_body_over_the_limit_gets_413_however_it_comes(size: int, status: int, parts: int) -> None:
     async with bench(SMALL) as b:
         p = await opened(b)
         body = padded(size)
@@ -58,7 +56,7 @@ async def test_a_length_at_the_limit_is_fine() -> None:
 
 
 @front_test
-async def test_attack_a11_a_body_that_drips_gets_408() -> None:
+async def test_a_body_that_drips_gets_408() -> None:
     async with bench(SMALL) as b:
         p = await opened(b)
         parts: list[bytes | float] = [b"{"]
@@ -101,7 +99,7 @@ async def test_a_body_that_comes_slowly_but_in_time_is_served() -> None:
     ],
 )
 @front_test
-async def test_attack_a12_what_is_no_message_gets_400_and_a_code(body: bytes, code: int) -> None:
+async def test_what_is_no_message_gets_400_and_a_code(body: bytes, code: int) -> None:
     async with bench(SMALL) as b:
         p = await opened(b)
         call = await p.send("POST", body).done()
@@ -131,7 +129,7 @@ async def test_notifications_get_202_without_a_body_and_reach_the_back() -> None
 
 
 @front_test
-async def test_attack_a18_answers_first_again_different_late_unknown_and_foreign() -> None:
+async def test_answers_first_again_different_late_unknown_and_foreign() -> None:
     async with bench() as b:
         p, other = await opened(b), await opened(b)
         call = await p.call(1, "ask").until(1)

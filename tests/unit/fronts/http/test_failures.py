@@ -25,7 +25,7 @@ async def opened(b: Bench, version: str = LATEST) -> Peer:
 
 
 @front_test
-async def test_attack_a16_a_stalled_reader_is_detached_and_delays_nobody() -> None:
+async def test_a_stalled_reader_is_detached_and_delays_nobody() -> None:
     async with bench(Settings(times=Times(write_stall=30.0))) as b:
         p = await opened(b)
         stalled, healthy = await p.call(1, "ticks").until(2), await p.call(2, "ticks").until(2)

@@ -162,7 +162,7 @@ async def test_events_that_were_trimmed_away_are_named_and_the_end_is_always_the
 
 
 @front_test
-async def test_attack_a6_positions_that_are_not_of_this_session_get_400_with_a_reason() -> None:
+async def test_positions_that_are_not_of_this_session_get_400_with_a_reason() -> None:
     async with bench() as b:
         p, other = await opened(b), await opened(b)
         mine = await p.call(1, "ticks").until(2)
