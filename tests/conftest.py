@@ -1,4 +1,4 @@
-"""What every test run shares: how hard hypothesis looks, and which files go first.
+"""What every test run shares: how hard hypothesis looks, and which files go first, what a skip is.
 
 HYPOTHESIS_PROFILE picks `dev`, `ci` or `nightly`.
 """
@@ -9,6 +9,10 @@ from typing import Final
 
 import pytest
 from hypothesis import settings
+
+from tests.no_skips import pytest_make_collect_report, pytest_runtest_makereport
+
+__all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
 
 # No deadline per example: the machine is shared, and a slow example is not a wrong one.
 settings.register_profile("dev", max_examples=50, deadline=None)

@@ -12,8 +12,10 @@ from typing import BinaryIO, Final
 
 import pytest
 
-PROGRAM: Final = shutil.which("redis-server")
-needs_redis = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed")
+needs_redis = pytest.mark.skipif(
+    shutil.which("redis-server") is None,
+    reason="redis-server is not installed; tools/install-system.sh installs it",
+)
 PATIENCE: Final = 15.0
 
 

@@ -16,24 +16,16 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import pytest
 from msgspec import Struct
 
 from holdfast.config import Settings
 from tests.chaos.replica import Entry, ReplicaConfig
+from tests.programs import program
 from tests.redis_server import RedisServer
 
 ROOT: Final = Path(__file__).parents[2]
 DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
 _PATIENCE: Final = 30.0
-
-
-def haproxy_program() -> str:
-    """Return the balancer's program; the test is skipped where there is none."""
-    program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
-    if program is None:
-        pytest.skip("haproxy is not installed; tools/install-system.sh does it")
-    return program
 
 
 def fixed_ports(count: int) -> list[int]:
@@ -234,7 +226,7 @@ listen balancer
 """)
         with (self.home / "haproxy.log").open("wb") as output:
             self._haproxy = subprocess.Popen(
-                [haproxy_program(), "-db", "-f", str(config)], stdout=output, stderr=output
+                [program("haproxy"), "-db", "-f", str(config)], stdout=output, stderr=output
             )
 
     async def balanced(self) -> None:

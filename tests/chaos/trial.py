@@ -13,12 +13,13 @@ from msgspec import Struct
 
 import holdfast
 from tests.chaos.faults import Weather, schedule
-from tests.chaos.fleet import Fleet, fleet, haproxy_program
+from tests.chaos.fleet import Fleet, fleet
 from tests.chaos.intruder import Intruder, nothing_moves
 from tests.chaos.judge import Judge
 from tests.chaos.notes import Notes, Plan, Violation
 from tests.chaos.players import Player
 from tests.http.client import Connection, Cut
+from tests.programs import program
 
 SMALL: Final = Plan(
     seed=1,
@@ -179,7 +180,7 @@ def versions() -> dict[str, str]:
     """Return what was on trial, and on what."""
     redis = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
     balancer = subprocess.run(
-        [haproxy_program(), "-v"], capture_output=True, text=True, check=False
+        [program("haproxy"), "-v"], capture_output=True, text=True, check=False
     ).stdout.splitlines()
     return {
         "holdfast": holdfast.__version__,

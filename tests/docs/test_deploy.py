@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from holdfast.cli.main import app
 from holdfast.cli.worker import MARGIN
 from holdfast.fronts.http.health import LIVE, READY
 from holdfast.stores.urls import SCHEMES
+from tests.programs import program
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 
@@ -102,15 +102,16 @@ def test_what_refers_to_each_other_is_there() -> None:
 
 
 def test_haproxy_takes_its_configuration() -> None:
-    program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
-    if program is None:
-        pytest.skip("haproxy is not installed; tools/install-system.sh does it")
     config = (DEPLOY / "haproxy.cfg").read_text()
     # The names of a compose network are unknown here.
     checked = re.sub(r"mcp:8000 resolvers docker init-addr libc,none", "127.0.0.1:8000", config)
     assert checked != config
     done = subprocess.run(
-        [program, "-c", "-f", "/dev/stdin"], input=checked, capture_output=True, text=True, check=False
+        [program("haproxy"), "-c", "-f", "/dev/stdin"],
+        input=checked,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr

@@ -1,8 +1,7 @@
-"""P4: behind a balancer that cuts every response after two seconds, a tool of ten seconds delivers everything."""
+"""Behind a balancer that cuts every response after two seconds, a tool of ten seconds delivers everything."""
 
 import asyncio
 import contextlib
-import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -11,6 +10,7 @@ import pytest
 
 from tests.http.client import Client, Keeper, call, http_test_within, text
 from tests.http.serving import Process, free_port, wait_until_connected
+from tests.programs import program
 
 CUT_AFTER = 2.0
 
@@ -50,9 +50,6 @@ async def cutting_proxy(port: int) -> AsyncIterator[int]:
 @contextlib.contextmanager
 def haproxy(port: int) -> Iterator[int]:
     """Run a real balancer that drops a response after two silent seconds; yield the port."""
-    program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
-    if program is None:
-        pytest.skip("haproxy is not installed; tools/install-system.sh does it")
     front = free_port()
     with tempfile.NamedTemporaryFile("w", suffix=".cfg") as config:
         config.write(f"""
@@ -66,7 +63,9 @@ listen balancer
   server one 127.0.0.1:{port}
 """)
         config.flush()
-        popen = subprocess.Popen([program, "-db", "-q", "-f", config.name], stderr=subprocess.DEVNULL)
+        popen = subprocess.Popen(
+            [program("haproxy"), "-db", "-q", "-f", config.name], stderr=subprocess.DEVNULL
+        )
         try:
             wait_until_connected(front, popen)
             yield front

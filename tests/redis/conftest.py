@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.redis_server import PROGRAM, RedisServer, redis_server
+from tests.programs import program
+from tests.redis_server import RedisServer, redis_server
 
 
 @pytest.fixture(scope="module")
 def one_server() -> Iterator[RedisServer]:
-    if PROGRAM is None:
-        pytest.skip("redis-server is not installed")
+    program("redis-server")
     with redis_server() as server:
         yield server
 
