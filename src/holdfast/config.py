@@ -250,6 +250,9 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     """Origins of browsers that may call, exactly as sent (`https://app.example`). Loopback origins always may."""
     allow_anonymous: bool | None = None
     """Serve without a token verifier. None: only for clients that connect from this machine."""
+    host_signals: bool = True
+    """Mounted in another server: end our streams when that server receives SIGINT or SIGTERM. Otherwise it waits for
+    them, and Ctrl+C hangs while a client is connected."""
 
     def __post_init__(self) -> None:
         _choose("response", self.response, ResponseMode)

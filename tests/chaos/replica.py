@@ -21,7 +21,7 @@ from typing_extensions import override
 from holdfast import Context, Server
 from holdfast.auth import Principal
 from holdfast.backs.native import NativeBack
-from holdfast.config import Settings
+from holdfast.config import HttpSettings, Settings
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.observe import LogObserver
@@ -235,7 +235,11 @@ async def started(config: ReplicaConfig, journal: Journal) -> bool:
     with bind("127.0.0.1", config.port) as listener:
         server = build(config, journal)
         try:
-            await serve(server.asgi(), listener, ready=lambda _: journal.write("ready", value=os.getpid()))
+            await serve(
+                server.front(HttpSettings()),
+                listener,
+                ready=lambda _: journal.write("ready", value=os.getpid()),
+            )
         except StoreUnavailable:
             return False
     return True

@@ -114,7 +114,7 @@ def prepare(target: str, options: Options) -> "Server":
 
 def front_of(server: "Server", options: Options) -> HttpFront:
     """Return the server as HTTP serves it."""
-    return server.asgi(**{name: getattr(options.http(), name) for name in HttpSettings.__struct_fields__})
+    return server.front(options.http())
 
 
 @contextlib.contextmanager

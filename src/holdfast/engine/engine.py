@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
@@ -24,13 +25,15 @@ from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions
 from holdfast.engine.tasks import Tasks
-from holdfast.errors import Cancelled
+from holdfast.errors import Cancelled, ConfigError
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom
 from holdfast.protocol.quirks import KNOWN, Quirks
 from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Ring, Store
 from holdfast.stores.memory import MemoryStore
 
+_SERVED: Final[WeakKeyDictionary[Store, "Engine"]] = WeakKeyDictionary()
+"""By store: the engine that it wakes. A store has one bell, so a second engine would take the first one's wake-ups."""
 _CLAIM_SECONDS: Final = 0.01
 """How often a stopping engine looks whether its last claims have come back."""
 
@@ -80,8 +83,9 @@ class Engine:
         self._starting: asyncio.Future[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self.started = False
-        self.closing = False
-        """Drained, and letting go: whatever comes now is refused."""
+        self.drained = False
+        """Nothing runs any more, and whatever comes now is refused."""
+        self._closing = False
 
     def __repr__(self) -> str:
         return f"<Engine {len(self.runtime.sessions)} sessions over {self.runtime.store!r}>"
@@ -96,16 +100,32 @@ class Engine:
 
     async def _start(self) -> None:
         try:
-            self.runtime.store.bind(self._ring)
+            self._take_store()
             await self.replica.start()
             await self.modern.share_key()
             await self.runtime.back.start()
         except BaseException:
             self._starting = None
+            if _SERVED.get(self.runtime.store) is self:
+                del _SERVED[self.runtime.store]
             raise
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
         self.listening.start()
         self.started = True
+
+    def _take_store(self) -> None:
+        """Let the store wake this engine, and no other.
+
+        Raises:
+            ConfigError: the store object serves another engine.
+        """
+        store = self.runtime.store
+        if _SERVED.setdefault(store, self) is not self:
+            raise ConfigError(
+                f"{store!r} already serves another server of this process: give each server a store object of its own, "
+                "or the store's URL; servers with different namespaces share one file or Redis"
+            )
+        store.bind(self._ring)
 
     async def changed(self, change: Change, principal: str | None = None) -> None:
         """Tell those who want to know, sessions and listeners alike; only those of one principal, if it is named."""
@@ -114,21 +134,23 @@ class Engine:
 
     async def aclose(self) -> None:
         """Let handlers finish for the drain time, end what is left, close every session of this process."""
-        if not self.started or self.closing:
+        if not self.started or self._closing:
             return
+        self._closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
         await self.drain()
         # From here on nothing may begin: it would find its back stopped, or start the engine anew.
-        self.closing = True
+        self.drained = True
         for session in list(self.runtime.sessions.values()):
             self.runtime.spawn(self._shut(session))
         await self.runtime.finish(self.settings.times.drain)
         await self.replica.stop()
         await self.runtime.back.stop()
         await self.runtime.store.aclose()
+        _SERVED.pop(self.runtime.store, None)
         self._starting = None
-        self.started = self.closing = self.draining = self.leaving = False
+        self.started = self.draining = self.leaving = self.drained = self._closing = False
 
     async def _shut(self, session: Session) -> None:
         """Close a session that ends with this process; one that others can serve goes on there."""
@@ -138,14 +160,33 @@ class Engine:
             self.runtime.sessions.pop(session.record.key, None)
             await session.told()
 
-    async def drain(self) -> None:
+    async def leave(self) -> None:
+        """The server that hosts us is stopping: let handlers finish, then end every stream that it would wait for.
+
+        Streams of running calls are not handed over: without an open response the host would end at once,
+        and the handlers with it.
+        """
+        if not self.started or self.leaving:
+            return
+        self.leaving = True
+        await self.drain(hand_over=False)
+        self.drained = True
+        self.end_standalone()
+
+    def end_standalone(self) -> None:
+        """End the streams that belong to no request: they never end by themselves. Their clients come back elsewhere."""
+        for session in self.runtime.sessions.values():
+            for reader in session.readers.get(session.record.standalone, ()):
+                reader.stop(End.AGED)
+
+    async def drain(self, *, hand_over: bool = True) -> None:
         """Wait until nothing is in flight any more, queued calls included; after the drain time, end what is left.
 
         Calls that are parked, or tasks that require input, are not waited for: nobody can answer them any more.
         """
         self.draining = True
         await self.listening.stop()
-        if self.runtime.store.is_shared:
+        if hand_over and self.runtime.store.is_shared:
             self._hand_over()
         now = asyncio.get_running_loop().time
         deadline = now() + self.settings.times.drain

@@ -19,6 +19,7 @@ from holdfast.engine.guest import Guest
 from holdfast.engine.observe import LogObserver
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.mount import Mount
 from holdfast.fronts.http.serve import run_http
 from holdfast.fronts.stdio import run_stdio
 from holdfast.ports import Observer
@@ -126,7 +127,7 @@ class Server(Features):
 
     @cached_property
     def engine(self) -> Engine:
-        """The one engine that all mounts of this server share."""
+        """The one engine that all mounts of this server share, built when the first of them is used."""
         store = store_for(
             self.store, limits=self.settings.limits, namespace=self.namespace, observer=self._observer
         )
@@ -217,24 +218,25 @@ class Server(Features):
 
     async def resource_updated(self, uri: str) -> None:
         """Tell every client that subscribed to this resource, also through servers that include this one."""
-        if self.engine.started:
+        if "engine" in vars(self) and self.engine.started:
             await self.engine.changed(Change("resource", uri))
         for host, rename in self._hosts:
             await host.resource_updated(rename(uri))
 
     # Serving
 
-    def asgi(self, path: str = "/mcp", **http: Any) -> HttpFront:
+    def asgi(self, path: str = "/mcp", **http: Any) -> Mount:
         """Return an ASGI application that serves this server at a path.
 
-        Further arguments are those of `HttpSettings`. It starts itself on first use and honours lifespan.
+        Further arguments are those of `HttpSettings`. It builds and starts itself on first use, in the
+        process that serves, and honours lifespan.
         """
-        return HttpFront(
-            self.engine,
-            HttpSettings(path=path, **http),
-            verifier=self.verifier,
-            routes=applications(self.routes),
-        )
+        settings = HttpSettings(path=path, **http)
+        return Mount(lambda: self.front(settings), host_signals=settings.host_signals)
+
+    def front(self, settings: HttpSettings) -> HttpFront:
+        """Build the HTTP endpoint, and the engine if no other endpoint has."""
+        return HttpFront(self.engine, settings, verifier=self.verifier, routes=applications(self.routes))
 
     def run(
         self,
@@ -256,7 +258,8 @@ class Server(Features):
             case "stdio":
                 run_stdio(self.engine)
             case "http":
-                run_http(self.asgi(path, **http), host, port, ready=self._say_where)
+                front = self.front(HttpSettings(path=path, **http))
+                run_http(front, host, port, ready=self._say_where)
             case _:
                 raise ConfigError(f"a server runs on stdio or http, not {transport!r}")
 

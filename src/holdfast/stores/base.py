@@ -201,7 +201,11 @@ class Store(Protocol):
     """Sessions, exchanges, streams, asks and state. See the module's laws."""
 
     def bind(self, bell: Bell) -> None:
-        """Tell the store whom to ring in this process; a store that was closed is open again."""
+        """Tell the store whom to ring in this process; a store that was closed is open again.
+
+        The first call of a process that serves: a store that was made before a fork takes a replica
+        name of its own here, unless it was given one.
+        """
         ...
 
     async def aclose(self) -> None:

@@ -61,7 +61,7 @@ class HttpFront:
         verifier: Verifier | None = None,
         routes: Mapping[str, Application] | None = None,
     ) -> None:
-        self._engine = engine
+        self.engine = self._engine = engine
         self._settings = settings
         self._limits = engine.settings.limits
         self._path = settings.path.rstrip("/") or "/"
@@ -248,7 +248,7 @@ class HttpFront:
 
     def _is_new_work(self, message: Message | list[Message]) -> bool:
         """Tell what another replica can as well begin: everything but what belongs to work that runs here."""
-        if not self._engine.runtime.store.is_shared and not self._engine.closing:
+        if not self._engine.runtime.store.is_shared and not self._engine.drained:
             return False
         return isinstance(message, list) or (
             isinstance(message, Request)
@@ -259,6 +259,8 @@ class HttpFront:
     async def _get(
         self, key: str, last_event_id: str, principal: Principal | None, connection: Connection
     ) -> Answer | None:
+        if self._engine.drained:
+            raise Draining
         stream, cursor = None, None
         if last_event_id:
             parsed = parse_event_id(last_event_id)

@@ -16,7 +16,6 @@ import uvicorn
 from typing_extensions import override
 
 from holdfast.engine.engine import Engine
-from holdfast.engine.reader import End
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.protocol import GuardedProtocol, Watch
 
@@ -138,9 +137,7 @@ class Service(uvicorn.Server):
         """Let the last answers leave, end the streams that never end by themselves, drop who takes nothing."""
         for server in self.servers:
             server.close()
-        for session in self._engine.runtime.sessions.values():
-            for reader in session.readers.get(session.record.standalone, ()):
-                reader.stop(End.AGED)
+        self._engine.end_standalone()
         if self._engine.runtime.store.is_shared:
             # Who has just had the end of a stream may send the next request on its connection, which said nothing of
             # an end: it is refused, which is better than cut.

@@ -25,9 +25,10 @@ class BellMethods(Core):
     _listening: asyncio.Event
 
     def bind(self, bell: Bell) -> None:
-        """Ring this bell from now on; starts to listen to the other replicas."""
+        """Ring this bell from now on; starts to listen to the other replicas, under a name of this process."""
         self._bell = bell
         if not self._tasks:
+            self._take_name()
             loop = asyncio.get_running_loop()
             self._tasks = [loop.create_task(self._listen()), loop.create_task(self._poll())]
 

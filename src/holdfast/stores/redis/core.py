@@ -111,11 +111,8 @@ class Core:
         self._observer = observer
         self._prefix = f"hf:{FORMAT}:{namespace}:"
         self._bell: Bell = silent
-        self._nonce = random.token(6)
-        self._numbers = count()
-        self.replica = replica or random.token(6)
-        self.incarnation = 0
-        self._owner = f"{self.replica}.0"
+        self._named = replica
+        self._take_name()
         self._seats: dict[str, Seat] = {}
         self._grain = max(1, limits.store_bytes // limits.sessions)
         self._budget: tuple[Argument, ...] = (
@@ -125,6 +122,14 @@ class Core:
             limits.finished_streams,
             self._grain,
         )
+
+    def _take_name(self) -> None:
+        """Be a replica that owns nothing yet. No two processes may share a name, or number their commands alike."""
+        self._nonce = self._random.token(6)
+        self._numbers = count()
+        self.replica = self._named or self._random.token(6)
+        self.incarnation = 0
+        self._owner = f"{self.replica}.0"
 
     def key(self, name: str) -> str:
         """Return the first key of a session's, scope's or the shared slot."""

@@ -83,6 +83,7 @@ class SqliteStore:
         self._limits = limits
         self._clock = clock or SystemClock()
         self._synchronous: Synchronous = synchronous
+        self._is_named = bool(replica)
         self.replica = replica or SystemRandom().token(6)
         self._seat = Seat(self.replica)
         self._worker = self._new_worker()
@@ -110,7 +111,10 @@ class SqliteStore:
         return seen
 
     def bind(self, bell: Bell) -> None:
-        """Tell the store whom to ring in this process. A store that was closed can be used again."""
+        """Tell the store whom to ring in this process, and take a name of its own in it. Reopens a closed store."""
+        if not self._is_named:
+            self.replica = SystemRandom().token(6)
+            self._seat.rename(self.replica)
         self._watch.bind(bell, self._worker.submit)
         self._worker.bind(bell, self._watch.look_at_asks, self._watch.look_at_everything)
 

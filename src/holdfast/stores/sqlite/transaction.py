@@ -25,6 +25,10 @@ class Seat:
     __slots__ = ("owner", "replica")
 
     def __init__(self, replica: str) -> None:
+        self.rename(replica)
+
+    def rename(self, replica: str) -> None:
+        """Be another replica, which owns nothing yet."""
         self.replica = replica
         self.owner = f"{replica}.0"
         """The replica and its incarnation: who is written down as the owner of work."""

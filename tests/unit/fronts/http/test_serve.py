@@ -45,7 +45,7 @@ INITIALIZE: Final = json.dumps(
 async def serving(server: Server, service: Service | None = None) -> AsyncIterator[int]:
     """Serve in this loop; yield the port."""
     with bind("127.0.0.1", 0) as listener:
-        service = service or Service(server.asgi())
+        service = service or Service(server.front(HttpSettings()))
         running = asyncio.ensure_future(service.serve([listener]))
         try:
             yield listener.getsockname()[1]
@@ -262,7 +262,7 @@ async def test_a_client_that_takes_nothing_of_a_plain_answer_is_dropped() -> Non
     async def flood() -> str:
         return "x" * 16_000_000
 
-    service = Service(server.asgi())
+    service = Service(server.front(HttpSettings()))
     async with serving(server, service) as port, connected(port) as raw:
         await raw.send(post(INITIALIZE))
         session = (await raw.answer())[1]["mcp-session-id"].encode()

@@ -1,0 +1,55 @@
+"""A server as an ASGI application that somebody else's server runs: uvicorn, hypercorn, granian, gunicorn.
+
+Nothing is built before the first lifespan event or request. The process that imports an application
+often forks the processes that serve it, and each of them needs an engine, a store connection and a
+replica name of its own.
+
+The host is also the one that is told to stop. Hosts wait for open responses before they end the
+lifespan, and our streams end only when somebody ends them: so we listen to the host's signals.
+"""
+
+import contextlib
+from collections.abc import Callable
+
+from holdfast.errors import HoldfastError
+from holdfast.fronts.http.connection import Receive, Scope, Send
+from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.host_signals import HostSignals
+
+
+class Mount:
+    """One endpoint of a server, for any ASGI host."""
+
+    def __init__(self, build: Callable[[], HttpFront], *, host_signals: bool = True) -> None:
+        self._build = build
+        self._front: HttpFront | None = None
+        self._signals = HostSignals(self._stop) if host_signals else None
+
+    def __repr__(self) -> str:
+        return f"<Mount of {self._front!r}>" if self._front is not None else "<Mount, not in use yet>"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope; the first one builds what serves."""
+        front = self._front
+        if front is None:
+            try:
+                front = self._front = self._build()
+            except HoldfastError as error:
+                if scope["type"] != "lifespan":
+                    raise
+                await receive()
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                return
+        if self._signals is not None and not self._signals.installed:
+            self._signals.install()
+        try:
+            await front(scope, receive, send)
+        finally:
+            if scope["type"] == "lifespan" and self._signals is not None:
+                self._signals.restore()
+
+    async def _stop(self) -> None:
+        """The host is stopping: let handlers finish, then end the streams that it would wait for."""
+        if self._front is not None:
+            with contextlib.suppress(HoldfastError):
+                await self._front.engine.leave()
