@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Server, Settings, Times, __version__
 from holdfast.cli.banner import client_config, initialize_call, offered
-from holdfast.cli.serve import Options, address
+from holdfast.cli.serve import Options, address, prepare
 from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
 
@@ -58,6 +58,13 @@ def test_options_change_only_what_they_name() -> None:
     assert Options(reruns=2).over(own).reruns == 2
     assert Options(reruns=0).over(Settings(reruns=2)).reruns == 0
     assert Options().over(Settings(reruns=2)).reruns == 2
+
+
+def test_options_apply_to_a_module_that_mounts_its_server(tmp_path: Path) -> None:
+    app = tmp_path / "mounted.py"
+    app.write_text("from holdfast import Server\nserver = Server('mounted')\napp = server.asgi()\n")
+    server = prepare(f"{app}:server", Options(grace=7, store="memory:"))
+    assert (server.settings.times.grace, server.store) == (7, "memory:")
 
 
 def test_hosts_are_added_to_those_of_this_machine() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from holdfast import (
 from holdfast.core.lifecycle import Input
 from holdfast.errors import ConfigError
 from holdfast.protocol.types import CallToolResult, Result
+from holdfast.stores.memory import MemoryStore
 from tests.support import async_test
 from tests.unit.server.peer import connect, connected, serving, settle
 from tests.unit.server.test_tools import Notes
@@ -85,6 +87,25 @@ def test_a_server_has_one_engine() -> None:
     server.asgi("/other")
     assert server.engine is server.engine
     assert server.engine.runtime.back is server.back
+
+
+def test_an_application_builds_nothing_before_it_is_used(tmp_path: Path) -> None:
+    server = Server("s", store=f"sqlite:///{tmp_path}/store.db")
+    server.asgi()
+    assert "engine" not in vars(server)
+    assert list(tmp_path.iterdir()) == []
+
+
+@async_test
+async def test_a_store_object_serves_one_server_at_a_time() -> None:
+    store = MemoryStore()
+    one, two = Server("one", store=store), Server("two", store=store)
+    await one.engine.ensure_started()
+    with pytest.raises(ConfigError, match="already serves another server"):
+        await two.engine.ensure_started()
+    await one.engine.aclose()
+    await two.engine.ensure_started()
+    await two.engine.aclose()
 
 
 def test_a_server_runs_on_transports_that_exist() -> None:
