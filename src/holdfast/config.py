@@ -74,6 +74,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     body_seconds: float = 30.0
     """How long a head and a body may take under `holdfast serve`; beyond: 408 and the connection closes."""
 
+    verifier_seconds: float = 10.0
+    """How long a verifier may take to check a token; beyond: 503. Longer than any identity provider should, and
+    shorter than clients wait."""
+
     sessions: int = 100_000
     """Sessions in the store; beyond: 503 with Retry-After."""
     sessions_per_principal: int = 1_000

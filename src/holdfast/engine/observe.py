@@ -1,7 +1,8 @@
 """What operators read: every event as one line of the standard library's logging.
 
-Logger `holdfast`. No session id, payload or token is ever among the facts; what a client may
-have worded itself is escaped, so that no line can look like another.
+Logger `holdfast`; events of security (`audit.*`) have the logger `holdfast.audit`, so that they can be sent elsewhere.
+No session id, payload or token is ever among the facts; what a client may have worded itself is escaped, so that no
+line can look like another and no value like two.
 """
 
 import logging
@@ -9,9 +10,12 @@ import traceback
 from typing import Final
 
 LOGGER: Final = logging.getLogger("holdfast")
+AUDIT: Final = logging.getLogger("holdfast.audit")
 
 LEVELS: Final = {
     "handler.failed": logging.ERROR,
+    "route.failed": logging.ERROR,
+    "verifier.failed": logging.ERROR,
     "listener.failed": logging.ERROR,
     "notification.failed": logging.ERROR,
     "exchange.duplicate": logging.WARNING,
@@ -29,8 +33,11 @@ LEVELS: Final = {
     "session.closed": logging.INFO,
 }
 """Events that are not on this list are for debugging."""
-TRACED: Final = frozenset({"handler.failed", "listener.failed", "notification.failed"})
+TRACED: Final = frozenset({"handler.failed", "listener.failed", "notification.failed", "route.failed"})
 """Events whose cause is an author's code: their traceback is worth having."""
+
+
+_SPECIAL: Final = frozenset(' ="\\')
 
 
 class LogObserver:
@@ -38,14 +45,16 @@ class LogObserver:
 
     def note(self, event: str, /, **facts: object) -> None:
         """Log one line, and the traceback where an author's code failed."""
-        level = LEVELS.get(event, logging.DEBUG)
-        if not LOGGER.isEnabledFor(level):
+        logger, level = LOGGER, LEVELS.get(event, logging.DEBUG)
+        if event.startswith("audit."):
+            logger, level = AUDIT, logging.WARNING
+        if not logger.isEnabledFor(level):
             return
         error = facts.get("error")
         traced = error if event in TRACED and isinstance(error, BaseException) else None
         words = [event, *(f"{name}={_plain(value)}" for name, value in facts.items())]
         if traced is None:
-            LOGGER.log(level, "%s", " ".join(words))
+            logger.log(level, "%s", " ".join(words))
         else:
             LOGGER.handle(_traced(level, " ".join(words), traced))
 
@@ -61,10 +70,10 @@ def _traced(level: int, text: str, error: BaseException) -> logging.LogRecord:
 
 
 def _plain(value: object) -> str:
-    """Return a fact as one word on one line."""
+    """Return a fact as one word on one line: quoted where it holds what separates or quotes words."""
     text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)
-    escaped = _escaped(text)
-    return f'"{escaped}"' if " " in escaped else escaped
+    quoted = _escaped(text.replace("\\", "\\\\").replace('"', '\\"'))
+    return f'"{quoted}"' if not text or _SPECIAL & set(text) else quoted
 
 
 def _escaped(text: str) -> str:

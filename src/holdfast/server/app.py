@@ -236,7 +236,8 @@ class Server(Features):
 
     def front(self, settings: HttpSettings) -> HttpFront:
         """Build the HTTP endpoint, and the engine if no other endpoint has."""
-        return HttpFront(self.engine, settings, verifier=self.verifier, routes=applications(self.routes))
+        routes = applications(self.routes, self.engine.settings.limits.body_seconds)
+        return HttpFront(self.engine, settings, verifier=self.verifier, routes=routes)
 
     def run(
         self,

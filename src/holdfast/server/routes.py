@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.connection import Receive, Scope, Send
+from holdfast.fronts.http.connection import Connection, Receive, Scope, Send
 from holdfast.fronts.http.front import Application
 from holdfast.wire.jsonrpc import encode
 
@@ -61,15 +61,19 @@ class Route(Struct, frozen=True):
             raise ConfigError(f"a route's path begins with a slash: {self.path!r}")
 
 
-def applications(routes: Iterable[Route]) -> Mapping[str, Application]:
-    """Return the routes as the front takes them: one ASGI application for each path."""
+def applications(routes: Iterable[Route], body_seconds: float) -> Mapping[str, Application]:
+    """Return the routes as the front takes them: one ASGI application for each path.
+
+    A handler is called with a whole body or not at all: one that is cut off, too large or too slow is answered by
+    the front, which knows the exceptions that tell of it.
+    """
     table: dict[str, dict[str, RouteHandler]] = {}
     for route in routes:
         table.setdefault(route.path, {}).update(dict.fromkeys(route.methods, route.handler))
-    return {path: _application(handlers) for path, handlers in table.items()}
+    return {path: _application(handlers, body_seconds) for path, handlers in table.items()}
 
 
-def _application(handlers: dict[str, RouteHandler]) -> Application:
+def _application(handlers: dict[str, RouteHandler], body_seconds: float) -> Application:
     allowed = ", ".join(sorted(handlers))
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,10 +82,8 @@ def _application(handlers: dict[str, RouteHandler]) -> Application:
         if handler is None:
             await _send(HttpResponse("Method not allowed", 405, {"allow": allowed}), send)
             return
-        body = await _body(receive)
-        if body is None:
-            await _send(HttpResponse("Content too large", 413), send)
-            return
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+        body = await Connection(scope, receive, send).body(MAX_BODY, body_seconds, length.decode("latin-1"))
         await _send(await handler(_request(scope, body)), send, bodiless=method == "HEAD")
 
     return application
@@ -97,19 +99,6 @@ def _request(scope: Scope, body: bytes) -> HttpRequest:
         body=body,
         client=client[0] if client else None,
     )
-
-
-async def _body(receive: Receive) -> bytes | None:
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        part = message.get("body", b"")
-        size += len(part)
-        if size > MAX_BODY:
-            return None
-        parts.append(part)
-        if not message.get("more_body"):
-            return b"".join(parts)
 
 
 async def _send(response: HttpResponse, send: Send, *, bodiless: bool = False) -> None:

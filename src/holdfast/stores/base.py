@@ -222,6 +222,13 @@ class Store(Protocol):
         """Return the session if it lives and is this principal's: its client is here, so its clocks start again."""
         ...
 
+    async def holder(self, key: str) -> str | None:
+        """Return whose living session this is; None: no session lives under the key. Starts no clock.
+
+        For the log of refusals only: whatever it returns must reach no client.
+        """
+        ...
+
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the named fields of a session's record."""
         ...

@@ -109,6 +109,11 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
         session = self._live(key, principal)
         return Found(session.record, self._return(session)) if session else None
 
+    async def holder(self, key: str) -> str | None:
+        """Return whose living session this is."""
+        session = self._sessions.get(key)
+        return session.record.principal if session else None
+
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the named fields."""
         session = self._sessions.get(key)

@@ -25,6 +25,36 @@ def test_what_a_client_worded_cannot_forge_a_line(caplog: pytest.LogCaptureFixtu
     )
 
 
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("plain", "plain"),
+        ("", '""'),
+        ("two words", '"two words"'),
+        ('x" session=abc y="', '"x\\" session=abc y=\\""'),
+        ("a=b", '"a=b"'),
+        ("back\\slash", '"back\\\\slash"'),
+        ('end\\" level=info', '"end\\\\\\" level=info"'),
+        ("new\nline", "new\\nline"),
+        (ValueError('" correlation=forged'), '"ValueError: \\" correlation=forged"'),
+    ],
+)
+def test_no_value_can_look_like_two_facts(
+    caplog: pytest.LogCaptureFixture, value: object, written: str
+) -> None:
+    with caplog.at_level(logging.DEBUG, "holdfast"):
+        LogObserver().note("anything", said=value, last=1)
+    assert caplog.records[0].getMessage() == f"anything said={written} last=1"
+
+
+def test_events_of_security_have_a_logger_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "holdfast.audit"):
+        LogObserver().note("audit.token_refused", address="10.0.0.1")
+    [told] = caplog.records
+    assert (told.name, told.levelno) == ("holdfast.audit", logging.WARNING)
+    assert told.getMessage() == "audit.token_refused address=10.0.0.1"
+
+
 def test_an_authors_failure_has_its_traceback_and_others_do_not(caplog: pytest.LogCaptureFixture) -> None:
     observer = LogObserver()
     failure = ValueError("why")

@@ -1,13 +1,20 @@
 """Custom HTTP routes beside the endpoint."""
 
+import asyncio
 import json
+import logging
 from typing import Any
 
 import pytest
 
 from holdfast import HttpRequest, HttpResponse, Server
 from holdfast.errors import ConfigError
-from tests.support import async_test
+from tests.support import async_test, virtual_test
+from tests.unit.fronts.http.peer import Peer
+
+
+class Cut(Exception):
+    """The client sees no answer."""
 
 
 async def fetch(
@@ -17,11 +24,15 @@ async def fetch(
     body: bytes = b"",
     query: bytes = b"",
     host: bytes = b"localhost",
+    *,
+    cut: bool = False,
 ) -> tuple[int, dict[str, str], bytes]:
     sent: list[dict[str, Any]] = []
     halves: list[dict[str, Any]] = [{"body": body[:1], "more_body": True}, {"body": body[1:]}]
 
     async def receive() -> Any:
+        if cut and len(halves) == 1:
+            return {"type": "http.disconnect"}
         return {"type": "http.request", **halves.pop(0)}
 
     async def send(message: Any) -> None:
@@ -37,6 +48,8 @@ async def fetch(
         "client": ("127.0.0.1", 1),
     }
     await server.asgi()(scope, receive, send)
+    if not sent:
+        raise Cut
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], headers, b"".join(item["body"] for item in sent[1:])
 
@@ -104,3 +117,60 @@ async def test_a_route_is_served_to_the_same_hosts_and_origins_as_the_endpoint()
     assert status == 421
     status, _, _ = await fetch(routed(), "GET", "/health", host=b"localhost:8000")
     assert status == 200
+
+
+@async_test
+async def test_a_route_does_not_run_on_a_body_that_was_cut_off() -> None:
+    ran: list[bytes] = []
+    server = Server("s")
+
+    @server.route("/pay", methods=["POST"])
+    async def pay(request: HttpRequest) -> HttpResponse:
+        ran.append(request.body)
+        return HttpResponse("paid")
+
+    with pytest.raises(Cut):
+        await fetch(server, "POST", "/pay", b"amount=100", cut=True)
+    assert ran == []
+    assert (await fetch(server, "POST", "/pay", b"amount=100"))[0] == 200
+    assert ran == [b"amount=100"]
+
+
+@virtual_test
+async def test_a_route_does_not_run_on_a_body_that_never_ends() -> None:
+    server, ran = Server("s"), False
+
+    @server.route("/pay", methods=["POST"])
+    async def pay(_request: HttpRequest) -> HttpResponse:
+        nonlocal ran
+        ran = True
+        return HttpResponse("paid")
+
+    peer = Peer(server.asgi())
+    call = await peer.send("POST", b"amount", 1_000.0, b"=100", path="/pay").done()
+    assert (call.status, ran) == (408, False)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError('x" path=/other\nsession.opened'), FileNotFoundError("menu.txt")]
+)
+def test_a_route_that_fails_gets_500_and_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    server = Server("s")
+
+    @server.route("/broken")
+    async def broken(_request: HttpRequest) -> HttpResponse:
+        raise error
+
+    with caplog.at_level(logging.INFO):
+        status, _, body = asyncio.run(fetch(server, "GET", "/broken"))
+    assert status == 500
+    assert str(error).encode() not in body
+    [told] = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert told.getMessage().startswith("route.failed path=/broken error=")
+    assert all(line.startswith(("route.failed", "  | ")) for line in _formatted(told).splitlines())
+
+
+def _formatted(record: logging.LogRecord) -> str:
+    return logging.Formatter("%(message)s").format(record)

@@ -45,11 +45,13 @@ class Answer(Struct, frozen=True):
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes = b""
+    audit: str = ""
+    """What was refused for reasons of security (`audit.py`); empty: nothing."""
 
 
-def json_answer(body: bytes, status: int = 200) -> Answer:
+def json_answer(body: bytes, status: int = 200, audit: str = "") -> Answer:
     """Return an answer with a JSON body."""
-    return Answer(status, [JSON, (b"content-length", b"%d" % len(body))], body)
+    return Answer(status, [JSON, (b"content-length", b"%d" % len(body))], body, audit)
 
 
 def ready_answer(message: bytes, mode: ResponseMode) -> Answer:
@@ -72,9 +74,10 @@ def refuse(
     request_id: RequestId | None = None,
     data: object = None,
     extra: tuple[tuple[bytes, bytes], ...] = (),
+    audit: str = "",
 ) -> Answer:
     """Return a refusal: a status for machines, a JSON-RPC error for clients, a sentence for people."""
-    answer = json_answer(error_message(request_id, code, message, data), status)
+    answer = json_answer(error_message(request_id, code, message, data), status, audit)
     answer.headers.extend(extra)
     return answer
 
@@ -100,7 +103,9 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
         case WireError():
             return refuse(400, error.message, code=error.code, request_id=error.request_id)
         case SessionGone():
-            return refuse(404, "Session not found", code=SESSION_NOT_FOUND, request_id=request_id)
+            return refuse(
+                404, "Session not found", code=SESSION_NOT_FOUND, request_id=request_id, audit="session"
+            )
         case Unresumable():
             reason = {"reason": "event_id_unresumable"}
             return refuse(400, "Bad request: Last-Event-ID is not a position of this session", data=reason)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, Protocol
 
+from holdfast.auth import Principal
 from holdfast.fronts.http.answer import Answer, json_answer, refuse, too_large
 
 Scope = MutableMapping[str, Any]
@@ -65,7 +66,8 @@ class Transport(Protocol):
 class Connection:
     """Reads the body once, answers once or streams, and knows when the client has gone."""
 
-    __slots__ = ("_cors", "_receive", "_send", "_transport", "_watcher", "begun", "gone", "on_gone", "scope")
+    __slots__ = ("_cors", "_receive", "_send", "_transport", "_watcher", "begun", "gone", "on_gone",
+                 "principal", "scope")  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -77,6 +79,8 @@ class Connection:
         self._watcher: asyncio.Task[None] | None = None
         self.begun = False
         """The response has begun: no other answer can be sent."""
+        self.principal: Principal | None = None
+        """Whom the request's token speaks for, once that is known."""
         self.gone = False
         self.on_gone: Callable[[], object] | None = None
 

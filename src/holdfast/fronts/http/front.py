@@ -4,11 +4,11 @@ Decide, then act: the head is checked, the body decoded once, the engine asked; 
 answer is sent, or a reader is pumped. A request that ends here ends nothing but itself.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import Any, Final
 
 from holdfast.auth import Principal, Verifier
 from holdfast.config import HttpSettings, ResponseMode
@@ -19,7 +19,7 @@ from holdfast.engine.exchange import Caller
 from holdfast.engine.readers import Unresumable
 from holdfast.engine.session import parse_event_id
 from holdfast.engine.sessions import ANONYMOUS, session_key
-from holdfast.errors import HoldfastError, SessionGone
+from holdfast.errors import INTERNAL_ERROR, HoldfastError, SessionGone
 from holdfast.fronts.http.answer import (
     ACCEPTED,
     NO_CONTENT,
@@ -30,10 +30,12 @@ from holdfast.fronts.http.answer import (
     refuse,
     refused_unstarted,
 )
+from holdfast.fronts.http.audit import Audit
 from holdfast.fronts.http.connection import BadBody, Connection, Gone, Receive, Scope, Send
 from holdfast.fronts.http.cors import cors_headers, preflight
 from holdfast.fronts.http.head import Head, HeadRules, check_version
 from holdfast.fronts.http.health import LIVE, READY, health
+from holdfast.fronts.http.identity import Identity
 from holdfast.fronts.http.modern import ModernPosts
 from holdfast.fronts.http.posts import Posts
 from holdfast.fronts.http.streams import Streamer
@@ -43,8 +45,11 @@ from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, dec
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _NOT_FROM_HERE: Final = refuse(
-    403, "Forbidden: anonymous clients are served from this machine only; set a verifier or allow_anonymous"
+    403,
+    "Forbidden: anonymous clients are served from this machine only; set a verifier or allow_anonymous",
+    audit="anonymous",
 )
+_FAILED: Final = refuse(500, "Internal error: the route failed; see the server's log", code=INTERNAL_ERROR)
 _ONE_REQUEST: Final = refuse(
     400, "Bad request: in protocol 2026-07-28 a POST is one request or one notification"
 )
@@ -66,7 +71,8 @@ class HttpFront:
         self._limits = engine.settings.limits
         self._path = settings.path.rstrip("/") or "/"
         self._rules = HeadRules(settings)
-        self._verifier = verifier
+        self._identity = Identity(verifier, engine.runtime) if verifier is not None else None
+        self._audit = Audit(engine)
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
         self._sessions = has_sessions(engine.settings)
         self._methods = _methods(settings.response, stateless=engine.settings.stateless or not self._sessions)
@@ -113,17 +119,22 @@ class HttpFront:
         try:
             answer = await self._answer(scope["method"], head, connection)
             if answer is not None:
-                await connection.answer(answer)
+                await self._send(answer, head, connection)
         except BadBody as bad:
             await connection.answer(bad.answer)
         except HoldfastError as error:
             # Cleaning up after an answer may fail too; the answer stands.
             if not connection.begun:
-                await connection.answer(refusal_for(error))
+                await self._send(refusal_for(error), head, connection)
         except Gone:
             pass
         finally:
             connection.close()
+
+    async def _send(self, answer: Answer, head: Head, connection: Connection) -> None:
+        if answer.audit:
+            self._audit.refused(answer.audit, head, connection)
+        await connection.answer(answer)
 
     async def _elsewhere(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer beside the endpoint: the same rules for Host and Origin, then the author's route, or a probe."""
@@ -131,12 +142,40 @@ class HttpFront:
         if route is None and path in {LIVE, READY}:
             await Connection(scope, receive, send).answer(await health(self._engine, path))
             return
-        refused = self._rules.check("", Head(scope["headers"]))
+        head = Head(scope["headers"])
+        refused = self._rules.check("", head)
         if refused is None and route is not None:
-            await route(scope, receive, send)
+            await self._run(route, path, scope, receive, send)
         else:
             missing = refuse(404, f"Not found: the endpoint is {self._path}")
-            await Connection(scope, receive, send).answer(refused or missing)
+            await self._send(refused or missing, head, Connection(scope, receive, send))
+
+    async def _run(self, route: Application, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let an author's route answer. What it raises is written down by us: its words may be a client's."""
+        begun = complete = False
+
+        async def watched(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun, complete
+            begun, complete = True, message["type"] == "http.response.body" and not message.get("more_body")
+            try:
+                await send(message)
+            except OSError:
+                raise Gone from None
+
+        try:
+            await route(scope, receive, watched)
+        except BadBody as bad:
+            await Connection(scope, receive, send).answer(bad.answer)
+        except Gone:
+            # The client left: before its whole body had come, and nothing has run, or before it had its answer.
+            self._engine.runtime.observer.note("route.cut", path=path)
+        except Exception as error:  # noqa: BLE001 - whatever an author's code raises
+            self._engine.runtime.observer.note("route.failed", path=path, error=error)
+            if not begun:
+                await Connection(scope, receive, send).answer(_FAILED)
+            elif not complete:
+                # A half answer must not look whole.
+                Connection(scope, receive, send).abort()
 
     async def _answer(self, method: str, head: Head, connection: Connection) -> Answer | None:
         """Check the head, then who sends it; then do what it asks for."""
@@ -144,10 +183,11 @@ class HttpFront:
         if refused is not None:
             return refused
         principal = None
-        if self._verifier is not None:
-            principal = await self._principal(self._verifier, head)
-            if principal is None:
-                return _unauthorized(head)
+        if self._identity is not None:
+            found = await self._identity.of(head)
+            if isinstance(found, Answer):
+                return found
+            principal = connection.principal = found
         if method != "POST":
             return await self._on_session(method, head, principal, connection)
         limits = self._limits
@@ -163,7 +203,7 @@ class HttpFront:
         if method not in self._methods:
             allowed = ", ".join(self._methods)
             return preflight(allowed) if method == "OPTIONS" and head.has(b"origin") else not_allowed(allowed)
-        return None if self._verifier is not None or self._anonymous_allowed(scope) else _NOT_FROM_HERE
+        return None if self._identity is not None or self._anonymous_allowed(scope) else _NOT_FROM_HERE
 
     async def _on_session(
         self, method: str, head: Head, principal: Principal | None, connection: Connection
@@ -180,12 +220,6 @@ class HttpFront:
         if method == "GET":
             return await self._get(key, head.text(b"last-event-id"), principal, connection)
         return await self._delete(key, principal)
-
-    @staticmethod
-    async def _principal(verifier: Verifier, head: Head) -> Principal | None:
-        """Return who the request's bearer token speaks for."""
-        scheme, _, token = head.text(b"authorization").partition(" ")
-        return await verifier(token.strip()) if scheme.lower() == "bearer" and token else None
 
     def _anonymous_allowed(self, scope: Scope) -> bool:
         if self._settings.allow_anonymous is not None:
@@ -308,13 +342,6 @@ def _is_here(address: str) -> bool:
         return False
     mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
     return (mapped or ip).is_loopback
-
-
-def _unauthorized(head: Head) -> Answer:
-    challenge = b'Bearer error="invalid_token"' if head.text(b"authorization") else b"Bearer"
-    return refuse(
-        401, "Unauthorized: a valid bearer token is needed", extra=((b"www-authenticate", challenge),)
-    )
 
 
 def _owner(principal: Principal | None) -> str:

@@ -112,9 +112,13 @@ class HeadRules:
     def _judge(self, method: str, head: Head) -> Answer | None:
         origin = head.text(b"origin")
         if not self._host_allowed(head.text(b"host").lower()):
-            return refuse(421, "Misdirected request: this Host is not served here; see allowed_hosts")
+            return refuse(
+                421, "Misdirected request: this Host is not served here; see allowed_hosts", audit="host"
+            )
         if origin and not self.origin_allowed(origin):
-            return refuse(403, "Forbidden: this Origin may not call here; see allowed_origins")
+            return refuse(
+                403, "Forbidden: this Origin may not call here; see allowed_origins", audit="origin"
+            )
         if method == "POST":
             return _judge_post(head)
         if method == "GET" and not _accepts(head)[1]:

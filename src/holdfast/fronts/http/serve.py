@@ -60,7 +60,7 @@ def check_exposure(front: HttpFront, host: str) -> None:
     if is_loopback(host):
         return
     settings = front._settings
-    if front._verifier is None and not settings.allow_anonymous:
+    if front._identity is None and not settings.allow_anonymous:
         raise ConfigError(
             f"{host} can be reached from other machines and nobody would check who calls: give the server a "
             "verifier, or say allow_anonymous=True (--allow-anonymous) if everyone may call"

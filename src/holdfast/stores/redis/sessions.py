@@ -100,6 +100,11 @@ class SessionMethods(Core):
             return None
         return Found(record_of(*reply[3:6]), bool(reply[2]))
 
+    async def holder(self, key: str) -> str | None:
+        """Return whose living session this is."""
+        reply = await self.run("peek", key)
+        return reply[4].decode() if reply[0] == b"ok" else None
+
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the named fields."""
         fields: list[str] = []

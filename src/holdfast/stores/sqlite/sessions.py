@@ -48,6 +48,12 @@ def find(tx: Transaction, key: str, principal: str) -> Found | None:
     return Found(session.record, returned)
 
 
+def holder(tx: Transaction, key: str) -> str | None:
+    """Return whose living session this is."""
+    found: str | None = tx.one("SELECT principal FROM session WHERE key = ?", key)
+    return found
+
+
 def change(tx: Transaction, key: str, level: str | None, initialized: bool | None) -> None:  # noqa: FBT001 - None: leave it
     """Set the named fields."""
     session = find_session(tx, rows.BY_KEY, key)

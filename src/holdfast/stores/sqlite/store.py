@@ -133,6 +133,10 @@ class SqliteStore:
         """Return the session if it lives and is this principal's; its client is here."""
         return await self._do(sessions.find, key, principal)
 
+    async def holder(self, key: str) -> str | None:
+        """Return whose living session this is."""
+        return await self._look(sessions.holder, key)
+
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the named fields."""
         await self._do(sessions.change, key, level, initialized)

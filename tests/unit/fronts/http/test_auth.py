@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.auth import Principal
+from holdfast.engine.sessions import session_key
 from tests.unit.fronts.http.peer import (
     LATEST,
     MIDDLE,
@@ -17,14 +18,24 @@ from tests.unit.fronts.http.peer import (
     bench,
     front_test,
     notification,
+    request,
 )
 
 
 class Tokens:
-    """A verifier that knows a few tokens: `ann` and `bob` for ever, `ann-60` for ann and sixty seconds."""
+    """A verifier that knows a few tokens: `ann` and `bob` for ever, `ann-60` for ann and sixty seconds.
+
+    Others make it fail: `raise`, `hang`, `nonsense`.
+    """
 
     async def __call__(self, token: str) -> Principal | None:
         """Return whose it is."""
+        if token == "raise":
+            raise ConnectionError(f"no answer about {token}")
+        if token == "hang":
+            await asyncio.Event().wait()
+        if token == "nonsense":
+            return "ann"  # type: ignore[return-value]
         subject, _, seconds = token.partition("-")
         if subject not in {"ann", "bob"}:
             return None
@@ -244,3 +255,140 @@ async def test_a_client_without_an_address_is_one_of_this_machine() -> None:
         p = b.peer()
         p.client = None
         assert (await p.initialize()).status == 200
+
+
+# What has expired, and verifiers that fail
+
+
+MODERN = {
+    "mcp-protocol-version": "2026-07-28",
+    "mcp-method": "tools/call",
+    "mcp-name": "quick",
+}
+MODERN_META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def modern_call(peer: Peer) -> Call:
+    params = {"name": "quick", "_meta": MODERN_META}
+    return peer.post(request(1, "tools/call", params), headers=MODERN)
+
+
+@pytest.mark.parametrize("seconds", ["0", "-60"])
+@front_test
+async def test_a_principal_whose_time_is_over_is_not_served(seconds: str) -> None:
+    async with bench(verifier=Tokens()) as b:
+        p = await opened(b)
+        guest = b.peer(token="ann")
+        assert (await modern_call(guest).done()).status == 200
+        p.token = guest.token = f"ann-{seconds}"
+        for call in (p.call(1), p.get(), p.send("DELETE"), modern_call(guest)):
+            assert (await call.done()).status == 401
+            assert call.headers["www-authenticate"] == 'Bearer error="invalid_token"'
+        assert b.runs == ["quick"]
+        p.token = "ann"
+        assert (await p.call(1).done()).status == 200, "the session is as it was"
+
+
+@pytest.mark.parametrize(
+    ("token", "kind"), [("raise", "ConnectionError"), ("hang", "TimeoutError"), ("nonsense", "TypeError")]
+)
+@front_test
+async def test_a_verifier_that_fails_gets_503_and_only_its_type_is_told(token: str, kind: str) -> None:
+    async with bench(verifier=Tokens()) as b:
+        call = await b.peer(token=token).initialize()
+        assert (call.status, call.headers["retry-after"]) == (503, "1")
+        assert token not in call.body.decode()
+        assert asyncio.get_running_loop().time() == pytest.approx(10.0 if token == "hang" else 0.0)
+        [facts] = b.observer.named("verifier.failed")
+        assert facts["error"] == kind
+        assert token not in str(facts)
+        assert (await opened(b)).session
+
+
+@front_test
+async def test_a_verifier_that_fails_for_everybody_does_not_fill_the_log() -> None:
+    async with bench(verifier=Tokens()) as b:
+        for _ in range(100):
+            await b.peer(token="raise").initialize()
+        assert b.told("verifier.failed") == 10
+        await asyncio.sleep(1.0)
+        await b.peer(token="raise").initialize()
+        assert b.observer.named("verifier.failed")[-1]["held_back"] == 90
+
+
+# The audit
+
+
+async def audited(b: Bench) -> list[tuple[str, dict[str, object]]]:
+    """Return the events of security so far."""
+    await asyncio.sleep(0.001)
+    return [(name, facts) for name, facts in b.observer.notes if name.startswith("audit.")]
+
+
+@front_test
+async def test_each_refused_token_host_and_origin_is_one_event() -> None:
+    async with bench(verifier=Tokens()) as b:
+        stranger = b.peer(token="secret", client="10.0.0.7")
+        assert (await stranger.call(1).done()).status == 401
+        assert (await b.peer().call(1).done()).status == 401
+        ann = await opened(b)
+        assert (await ann.call(1, headers={"host": "evil.example"}).done()).status == 421
+        assert (await ann.call(1, headers={"origin": "https://evil.example"}).done()).status == 403
+        assert (await ann.get(path="/elsewhere", headers={"host": "evil.example"}).done()).status == 421
+        events = await audited(b)
+        assert events == [
+            ("audit.token_refused", {"address": "10.0.0.7"}),
+            ("audit.token_refused", {"address": "127.0.0.1"}),
+            ("audit.host_refused", {"address": "127.0.0.1"}),
+            ("audit.origin_refused", {"address": "127.0.0.1"}),
+            ("audit.host_refused", {"address": "127.0.0.1"}),
+        ]
+
+
+@front_test
+async def test_a_foreign_session_is_one_event_and_an_unknown_one_is_none() -> None:
+    async with bench(verifier=Tokens()) as b:
+        ann, bob = await opened(b), b.peer(token="bob", client="10.0.0.7")
+        bob.session, bob.version = ann.session, LATEST
+        foreign = [
+            await bob.call(1).done(),
+            await bob.get().done(),
+            await bob.delete(),
+            await bob.post(notification("notifications/initialized")).done(),
+        ]
+        bob.session = "unknown"
+        unknown = await bob.call(1).done()
+        assert {said(call)[:2] == said(unknown)[:2] for call in (foreign[0], *foreign[:1])} == {True}
+        assert [call.status for call in (*foreign, unknown)] == [404] * 5
+        events = await audited(b)
+        assert [name for name, _ in events] == ["audit.session_refused"] * 4
+        assert events[0][1] == {
+            "session": session_key(ann.session)[:8],
+            "subject": "bob",
+            "address": "10.0.0.7",
+        }
+        assert ann.session not in str(b.observer.notes)
+        assert (await ann.call(1).done()).status == 200
+
+
+@front_test
+async def test_a_flood_of_refusals_is_a_few_events_and_a_count() -> None:
+    async with bench(verifier=Tokens()) as b:
+        for _ in range(500):
+            await b.peer(token="wrong", client="10.0.0.7").call(1).done()
+        assert len(await audited(b)) == 10
+        await b.peer(token="wrong", client="10.0.0.8").call(1).done()
+        assert (await audited(b))[-1] == ("audit.token_refused", {"address": "10.0.0.8"})
+        await asyncio.sleep(1.0)
+        await b.peer(token="wrong", client="10.0.0.7").call(1).done()
+        assert (await audited(b))[-1] == ("audit.token_refused", {"address": "10.0.0.7", "held_back": 490})
+
+
+@front_test
+async def test_an_anonymous_client_from_elsewhere_is_an_event() -> None:
+    async with bench() as b:
+        assert (await b.peer(client="10.0.0.7").call(1).done()).status == 403
+        assert await audited(b) == [("audit.anonymous_refused", {"address": "10.0.0.7"})]

@@ -11,11 +11,13 @@ from typing_extensions import override
 
 from holdfast.config import Limits, Settings
 from holdfast.engine.engine import Engine
+from holdfast.engine.observe import LogObserver
 from holdfast.fronts.http.answer import json_answer
 from holdfast.fronts.http.connection import Connection, Receive, Scope, Send
 from holdfast.fronts.http.front import Application, HttpFront
 from holdfast.fronts.http.protocol import GuardedProtocol
 from holdfast.fronts.http.service import KEEP_ALIVE, Service
+from holdfast.ports import Observer, SilentObserver
 from holdfast.testing.back import ScriptedBack
 from tests.support import virtual_test
 
@@ -70,9 +72,14 @@ class Paper(asyncio.Transport):
         return [int(part[:3]) for part in self.written.split(b"HTTP/1.1 ")[1:]]
 
 
-def connected(route: Application, settings: Settings = Settings()) -> tuple[GuardedProtocol, Paper]:
+def connected(
+    route: Application,
+    settings: Settings = Settings(),
+    observer: Observer = SilentObserver(),  # noqa: B008
+) -> tuple[GuardedProtocol, Paper]:
     """Return a connection to a front with an application of its author's at /route."""
-    service = Service(HttpFront(Engine(ScriptedBack(), settings=settings), routes={"/route": route}))
+    engine = Engine(ScriptedBack(), settings=settings, observer=observer)
+    service = Service(HttpFront(engine, routes={"/route": route}))
     service.config.load()
     protocol = service.config.http_protocol_class(service.config, service.server_state, {})  # type: ignore[call-arg]
     assert isinstance(protocol, GuardedProtocol)
@@ -423,11 +430,15 @@ def test_a_route_that_fails_or_forgets_to_answer_gets_500_and_is_told_in_the_log
 
     @virtual_test
     async def run() -> None:
-        protocol, paper = connected(broken)
-        with caplog.at_level(logging.ERROR, "uvicorn.error"):
+        protocol, paper = connected(broken, observer=LogObserver())
+        with caplog.at_level(logging.ERROR):
             protocol.data_received(post(b"/route"))
             await settled()
         assert paper.statuses == [500]
+        [told] = caplog.records
+        assert told.name == ("holdfast" if raises else "uvicorn.error"), (
+            "what an author raises is escaped by us"
+        )
         assert ("nothing there" in caplog.text) is raises
         assert protocol.tasks == set()
 

@@ -39,7 +39,7 @@ return closing('evicted')
 --## peek: session !no-writes
 load()
 if not S then return {'none'} end
-return {'ok', {}, S.tt, (S.run > 0 or S.rd > 0) and 1 or 0}
+return {'ok', {}, S.tt, (S.run > 0 or S.rd > 0) and 1 or 0, S.pr}
 
 --## look: session closing !allow-oom
 -- Closes what is due; else tells when to look again, and lets everything of the session live until then.

@@ -1,0 +1,80 @@
+"""How often something may be written down: a burst for each name, then a steady trickle, and a count of the rest. Pure.
+
+A log that an attacker can fill at will is worth nothing to whoever reads it, and costs a disk. The table is bounded:
+names that find no room in it share one entry.
+"""
+
+from collections.abc import Hashable
+from typing import Final
+
+BURST: Final = 10
+PER_SECOND: Final = 1.0
+"""Of one name."""
+TOTAL: Final = 10
+"""All names together have so many times as much."""
+NAMES: Final = 1_024
+
+
+class _Bucket:
+    """What is left of a burst, and how many were held back since the last that passed."""
+
+    __slots__ = ("at", "held", "left", "scale")
+
+    def __init__(self, now: float, scale: int = 1) -> None:
+        self.at = now
+        self.scale = scale
+        self.left: float = BURST * scale
+        self.held = 0
+
+    def refill(self, now: float) -> None:
+        self.left = min(BURST * self.scale, self.left + (now - self.at) * PER_SECOND * self.scale)
+        self.at = now
+
+    @property
+    def is_idle(self) -> bool:
+        return self.left >= BURST * self.scale
+
+
+class Rates:
+    """Decides what is written down. Time is passed in."""
+
+    __slots__ = ("_all", "_buckets")
+
+    def __init__(self, now: float) -> None:
+        self._all = _Bucket(now, TOTAL)
+        self._buckets: dict[Hashable, _Bucket] = {}
+
+    def __repr__(self) -> str:
+        return f"<Rates {len(self._buckets)}/{NAMES} names>"
+
+    def admit(self, name: Hashable, now: float) -> int | None:
+        """Return how many of this name were held back before this one; None: hold this one back too."""
+        bucket = self._bucket(name, now)
+        for one in (bucket, self._all):
+            one.refill(now)
+        if min(bucket.left, self._all.left) < 1:
+            bucket.held += 1
+            return None
+        bucket.left -= 1
+        self._all.left -= 1
+        held, bucket.held = bucket.held, 0
+        return held
+
+    def _bucket(self, name: Hashable, now: float) -> _Bucket:
+        known = self._buckets.get(name)
+        if known is not None:
+            return known
+        if len(self._buckets) >= NAMES:
+            self._forget_idle(now)
+        if len(self._buckets) >= NAMES:
+            # The entry that all others share takes the place of one of them.
+            name = None
+            if (shared := self._buckets.get(name)) is not None:
+                return shared
+            del self._buckets[next(iter(self._buckets))]
+        return self._buckets.setdefault(name, _Bucket(now))
+
+    def _forget_idle(self, now: float) -> None:
+        for bucket in self._buckets.values():
+            bucket.refill(now)
+        self._buckets = {name: bucket for name, bucket in self._buckets.items() if not bucket.is_idle}

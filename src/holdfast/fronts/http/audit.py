@@ -1,0 +1,46 @@
+"""What a front refused for reasons of security, as events for those who watch for attacks: `audit.*`.
+
+Each refusal of a token, a Host, an Origin, an anonymous client, or of a session that is another principal's is one
+event, up to a rate for each address. The client learns nothing from it: that a session exists is found out after the
+answer is decided, and only for the log. No event has a token, a session id or anything of a body.
+"""
+
+from holdfast.auth import Principal
+from holdfast.core.rates import Rates
+from holdfast.engine.engine import Engine
+from holdfast.engine.sessions import session_key
+from holdfast.errors import StoreError
+from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.head import Head
+
+
+class Audit:
+    """Notes refusals."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._runtime = engine.runtime
+        self._rates = Rates(self._runtime.clock.now())
+
+    def refused(self, what: str, head: Head, connection: Connection) -> None:
+        """Note that a request was refused for `what` it has: a token, host, origin, session or nothing (anonymous)."""
+        client = connection.scope.get("client")
+        address = client[0] if client else "local"
+        held = self._rates.admit((what, address), self._runtime.clock.now())
+        if held is None:
+            return
+        facts = {"address": address, "held_back": held} if held else {"address": address}
+        if what == "session":
+            key = session_key(head.text(b"mcp-session-id"))
+            self._runtime.spawn(self._foreign(key, connection.principal, facts))
+        else:
+            self._runtime.observer.note(f"audit.{what}_refused", **facts)
+
+    async def _foreign(self, key: str, principal: Principal | None, facts: dict[str, object]) -> None:
+        """Note a request for a session that lives and belongs to another principal; an unknown one is no attack."""
+        try:
+            if await self._runtime.store.holder(key) is None:
+                return
+        except StoreError:
+            return
+        subject = principal.subject if principal is not None else "anonymous"
+        self._runtime.observer.note("audit.session_refused", session=key[:8], subject=subject, **facts)

@@ -1,0 +1,64 @@
+"""Who sends a request: its bearer token, shown to the verifier that the author gave.
+
+A verifier is somebody else's code with a secret in its hands. Whatever it raises may quote the token, so that only the
+exception's type is written down; and it may hang, as the service behind it does, so that it has a time limit.
+"""
+
+import asyncio
+from typing import Final
+
+from holdfast.auth import Principal, Verifier
+from holdfast.core.rates import Rates
+from holdfast.engine.runtime import Runtime
+from holdfast.errors import BUSY
+from holdfast.fronts.http.answer import Answer, refuse, retry_after
+from holdfast.fronts.http.head import Head
+
+_UNVERIFIED: Final = refuse(
+    503, "Service unavailable: the token cannot be checked now; try again", code=BUSY, extra=(retry_after(),)
+)
+
+
+class Identity:
+    """Asks a verifier."""
+
+    def __init__(self, verifier: Verifier, runtime: Runtime) -> None:
+        self._verifier = verifier
+        self._runtime = runtime
+        self._seconds = runtime.settings.limits.verifier_seconds
+        self._rates = Rates(runtime.clock.now())
+
+    async def of(self, head: Head) -> Principal | Answer:
+        """Return who the request's token speaks for, or the refusal: 401, or 503 where that cannot be found out."""
+        scheme, _, token = head.text(b"authorization").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return _unauthorized(head)
+        try:
+            async with asyncio.timeout(self._seconds):
+                principal = await self._verifier(token.strip())
+            if principal is not None and not isinstance(principal, Principal):
+                raise TypeError  # noqa: TRY301 - one way to fail for all that a verifier can do wrong
+        except Exception as error:  # noqa: BLE001 - whatever an author's code raises
+            self._failed(type(error).__name__)
+            return _UNVERIFIED
+        if principal is None or self._is_over(principal):
+            return _unauthorized(head)
+        return principal
+
+    def _is_over(self, principal: Principal) -> bool:
+        return principal.expires is not None and principal.expires <= self._runtime.clock.wall()
+
+    def _failed(self, kind: str) -> None:
+        held = self._rates.admit(kind, self._runtime.clock.now())
+        if held is not None:
+            self._runtime.observer.note("verifier.failed", error=kind, held_back=held)
+
+
+def _unauthorized(head: Head) -> Answer:
+    challenge = b'Bearer error="invalid_token"' if head.text(b"authorization") else b"Bearer"
+    return refuse(
+        401,
+        "Unauthorized: a valid bearer token is needed",
+        extra=((b"www-authenticate", challenge),),
+        audit="token",
+    )
