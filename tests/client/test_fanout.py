@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from holdfast import Client
-from holdfast.client.dialers import Target
+from holdfast.client.targets import Target
 from holdfast.protocol.params import CreateMessageParams
 from tests.client.servers import SERVE, peer_command, peer_listening, small_listening
 from tests.client.small import server

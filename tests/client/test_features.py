@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast import CallTimeout, Client, InputNeeded, McpError, ToolError
-from holdfast.client.dialers import Target
+from holdfast.client.targets import Target
 from holdfast.client.tasks import Task
 from holdfast.protocol.params import PromptReference
 from tests.client.servers import SERVE, small_listening

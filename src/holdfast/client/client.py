@@ -15,12 +15,13 @@ from holdfast import __version__
 from holdfast.auth.authorizer import Authorizer, Bearer, Token
 from holdfast.client.base import REMEMBERED, Options
 from holdfast.client.connection import EraMemory
-from holdfast.client.dialers import Route, Target
+from holdfast.client.dialers import Route
 from holdfast.client.feed import Callback
 from holdfast.client.handlers import Handlers, OnElicit, OnRoots, OnSample
 from holdfast.client.hello import Hello
 from holdfast.client.resources import Resources
 from holdfast.client.settings import ClientLimits, ClientTimes
+from holdfast.client.targets import Target, find
 from holdfast.client.tools import Tools
 from holdfast.engine.observe import LogObserver
 from holdfast.errors import ConfigError
@@ -35,7 +36,7 @@ VERSIONS = ("auto", "modern", "legacy", VERSION, *REVISIONS)
 
 
 class Client(Tools, Resources):
-    """A client of one MCP server: a URL, a command, or a `Server` in this process."""
+    """A client of one MCP server: a URL, a command, a file of a server, or a `Server` in this process."""
 
     def __init__(  # noqa: PLR0913 - everything has a default
         self,
@@ -66,6 +67,8 @@ class Client(Tools, Resources):
     ) -> None:
         """Describe the client; `async with` connects it.
 
+        target                         a URL; a command, as words or as one line; the path of a .py or .js file;
+                                       {"mcpServers": {...}} with one server; or a `Server`
         sampling, elicitation, roots   answer what the server asks; giving one declares the capability
         on_log, on_notification        told of log messages, and of every notification
         auth                           a bearer token, a function that gives one, or an Authorizer
@@ -80,11 +83,14 @@ class Client(Tools, Resources):
         hello = _hello(handlers, capabilities or {}, info or {})
         callbacks = (on_log, on_notification)
         options = Options(handlers, hello, _checked(version), eras or REMEMBERED, callbacks, auto_input)
+        found = find(target, cwd)
         route = Route(
-            target=target,
+            target=found,
             authorizer=Bearer(auth) if isinstance(auth, str) or callable(auth) else auth,
-            headers=headers or {},
-            child=ChildOptions(env=env, cwd=cwd, message_bytes=limits.message),
+            headers={**found.headers, **(headers or {})},
+            child=ChildOptions(
+                env={**found.env, **(env or {})}, cwd=cwd or found.cwd, message_bytes=limits.message
+            ),
             limits=replace(limits, incoming=1 if in_order else max_incoming or limits.incoming),
             times=replace(times, call=timeout or times.call),
             ports=ports or (SystemClock(), SystemRandom(), LogObserver()),

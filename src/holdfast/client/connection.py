@@ -30,6 +30,10 @@ from holdfast.protocol.versions import LATEST, REVISIONS
 from holdfast.wire.jsonrpc import notification_message
 
 
+class _DiedOfProbe(NotSent):
+    """The link was lost when the server was asked for its era."""
+
+
 class Dialer(Protocol):
     """Makes links to one server."""
 
@@ -37,6 +41,13 @@ class Dialer(Protocol):
     """What the server's era is remembered by; empty: by nothing."""
     probe_seconds: float | None
     """How long a probe may stay unanswered: a pipe has no status that says no."""
+    answer_seconds: float | None
+    """How long the whole handshake may take; None: as long as any call."""
+
+    @property
+    def last_words(self) -> str:
+        """What is known of a server that does not answer."""
+        ...
 
     async def dial(self) -> Link:
         """Return a new link on which nothing has been said.
@@ -174,18 +185,44 @@ class Connection:
         Raises:
             NotSent: the server cannot be reached, or the handshake broke: nothing of the caller's was sent.
         """
+        try:
+            link = await self._shake_hands(self._negotiate)
+        except _DiedOfProbe as error:
+            if self._version != "auto":
+                raise
+            # Some servers of the session era end when the first request is not `initialize`.
+            self._observer.note("client.died_of_probe", error=error)
+            link = await self._shake_hands(self._initialize)
+        if self._version == "auto":
+            self._eras.learn(self._dialer.remembered_as, is_modern=link.is_modern)
+        return link
+
+    async def _shake_hands(self, agree: Callable[[Link], Awaitable[Agreed]]) -> Link:
+        bound = asyncio.timeout(self._dialer.answer_seconds)
         link = await self._dialer.dial()
         try:
-            self.agreed = await self._negotiate(link)
+            async with bound:
+                self.agreed = await agree(link)
         except BaseException as error:
+            failure = self._failure(error, is_late=bound.expired())
             await link.aclose(goodbye=False)
-            if isinstance(error, Broken):
-                wait = error.retry_after if isinstance(error, Overloaded) else None
-                raise NotSent(f"cannot connect: {error}", wait) from error
+            if failure is not None:
+                raise failure from error
             raise
-        if self._version == "auto":
-            self._eras.learn(self._dialer.remembered_as, is_modern=self.agreed.is_modern)
         return link
+
+    def _failure(self, error: BaseException, *, is_late: bool) -> NotSent | None:
+        """Return what the caller is told of a handshake that broke; None: the error itself."""
+        if is_late and isinstance(error, TimeoutError):
+            seconds = self._dialer.answer_seconds
+            return NotSent(
+                f"the server did not answer within {seconds:g} s of its start (ClientTimes.connect); "
+                f"{self._dialer.last_words}"
+            )
+        if isinstance(error, Broken):
+            wait = error.retry_after if isinstance(error, Overloaded) else None
+            return NotSent(f"cannot connect: {error}", wait)
+        return None
 
     # Agreeing
 
@@ -222,6 +259,8 @@ class Connection:
             # Neither says anything of the server's era.
             raise
         except (McpError, ClientError, Broken, TimeoutError) as error:
+            if link.lost:
+                raise _DiedOfProbe(f"cannot connect: {error}") from error
             verdict, result = judge_error(error), {}
         if verdict is Verdict.LEGACY:
             return None

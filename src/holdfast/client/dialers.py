@@ -1,42 +1,28 @@
 """The three ways to a server: a URL, a command, or a server in this process."""
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
 from holdfast.auth.authorizer import Authorizer
 from holdfast.client.eras import origin
-from holdfast.client.http_link import HttpLink, Surroundings, is_http
+from holdfast.client.http_link import HttpLink, Surroundings
 from holdfast.client.inside import InsidePipe
 from holdfast.client.link import Link, Receiver
 from holdfast.client.pipe_link import Pipe, PipeLink
 from holdfast.client.settings import ClientLimits, ClientTimes
-from holdfast.engine.engine import Engine
+from holdfast.client.targets import Found
 from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Observer, Random
 from holdfast.transports.child import Child, ChildOptions
 
-
-class HasEngine(Protocol):
-    """A server in this process."""
-
-    @property
-    def engine(self) -> Engine:
-        """What answers."""
-        ...
-
-
-Target = str | Sequence[str] | HasEngine
-"""A URL, a command (as words or as one line), or a server."""
 NewReceiver = Callable[[], Receiver]
 
 
 class Route(Struct, frozen=True, kw_only=True):
     """How to go where the target says."""
 
-    target: Any
+    target: Found
     authorizer: Authorizer | None
     headers: Mapping[str, str]
     child: ChildOptions
@@ -50,21 +36,27 @@ class HttpDialer:
 
     def __init__(self, route: Route, new_receiver: NewReceiver) -> None:
         self.probe_seconds: float | None = None
+        self.answer_seconds: float | None = None
         try:
             from holdfast.transports.http import HttpOptions, HttpTransport  # noqa: PLC0415 - aiohttp is an extra
         except ImportError:
             raise ConfigError("a client of a URL needs aiohttp: pip install 'holdfast[client]'") from None
-        self.remembered_as = origin(route.target)
+        self.remembered_as = origin(route.target.url)
         self._new_receiver = new_receiver
         self._http = HttpTransport(HttpOptions(connect_seconds=route.times.connect))
         headers = {name.lower(): value for name, value in route.headers.items()}
         self._around = Surroundings(
-            route.target, self._http, route.authorizer, headers, route.limits, route.times, route.ports
+            route.target.url, self._http, route.authorizer, headers, route.limits, route.times, route.ports
         )
 
     async def dial(self) -> Link:
         """Return a new link; nothing is sent yet."""
         return HttpLink(self._around, self._new_receiver())
+
+    @property
+    def last_words(self) -> str:
+        """Nothing is known of a server behind a URL."""
+        return ""
 
     async def aclose(self) -> None:
         """Drop every connection."""
@@ -77,6 +69,8 @@ class PipeDialer:
     def __init__(self, route: Route, new_receiver: NewReceiver) -> None:
         self.remembered_as = ""
         self.probe_seconds: float | None = route.times.probe
+        # A server of this process may take its time to start.
+        self.answer_seconds: float | None = route.times.connect if route.target.command else None
         self._route = route
         self._new_receiver = new_receiver
         self.child: Child | None = None
@@ -88,14 +82,18 @@ class PipeDialer:
 
     async def _pipe(self) -> Pipe:
         route = self._route
-        if hasattr(route.target, "engine"):
-            inside = InsidePipe(route.target.engine)
+        if route.target.server is not None:
+            inside = InsidePipe(route.target.server.engine)
             await inside.start()
             return inside
-        words = shlex.split(route.target) if isinstance(route.target, str) else list(route.target)
-        self.child = Child(words, route.child)
+        self.child = Child(route.target.command, route.child)
         await self.child.start()
         return self.child
+
+    @property
+    def last_words(self) -> str:
+        """What a child that says nothing has done so far."""
+        return self.child.last_words if self.child is not None else ""
 
     async def aclose(self) -> None:
         """Nothing is left: every link closes its own pipe."""
@@ -103,6 +101,6 @@ class PipeDialer:
 
 def dialer_for(route: Route, new_receiver: NewReceiver) -> HttpDialer | PipeDialer:
     """Return the dialer for a target."""
-    if is_http(route.target):
+    if route.target.url:
         return HttpDialer(route, new_receiver)
     return PipeDialer(route, new_receiver)

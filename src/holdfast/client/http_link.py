@@ -8,7 +8,6 @@ it is not, and closing it is how a call is cancelled.
 import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.client.backoff import Backoff
@@ -459,8 +458,3 @@ async def _discard(answer: "HttpAnswer", limit: int) -> None:
         await answer.body(limit)
     except (Broken, WireError):
         answer.close()
-
-
-def is_http(target: object) -> bool:
-    """Tell whether a client is given a URL."""
-    return isinstance(target, str) and urlsplit(target).scheme in ("http", "https")

@@ -51,7 +51,7 @@ class PipeLink:
     async def request(self, call: Call, headers: Mapping[str, str]) -> Any:  # noqa: ARG002 - a pipe has none
         """Send a call and return its result; see `Link`. Cancelled, it tells the server so."""
         if self.lost:
-            raise NotSent("the server has hung up")
+            raise NotSent(f"the server has hung up; {self._words}")
         self._receiver.calls.add(call)
         try:
             await self._pipe.write(request_message(call.id, call.method, call.params))
@@ -95,10 +95,15 @@ class PipeLink:
         finally:
             self.lost = True
             self._receiver.forget(self)
-            words = getattr(self._pipe, "last_words", "")
+            words = self._words
             self._receiver.calls.fail_all(
                 lambda call: Broken(f"the server hung up while {call.method} was under way; {words}")
             )
+
+    @property
+    def _words(self) -> str:
+        words: str = getattr(self._pipe, "last_words", "it is a server of this process")
+        return words
 
     def _tell_cancelled(self, call: Call) -> None:
         params = {"requestId": call.id, "reason": "cancelled by the caller"}

@@ -24,6 +24,10 @@ from holdfast.wire.lines import LineBuffer
 STDERR_BYTES: Final = 64 * 1024
 CHUNK: Final = 64 * 1024
 POLL_SECONDS: Final = 0.02
+DYING_SECONDS: Final = 0.5
+"""How long a child that has closed its output is given to end and to finish what it writes to stderr."""
+WORDS: Final = (12, 2_000)
+"""Lines and characters of stderr that an error quotes."""
 POSIX: Final = os.name == "posix"
 INHERITED: Final = (
     "HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TEMP", "TERM", "TMPDIR", "USER",
@@ -102,18 +106,27 @@ class Child:
         except OSError as error:
             if guard is not None:
                 guard.dismiss()
-            raise NotSent(f"cannot start {self._command[0]}: {error.strerror or error}") from error
+            raise NotSent(self._unstartable(error)) from error
         if guard is not None:
             guard.watch(self._process.pid)
         self._guard = guard
         self._listening = asyncio.get_running_loop().create_task(self._keep_stderr())
 
+    def _unstartable(self, error: OSError) -> str:
+        program, cwd = self._command[0], self._options.cwd
+        if cwd is not None and not Path(cwd).is_dir():
+            return f"cannot start {program}: there is no directory {cwd}"
+        if isinstance(error, FileNotFoundError):
+            return f"cannot start {program}: there is no such program (a URL begins with http:// or https://)"
+        return f"cannot start {program}: {error.strerror or error}"
+
     async def read(self) -> bytes:
-        """Return the next line; b"" once the child has closed its output."""
+        """Return the next line; b"" once the child has closed its output, and had a moment for its last words."""
         stdout = self._running.stdout
         while not self._lines:
             chunk = await stdout.read(CHUNK) if stdout is not None else b""
             if not chunk:
+                await self._die()
                 return b""
             for line in self._buffer.feed(chunk):
                 if isinstance(line, WireError):
@@ -139,9 +152,22 @@ class Child:
 
     @property
     def last_words(self) -> str:
-        """The last line of stderr, for messages."""
-        said = self.stderr.strip().rpartition("\n")[2]
-        return f"its last words: {said[-500:]}" if said else "it said nothing"
+        """How the child ended, if it has, and the end of its stderr, for messages."""
+        lines, characters = WORDS
+        status = self._process.returncode if self._process is not None else None
+        ended = f"it ended with status {status}; " if status is not None else ""
+        said = "\n".join(self.stderr.strip().splitlines()[-lines:])[-characters:]
+        return f"{ended}the end of its stderr:\n{said}" if said else f"{ended}it wrote nothing to stderr"
+
+    async def _die(self) -> None:
+        """Wait a moment for the end of a child that has closed its output, and of its stderr."""
+        if self._listening is None or self._closing is not None:
+            return
+        ending = asyncio.ensure_future(self._running.wait())
+        await asyncio.wait(
+            {ending, self._listening}, timeout=DYING_SECONDS, return_when=asyncio.ALL_COMPLETED
+        )
+        ending.cancel()
 
     async def aclose(self) -> None:
         """Stop the child and everything it started. Being cancelled does not stop the stopping."""
@@ -219,15 +245,24 @@ class _Guard:
 
     def __init__(self) -> None:
         # A session of its own: what ends ours must not end the guard.
+        self._is_watching = False
         self._shell = subprocess.Popen(  # noqa: S603 - a constant
-            ["/bin/sh", "-c", GUARD], stdin=subprocess.PIPE, start_new_session=True, env={"PATH": os.defpath}
+            ["/bin/sh", "-c", GUARD],
+            stdin=subprocess.PIPE,
+            # What it would say is that the group is gone already.
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={"PATH": os.defpath},
         )
 
     def watch(self, group: int) -> None:
+        self._is_watching = True
         self._say(f"{group}\n")
 
     def dismiss(self) -> None:
-        self._say("well\n")
+        # The first line would be taken for the group's number.
+        if self._is_watching:
+            self._say("well\n")
         if self._shell.stdin is not None:
             self._shell.stdin.close()
         self._shell.wait()

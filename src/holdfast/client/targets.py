@@ -1,0 +1,139 @@
+"""What a client is given, told apart: a URL, a command, or a server in this process. Nothing is started here.
+
+Anything else is refused at once, with the forms that work. A text with a scheme that is not http is never
+run as a command.
+"""
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from holdfast.engine.engine import Engine
+from holdfast.errors import ConfigError
+
+
+class HasEngine(Protocol):
+    """A server in this process."""
+
+    @property
+    def engine(self) -> Engine:
+        """What answers."""
+        ...
+
+
+Target: TypeAlias = str | Path | Sequence[str] | Mapping[str, Any] | HasEngine
+"""A URL; a command (as words or as one line); the path of a .py or .js file; an `mcpServers` dict with one server; or
+a server."""
+FORMS: Final = (
+    'a target is a URL ("https://example.com/mcp"), a command (["python", "server.py"], or one line), the path of a .py or '
+    '.js file, {"mcpServers": {...}} with one server, or a holdfast.Server'
+)
+INTERPRETERS: Final = {".py": sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
+_SCHEME: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)://")
+_OTHERS: Final = ("fastmcp", "mcp")
+"""Packages whose server objects are not ours."""
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """A target as it is used: exactly one of the first three is set."""
+
+    url: str = ""
+    command: tuple[str, ...] = ()
+    server: Any = None
+    env: Mapping[str, str] = {}
+    cwd: str | Path | None = None
+    headers: Mapping[str, str] = {}
+
+
+def find(target: object, cwd: str | Path | None = None) -> Found:
+    """Return what a target is.
+
+    Raises:
+        ConfigError: nothing that a client can connect to; the message names what is.
+    """
+    if isinstance(target, Mapping):
+        return _configured(target)
+    if isinstance(target, str | Path):
+        return _text(target, cwd)
+    if hasattr(type(target), "engine") or "engine" in getattr(target, "__dict__", ()):
+        return Found(server=target)
+    if isinstance(target, Sequence) and target and all(isinstance(word, str | Path) for word in target):
+        return Found(command=tuple(map(str, target)))
+    package = type(target).__module__.partition(".")[0]
+    if package in _OTHERS:
+        raise ConfigError(
+            f"a {type(target).__name__} of {package} is not run in this process: put it into a file that calls its "
+            'run(), and pass that file (Client("server.py")); or serve it over HTTP, and pass its URL'
+        )
+    raise ConfigError(f"{FORMS}; not {type(target).__name__}")
+
+
+def _text(target: str | Path, cwd: str | Path | None) -> Found:
+    text = str(target).strip()
+    schemed = _SCHEME.match(text)
+    if schemed is not None:
+        return Found(url=_checked_url(text))
+    place = Path(cwd or ".", text)
+    try:
+        words = [text] if isinstance(target, Path) or place.is_file() else shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"the command {text[:200]!r} cannot be read: {error}; {FORMS}") from None
+    if not words:
+        raise ConfigError(f"{FORMS}; not an empty text")
+    interpreter = INTERPRETERS.get(Path(words[0]).suffix.lower()) if len(words) == 1 else None
+    if interpreter is None:
+        return Found(command=tuple(words), cwd=cwd)
+    if not place.is_file():
+        raise ConfigError(f"there is no file {text[:200]!r} in {Path(cwd or '.').absolute()}")
+    return Found(command=(interpreter, text), cwd=cwd)
+
+
+def _checked_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise ConfigError(f"{text[:200]!r} is no URL of http or https with a host; {FORMS}")
+    return text
+
+
+def _configured(target: Mapping[str, Any]) -> Found:
+    """Return the one server of a configuration as other clients have it in their files."""
+    servers = target.get("mcpServers")
+    if not isinstance(servers, Mapping) or not all(isinstance(one, Mapping) for one in servers.values()):
+        raise ConfigError(f'a dict is {{"mcpServers": {{"name": {{...}}}}}}; {FORMS}')
+    if len(servers) != 1:
+        names = ", ".join(map(repr, servers)) or "none"
+        raise ConfigError(
+            f"one client is connected to one server, and mcpServers names {len(servers)} ({names}): make one client "
+            'for each, Client({"mcpServers": {name: config["mcpServers"][name]}})'
+        )
+    [(name, entry)] = servers.items()
+    kind = entry.get("type", entry.get("transport", ""))
+    url, command = entry.get("url"), entry.get("command")
+    if kind in ("sse", "ws") or isinstance(url, str) == isinstance(command, str):
+        raise ConfigError(
+            f'server {name!r} has either "url" (Streamable HTTP) and "headers", or "command", "args", "env" and "cwd"; '
+            "the old HTTP+SSE transport is not spoken"
+        )
+    if isinstance(url, str):
+        return Found(url=_checked_url(url), headers=_texts(entry, "headers", name))
+    arguments = entry.get("args", ())
+    if isinstance(arguments, str) or not all(isinstance(word, str) for word in arguments):
+        raise ConfigError(f'"args" of server {name!r} is a list of texts')
+    return Found(command=(str(command), *arguments), env=_texts(entry, "env", name), cwd=entry.get("cwd"))
+
+
+def _texts(entry: Mapping[str, Any], member: str, name: str) -> dict[str, str]:
+    found = entry.get(member) or {}
+    if not isinstance(found, Mapping) or not all(isinstance(value, str) for value in found.values()):
+        raise ConfigError(f'"{member}" of server {name!r} is an object whose values are texts')
+    return dict(found)

@@ -1,0 +1,100 @@
+"""Children that are missing, die or say nothing: one clear error, in time, with what the child itself said."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from holdfast import Client, ClientTimes
+from holdfast.errors import NotSent, OutcomeUnknown
+from tests.support import async_test
+
+SERVER: Final = """
+from holdfast import Server
+server = Server("small")
+
+@server.tool
+def hello(name: str) -> str:
+    return f"hello {name}"
+
+server.run()
+"""
+OLD: Final = """
+import json, sys
+first = json.loads(sys.stdin.readline())
+if first["method"] != "initialize":
+    sys.exit("expected initialize")
+result = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "old", "version": "1"}}
+print(json.dumps({"jsonrpc": "2.0", "id": first["id"], "result": result}), flush=True)
+sys.stdin.read()
+"""
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+@async_test
+async def test_a_missing_program_is_one_clear_error_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    started = time.monotonic()
+    with pytest.raises(NotSent, match="cannot start no-such-program: there is no such program"):
+        await Client(["no-such-program", "--stdio"]).__aenter__()
+    assert time.monotonic() - started < 1.0
+    assert capfd.readouterr() == ("", "")
+
+
+@async_test
+async def test_a_missing_directory_is_named() -> None:
+    with pytest.raises(NotSent, match="there is no directory /no/such/place"):
+        await Client([sys.executable], cwd="/no/such/place").__aenter__()
+
+
+@async_test
+async def test_a_child_that_dies_at_once_says_why() -> None:
+    with pytest.raises(NotSent, match="No module named 'no_such_module'") as failed:
+        await Client(python("import no_such_module")).__aenter__()
+    assert "it ended with status 1" in str(failed.value)
+    assert "Traceback (most recent call last)" in str(failed.value)
+
+
+@async_test
+async def test_a_child_that_dies_under_a_call_says_why() -> None:
+    code = SERVER.replace(
+        'return f"hello {name}"', "import os, sys; print('out of paper', file=sys.stderr); os._exit(7)"
+    )
+    async with Client(python(code)) as client:
+        with pytest.raises(OutcomeUnknown, match=r"(?s)it ended with status 7; .*out of paper"):
+            await client.call_tool("hello", {"name": "you"})
+
+
+@async_test
+async def test_a_silent_child_fails_after_the_connect_time() -> None:
+    code = "import sys, time; print('loading the model', file=sys.stderr, flush=True); time.sleep(100)"
+    client = Client(python(code), times=ClientTimes(connect=0.5, probe=0.1))
+    started = time.monotonic()
+    with pytest.raises(NotSent, match=r"(?s)within 0\.5 s of its start .*loading the model"):
+        await client.__aenter__()
+    assert time.monotonic() - started < 5.0
+
+
+@async_test
+async def test_a_server_that_dies_of_the_probe_is_started_again_for_the_handshake() -> None:
+    async with Client(python(OLD)) as client:
+        assert client.agreed.version == "2025-06-18"
+    with pytest.raises(NotSent, match="expected initialize"):
+        await Client(python(OLD), version="modern").__aenter__()
+
+
+@async_test
+async def test_the_path_of_a_file_is_enough(tmp_path: Path) -> None:
+    file = tmp_path / "my server.py"
+    file.write_text(SERVER, encoding="utf-8")
+    for target in (
+        str(file),
+        file,
+        {"mcpServers": {"small": {"command": sys.executable, "args": [str(file)]}}},
+    ):
+        async with Client(target) as client:
+            assert (await client.call_tool("hello", {"name": "you"})).text == "hello you"
