@@ -1,8 +1,10 @@
 """The examples under deploy/: they can be read, use only options that exist, and give the process the time it needs."""
 
+import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -13,11 +15,14 @@ import yaml
 
 from holdfast.cli.main import app
 from holdfast.cli.worker import MARGIN
+from holdfast.config import Limits
 from holdfast.fronts.http.health import LIVE, READY
 from holdfast.stores.urls import SCHEMES
 from tests.programs import program
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+SMALL: Final = Path(__file__).parents[1] / "unit" / "fronts" / "fixtures" / "small.py"
+"""A server without a verifier."""
 
 
 def objects() -> dict[tuple[str, str], Any]:
@@ -117,8 +122,51 @@ def test_haproxy_takes_its_configuration() -> None:
     assert "WARNING" not in done.stderr
 
 
+def settings_of(file: str) -> str:
+    """Return a configuration without its comments."""
+    return re.sub(r"\s*#.*$", "", (DEPLOY / file).read_text(), flags=re.MULTILINE)
+
+
+def test_haproxy_delays_no_event_and_sends_no_request_twice() -> None:
+    lines = [line.strip() for line in settings_of("haproxy.cfg").splitlines()]
+    for line in ("option http-no-delay", "option redispatch", "retry-on conn-failure"):
+        assert line in lines
+
+
 def test_nginx_buffers_nothing_and_waits_long_enough() -> None:
-    config = (DEPLOY / "nginx.conf").read_text()
+    config = settings_of("nginx.conf")
     assert config.count("{") == config.count("}")
     for line in ("proxy_buffering off;", "proxy_set_header Host $host;", "proxy_read_timeout 1h;"):
         assert line in config
+    assert "non_idempotent" not in config
+    assert f"client_max_body_size {Limits().body >> 20}m;" in config
+
+
+def test_the_ingress_buffers_nothing_and_takes_every_body() -> None:
+    notes = objects()["Ingress", "mcp"]["metadata"]["annotations"]
+    prefix = "nginx.ingress.kubernetes.io/proxy"
+    assert notes[f"{prefix}-buffering"] == "off"
+    assert notes[f"{prefix}-next-upstream"] == "error"
+    assert notes[f"{prefix}-body-size"] == f"{Limits().body >> 20}m"
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=["kubernetes", "image", "compose"])
+def test_nothing_serves_anonymous_clients_on_all_interfaces(words: list[str]) -> None:
+    assert not [word for word in words if word.startswith("--allow-anonymous")]
+    served = [str(SMALL) + ":server" if word == "server.py:server" else word for word in words[1:]]
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *served],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        env={name: value for name, value in os.environ.items() if name != "HOLDFAST_STORE"},
+    )
+    assert done.returncode == 2
+    assert "verifier" in done.stderr
+
+
+def test_compose_publishes_its_ports_to_this_machine_only() -> None:
+    published = [port for service in compose().values() for port in service.get("ports", ())]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)

@@ -2,14 +2,18 @@
 
 import asyncio
 import contextlib
+import re
+import socket
+import struct
 import subprocess
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.http.client import Client, Keeper, call, http_test_within, text
-from tests.http.serving import Process, free_port, wait_until_connected
+from tests.http.client import Client, Connection, Keeper, call, http_test, http_test_within, text
+from tests.http.serving import ROOT, Process, free_port, wait_until_connected
 from tests.programs import program
 
 CUT_AFTER = 2.0
@@ -48,23 +52,14 @@ async def cutting_proxy(port: int) -> AsyncIterator[int]:
 
 
 @contextlib.contextmanager
-def haproxy(port: int) -> Iterator[int]:
-    """Run a real balancer that drops a response after two silent seconds; yield the port."""
+def haproxy(config: str) -> Iterator[int]:
+    """Run a real balancer with this configuration, `FRONT` in it being a free address; yield its port."""
     front = free_port()
-    with tempfile.NamedTemporaryFile("w", suffix=".cfg") as config:
-        config.write(f"""
-defaults
-  mode http
-  timeout connect 1s
-  timeout client 30s
-  timeout server {CUT_AFTER:g}s
-listen balancer
-  bind 127.0.0.1:{front}
-  server one 127.0.0.1:{port}
-""")
-        config.flush()
+    with tempfile.NamedTemporaryFile("w", suffix=".cfg") as file:
+        file.write(config.replace("FRONT", f"127.0.0.1:{front}"))
+        file.flush()
         popen = subprocess.Popen(
-            [program("haproxy"), "-db", "-q", "-f", config.name], stderr=subprocess.DEVNULL
+            [program("haproxy"), "-db", "-q", "-f", file.name], stderr=subprocess.DEVNULL
         )
         try:
             wait_until_connected(front, popen)
@@ -74,13 +69,36 @@ listen balancer
             popen.wait()
 
 
+def cutting(port: int) -> str:
+    """Return a balancer that drops a response after two silent seconds."""
+    return f"""
+defaults
+  mode http
+  timeout connect 1s
+  timeout client 30s
+  timeout server {CUT_AFTER:g}s
+listen balancer
+  bind FRONT
+  server one 127.0.0.1:{port}
+"""
+
+
+def shipped(*ports: int) -> str:
+    """Return deploy/haproxy.cfg with these replicas; nobody checks their health."""
+    config = (ROOT / "deploy" / "haproxy.cfg").read_text()
+    config = re.sub(r"^resolvers .*?(?=^frontend )", "", config, flags=re.MULTILINE | re.DOTALL)
+    servers = "\n".join(f"  server s{port} 127.0.0.1:{port} no-check" for port in ports)
+    config = re.sub(r"^  server-template .*$", servers, config, flags=re.MULTILINE)
+    return config.replace("bind :8000", "bind FRONT")
+
+
 @pytest.mark.slow
 @http_test_within(30)
 async def test_a_ten_second_tool_survives_balancers_that_cut_after_two_seconds(everything: Process) -> None:
     """Trap 14: one proxy cuts by age, haproxy by silence; chatty and silent tools behind both."""
     client = await Client.opened(everything.port)
     async with cutting_proxy(everything.port) as proxy:
-        with haproxy(everything.port) as balancer:
+        with haproxy(cutting(everything.port)) as balancer:
             chatty = Keeper(client, call("chatty", "ticks", n=50, interval=0.2), port=proxy)
             sparse = Keeper(client, call("sparse", "ticks", n=4, interval=2.5), port=balancer)
             silent = Keeper(client, call("silent", "slow", seconds=10, text="done"), port=balancer)
@@ -89,3 +107,71 @@ async def test_a_ten_second_tool_survives_balancers_that_cut_after_two_seconds(e
     for keeper, ticks in ((chatty, 50), (sparse, 4), (silent, 0)):
         assert [m["params"]["progress"] for m in keeper.messages[:-1]] == list(range(1, ticks + 1))
         assert keeper.cuts >= 3, "the balancer did cut"
+
+
+# The configuration that we ship
+
+
+@http_test
+async def test_the_shipped_balancer_passes_an_event_on_at_once(trial: Process) -> None:
+    """Without `option http-no-delay` each event but the last waits 200 ms for company."""
+    with haproxy(shipped(trial.port)) as balancer:
+        client = await Client.opened(balancer)
+        waits: list[float] = []
+        for _ in range(5):
+            began = time.monotonic()
+            response = await client.start("ask", message="who?")
+            async for message in response.messages():
+                if "method" in message:
+                    waits.append(time.monotonic() - began)
+                    assert await client.reply(message, {"action": "decline"}) == 202
+            response.connection.cut()
+    # The best of five: a busy machine makes some of them late, the missing option all of them.
+    assert len(waits) == 5
+    assert min(waits) < 0.1
+
+
+class Replica:
+    """Answers every request with 200, or is killed instead of answering."""
+
+    def __init__(self, *, dies: bool) -> None:
+        self.asked = 0
+        self._dies = dies
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read one request."""
+        await reader.readuntil(b"\r\n\r\n{}")
+        self.asked += 1
+        if self._dies:
+            sock: socket.socket = writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        else:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+
+@http_test
+async def test_the_shipped_balancer_sends_a_request_again_only_if_it_was_never_sent() -> None:
+    good, dying = Replica(dies=False), Replica(dies=True)
+    async with (
+        await asyncio.start_server(good.serve, "127.0.0.1", 0) as one,
+        await asyncio.start_server(dying.serve, "127.0.0.1", 0) as two,
+    ):
+        ports = [server.sockets[0].getsockname()[1] for server in (one, two)]
+        with haproxy(shipped(ports[0], free_port())) as balancer:
+            assert await statuses(balancer, 6) == [200] * 6, "a connection that was refused took nothing"
+        assert good.asked == 6
+        with haproxy(shipped(*ports)) as balancer:
+            assert sorted(await statuses(balancer, 6)) == [200, 200, 200, 502, 502, 502]
+        assert (good.asked, dying.asked) == (9, 3), "what was sent may have run, and is not sent again"
+
+
+async def statuses(port: int, count: int) -> list[int]:
+    """Send requests one after another, each on its own connection; return their statuses."""
+    found: list[int] = []
+    for _ in range(count):
+        connection = await Connection.open(port)
+        await connection.send(b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+        found.append((await connection.response()).status)
+        connection.cut()
+    return found
