@@ -47,6 +47,8 @@ class ResourceOptions(TypedDict, total=False):
     meta: Meta
     cache: Cache
     """How long clients of 2026-07-28 may keep its contents, and whether they may share them."""
+    absolute: bool
+    """Let the path variables of a template be absolute: `/x`, `C:/x`, `//host/x`. Else such URIs match nothing."""
     enabled: bool
 
 
@@ -72,6 +74,7 @@ class TemplateEntry(Struct, frozen=True):
     template: Template
     run: Run
     cache: Cache | None = None
+    absolute: bool = False
 
     @property
     def key(self) -> str:
@@ -79,7 +82,8 @@ class TemplateEntry(Struct, frozen=True):
 
     def renamed(self, rename: Callable[[str], str]) -> Self:
         text = rename(self.key)
-        return replace(self, listed=replace(self.listed, uri_template=text), template=Template(text))
+        template = Template(text, absolute=self.absolute)
+        return replace(self, listed=replace(self.listed, uri_template=text), template=template)
 
 
 def resource_entry(
@@ -112,11 +116,11 @@ def resource_entry(
     }
     run = _runner(function, options.get("mime_type"), owner)
     if "{" in uri:
-        template = Template(uri)
+        absolute = options.get("absolute", False)
+        template = Template(uri, absolute=absolute)
         _check_names(function, template.names, uri)
-        return TemplateEntry(
-            ResourceTemplate(uri_template=uri, **shared), template, run, options.get("cache")
-        )
+        listed = ResourceTemplate(uri_template=uri, **shared)
+        return TemplateEntry(listed, template, run, options.get("cache"), absolute)
     _check_names(function, (), uri)
     return ResourceEntry(Resource(uri=uri, size=options.get("size"), **shared), run, options.get("cache"))
 

@@ -1,8 +1,10 @@
 """URI templates (RFC 6570, levels 1 to 3) that find a resource's parameters in a URI.
 
 A variable never takes more than its operator allows: `{name}` holds no slash, not even an encoded
-one, and no path variable is `.` or `..` or has such a segment. Matching is linear in the URI's
-length for a given template, whatever the URI.
+one. What a path variable holds stays below the directory that it is joined to, on every system: it
+has no segment `.` or `..`, and is not absolute (a slash or backslash first, so no UNC name either, or
+a drive letter), encoded or not; a template that is `absolute` takes absolute paths. No variable
+holds NUL. Matching is linear in the URI's length for a given template, whatever the URI.
 
     {name}   one segment            {+path}  anything, slashes too      {path*}  one or more segments
     {/seg}   /value, or nothing     {/seg*}  /a/b/c, or nothing         {.ext}   .value, or nothing
@@ -19,6 +21,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from msgspec import Struct
+from msgspec.structs import replace
 from typing_extensions import override
 
 MAX_URI: Final = 8192
@@ -27,6 +30,8 @@ MAX_URI: Final = 8192
 RESERVED: Final = ":/?#[]@!$&'()*+,;="
 EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
 VARIABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\*?)")
+ABSOLUTE: Final = re.compile(r"[/\\]|[A-Za-z]:")
+"""How a path begins that leaves the directory it is joined to: `/x`, `\\x`, `//host/x`, `\\\\host\\x`, `C:/x`, `C:x`."""
 BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -63,6 +68,8 @@ class Variable(Struct, frozen=True):
     stops: str
     operator: Operator
     is_exploded: bool = False
+    is_absolute: bool = False
+    """A path may be absolute."""
 
     def read(self, raw: str) -> str | None:
         """Decode the value, or return None where it may not be one."""
@@ -76,7 +83,13 @@ class Variable(Struct, frozen=True):
         if self.is_exploded and not all(values):
             return None
         value = "/".join(values)
-        return None if self.operator.is_path and _climbs(value) else value
+        return None if self.operator.is_path and self._leaves(value) else value
+
+    def _leaves(self, value: str) -> bool:
+        """Tell whether a path leads out of the directory that an author joins it to."""
+        if ABSOLUTE.match(value) and not self.is_absolute:
+            return True
+        return any(segment in (".", "..") for segment in value.replace("\\", "/").split("/"))
 
     def write(self, value: object) -> str:
         if self.is_exploded:
@@ -91,15 +104,17 @@ Part = str | Variable
 class Template:
     """A URI template: `match` reads variables out of a URI, `expand` puts them in.
 
+    `absolute` lets path variables be absolute paths.
+
     Raises:
         ValueError: if the text is no template, or one whose variables could not be told apart.
     """
 
     __slots__ = ("_head", "_query", "_query_mark", "_tail", "names", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, absolute: bool = False) -> None:
         self.text = text
-        parts = list(_parse(text))
+        parts = [_allowing(part, absolute=absolute) for part in _parse(text)]
         variables = [part for part in parts if isinstance(part, Variable)]
         self.names = tuple(variable.name for variable in variables)
         _check(text, parts, self.names)
@@ -199,6 +214,10 @@ def _parse(text: str) -> Iterator[Part]:
         yield _literal(text, text[at:])
 
 
+def _allowing(part: Part, *, absolute: bool) -> Part:
+    return part if isinstance(part, str) else replace(part, is_absolute=absolute)
+
+
 def _literal(text: str, literal: str) -> str:
     if "{" in literal or "}" in literal:
         raise ValueError(f"URI template {text!r} has a brace without its partner")
@@ -263,7 +282,7 @@ def _head(parts: list[Part], *, ends: str) -> list[Part]:
             head.append(part)
         elif _rank(part) == 0:
             stops = "".join(sorted({*part.stops, *ends, *in_query}))
-            head.append(Variable(part.name, part.before, stops, part.operator, part.is_exploded))
+            head.append(replace(part, stops=stops))
     return head
 
 
@@ -328,10 +347,6 @@ def _decode(raw: str) -> str | None:
     except UnicodeDecodeError:
         return None
     return None if "\0" in value else value
-
-
-def _climbs(value: str) -> bool:
-    return any(segment in (".", "..") for segment in value.replace("\\", "/").split("/"))
 
 
 def _items(value: object) -> Iterator[object]:

@@ -1,6 +1,7 @@
 """Resources and templates as a client meets them."""
 
 import base64
+from urllib.parse import unquote
 
 import pytest
 
@@ -63,6 +64,30 @@ async def test_a_uri_that_nothing_has_is_not_found_and_a_bad_variable_is_explain
         with pytest.raises(McpError) as raised:
             await peer.request("resources/read", {})
         assert raised.value.code == -32602
+
+
+@async_test
+async def test_an_absolute_path_reaches_only_a_function_that_takes_them() -> None:
+    server, child = Server("s"), Server("child")
+    seen: list[str] = []
+
+    @server.resource("below:{+path}")
+    async def below(path: str) -> str:
+        seen.append(path)
+        return path
+
+    @child.resource("any:{+path}", absolute=True)
+    async def anywhere(path: str) -> str:
+        return path
+
+    server.include(child)
+    async with connected(server) as peer:
+        for path in ("/etc/passwd", "%2Fetc/passwd", "C:/Windows", "//host/share", "%5C%5Chost%5Cshare"):
+            with pytest.raises(McpError, match="Resource not found"):
+                await peer.request("resources/read", {"uri": f"below:{path}"})
+            (read,) = (await peer.request("resources/read", {"uri": f"any:{path}"}))["contents"]
+            assert read["text"] == unquote(path)
+        assert seen == []
 
 
 @async_test

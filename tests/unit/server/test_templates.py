@@ -51,6 +51,20 @@ def test_a_uri_of_the_template_gives_its_values(template: str, uri: str, values:
     assert Template(template).match(uri) == values
 
 
+ABSOLUTE = [
+    "x:/etc/passwd",
+    "x:%2Fetc/passwd",
+    "x://host/share",
+    "x:\\\\host\\share",
+    "x:%5C%5Chost%5Cshare",
+    "x:%5Cetc",
+    "x:C:/Windows",
+    "x:c:%5CWindows",
+    "x:C%3AWindows",
+    "x:C:",
+]
+"""As Unix and Windows write paths that leave the directory they are joined to."""
+
 STRANGERS = [
     ("weather://{city}", "weather://"),
     ("weather://{city}", "weather://a/b"),
@@ -64,6 +78,10 @@ STRANGERS = [
     ("file:///{name}", "file:///a%00b"),
     ("file:///{+path}", "file:///a/../../etc/passwd"),
     ("file:///{+path}", "file:///a/%2e%2e/etc"),
+    ("file:///{+path}", "file:///a%2F%2E%2E%2Fetc"),
+    ("file:///{+path}", "file:///a%00b"),
+    *((template, uri) for template in ("x:{+path}", "x:{path*}", "x:{name}") for uri in ABSOLUTE),
+    ("x://h{/seg}", "x://h/C:secret"),
     ("file:///{path*}", "file:///a//b"),
     ("file:///{path*}", "file:///a/%2Fb"),
     ("file:///{path*}", "file:///a/../b"),
@@ -83,6 +101,19 @@ STRANGERS = [
 @pytest.mark.parametrize(("template", "uri"), STRANGERS)
 def test_any_other_uri_matches_nothing(template: str, uri: str) -> None:
     assert Template(template).match(uri) is None
+
+
+@pytest.mark.parametrize("uri", ABSOLUTE)
+def test_a_template_may_take_absolute_paths_but_never_climbing_ones(uri: str) -> None:
+    template = Template("x:{+path}", absolute=True)
+    assert template.match(uri) == {"path": unquote(uri.removeprefix("x:"))}
+    assert template.match(f"{uri}/../a") is None
+    assert template.match(f"{uri}%00") is None
+
+
+@pytest.mark.parametrize("value", ["CC:/a", "1:2", "a/C:/b", "https://x.example/a", "a\\b"])
+def test_what_only_looks_a_little_like_an_absolute_path_is_taken(value: str) -> None:
+    assert Template("x:{+path}").match(f"x:{value}") == {"path": value}
 
 
 BAD = [
@@ -147,7 +178,7 @@ def test_expanding_needs_every_value_that_is_not_optional_and_no_other() -> None
 
 segments = st.text(
     alphabet=st.characters(exclude_categories=["C"], exclude_characters="/\\"), min_size=1, max_size=20
-).filter(lambda text: text not in (".", ".."))
+).filter(lambda text: text not in (".", "..") and not re.match("[A-Za-z]:", text))
 
 
 @given(a=segments, b=segments, q=segments, f=segments)
@@ -173,7 +204,8 @@ def test_a_plain_variable_never_holds_a_slash_or_climbs(tokens: list[str]) -> No
     value = unquote("".join(tokens))
     found = Template("x:{a}").match(uri)
     segments = value.replace("\\", "/").split("/")
-    is_safe = "/" not in value and "\0" not in value and not {".", ".."} & set(segments)
+    leaves = value.startswith("\\") or {".", ".."} & set(segments)
+    is_safe = "/" not in value and "\0" not in value and not leaves
     assert found == ({"a": value} if is_safe else None)
 
 
