@@ -230,6 +230,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     eras: Eras = "both"
     eras_by_client: Mapping[str, Eras] = {}
     """By the name a client gives itself: what it is served instead, where one era of it is known to be broken."""
+    mask_errors: bool = False
+    """Send clients a correlation id instead of the text of an exception that an author's function raised."""
     stateless: bool = False
     """Serve 2025-era clients without sessions: nothing is remembered between two requests."""
 

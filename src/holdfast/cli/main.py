@@ -65,6 +65,10 @@ Reruns = Annotated[
         help="Times a call of an idempotent tool is run again after the death of the replica that ran it.",
     ),
 ]
+MaskErrors = Annotated[
+    bool,
+    typer.Option("--mask-errors", help="Send clients a correlation id instead of an exception's text."),
+]
 Stateless = Annotated[bool, typer.Option("--stateless", help="Remember nothing between requests.")]
 AllowHost = Annotated[list[str] | None, typer.Option(help="A Host header to serve; may be repeated.")]
 AllowOrigin = Annotated[
@@ -115,6 +119,7 @@ def serve_command(  # noqa: PLR0913, PLR0917 - a command has as many parameters 
     response: Response = "adaptive",
     in_order: InOrder = False,
     reruns: Reruns = None,
+    mask_errors: MaskErrors = False,
     stateless: Stateless = False,
     store: Store = None,
     namespace: Namespace = None,
@@ -132,6 +137,7 @@ def serve_command(  # noqa: PLR0913, PLR0917 - a command has as many parameters 
         duplicates=duplicates,
         in_order=in_order,
         reruns=reruns,
+        mask_errors=mask_errors,
         stateless=stateless,
         store=store or None,
         namespace=namespace,

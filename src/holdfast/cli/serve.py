@@ -30,6 +30,7 @@ class Options(Struct, frozen=True, kw_only=True):
     duplicates: Duplicates | None = None
     in_order: bool = False
     reruns: int | None = None
+    mask_errors: bool = False
     stateless: bool = False
     store: str | None = None
     namespace: str | None = None
@@ -49,6 +50,7 @@ class Options(Struct, frozen=True, kw_only=True):
             "duplicates": self.duplicates,
             "in_order": self.in_order or None,
             "reruns": self.reruns,
+            "mask_errors": self.mask_errors or None,
             "stateless": self.stateless or None,
         }
         return replace(settings, **{name: value for name, value in said.items() if value is not None})

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.failures import masked_words, note_failure
 from holdfast.engine.faults import ends_the_task
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
@@ -61,12 +62,5 @@ def _refused(runtime: Runtime, exchange: Exchange, error: McpError) -> Outcome:
 
 def _masked(runtime: Runtime, exchange: Exchange, error: BaseException) -> Outcome:
     """Hide what happened from the client, tell the log, join the two by a correlation id."""
-    correlation = runtime.random.token(6)
-    runtime.observer.note(
-        "handler.failed",
-        session=exchange.session.name,
-        method=exchange.request.method,
-        correlation=correlation,
-        error=error,
-    )
-    return Outcome(error=McpError(INTERNAL_ERROR, f"Internal error (correlation id {correlation})"))
+    correlation = note_failure(runtime, exchange, error)
+    return Outcome(error=McpError(INTERNAL_ERROR, masked_words(correlation)))

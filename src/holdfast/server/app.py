@@ -35,6 +35,7 @@ from holdfast.server.hooks import Hook, Hooks
 from holdfast.server.lifespan import Lifespan
 from holdfast.server.middleware import Middleware, surround
 from holdfast.server.modern import ModernResults
+from holdfast.server.options import overlaid
 from holdfast.server.prefixes import prefixed_name, prefixed_uri
 from holdfast.server.registry import Catalog
 from holdfast.server.routes import Route, RouteHandler, applications
@@ -70,6 +71,7 @@ class Server(Features):
         namespace: str | None = None,
         verifier: Verifier | None = None,
         observer: Observer | None = None,
+        mask_errors: bool = False,
     ) -> None:
         """Describe the server.
 
@@ -79,7 +81,7 @@ class Server(Features):
         without one sessions live in memory. `namespace` keeps servers apart that share a store; it
         is the server's name unless given. Without an `observer` events are logged under
         `holdfast`. `eras` and `eras_by_client` are those of `Settings`. `cache` is what clients of
-        2026-07-28 are told of keeping what they get, in all or by method.
+        2026-07-28 are told of keeping what they get, in all or by method. `mask_errors` is that of `Settings`.
 
         Raises:
             ConfigError: a caching hint, or an era, is none.
@@ -93,7 +95,7 @@ class Server(Features):
             icons=list(icons) if icons is not None else None,
         )
         self.instructions = instructions
-        self.settings = with_eras(settings, eras, eras_by_client)
+        self.settings = overlaid(with_eras(settings, eras, eras_by_client), mask_errors=mask_errors or None)
         self._cache = by_method(cache)
         self.verifier = verifier
         self.routes: list[Route] = []
@@ -103,8 +105,7 @@ class Server(Features):
         self._lifespan = Lifespan(lifespan, self)
         self._hooks = Hooks()
         self._middleware: list[Middleware] = []
-        self._included: list[Server] = []
-        self._completed: list[Callable[[], list[Completer]]] = []
+        self._included: list[tuple[Server, Callable[[], list[Completer]]]] = []
         self._hosts: list[tuple[Server, Callable[[str], str]]] = []
         self._table = Handlers(self).table()
         self._modern = ModernResults(self.info)
@@ -205,16 +206,15 @@ class Server(Features):
             mine.check_follow(theirs, rename)
         for mine, theirs, rename in followed:
             mine.follow(theirs, rename)
-        self._included.append(other)
-        self._completed.append(lambda: [item.renamed(name, uri) for item in other.completers()])
+        self._included.append((other, lambda: [item.renamed(name, uri) for item in other.completers()]))
         other._hosts.append((self, uri))
 
     def completers(self) -> list[Completer]:
         """Return all that complete arguments here, those of included servers last."""
-        return [*self.completions, *(item for completed in self._completed for item in completed())]
+        return [*self.completions, *(item for _, completed in self._included for item in completed())]
 
     def _all_included(self) -> "list[Server]":
-        return [server for item in self._included for server in (item, *item._all_included())]
+        return [server for item, _ in self._included for server in (item, *item._all_included())]
 
     async def resource_updated(self, uri: str) -> None:
         """Tell every client that subscribed to this resource, also through servers that include this one."""

@@ -21,6 +21,7 @@ from holdfast.protocol.types import (
 from holdfast.server.context import Context
 from holdfast.server.signature import describe, is_async, read
 from holdfast.server.threads import called_in_thread
+from holdfast.server.told import failed_request
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -95,10 +96,13 @@ async def complete(
     """Ask those that fit, the most particular first, until one has something to say."""
     fitting = [item for item in completers if item.fits(params)]
     fitting.sort(key=lambda item: -sum(map(bool, (item.prompt, item.resource, item.argument))))
-    for item in fitting:
-        value = await item(exchange, params, server)
-        if value is not None:
-            return CompleteResult(completion=to_completion(value))
+    try:
+        for item in fitting:
+            value = await item(exchange, params, server)
+            if value is not None:
+                return CompleteResult(completion=to_completion(value))
+    except Exception as error:
+        raise failed_request(error, exchange, server) from error
     return CompleteResult(completion=NOTHING)
 
 

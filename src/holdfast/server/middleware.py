@@ -10,10 +10,9 @@ from msgspec import Struct
 
 from holdfast.backs.native import Handler
 from holdfast.engine.exchange import Exchange
-from holdfast.errors import ToolError
 from holdfast.protocol.types import Result
 from holdfast.server.context import Context
-from holdfast.server.tools import failed
+from holdfast.server.told import failed_call, failed_request
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -51,10 +50,10 @@ def _surrounded(method: str, handler: Handler, chain: Sequence[Middleware], serv
             call = _link(middleware, call)
         try:
             return await call(MiddlewareRequest(method, params, Context(exchange, server, server)))
-        except ToolError as error:
-            if method != "tools/call":
-                raise
-            return failed(str(error))
+        except Exception as error:
+            if method == "tools/call":
+                return failed_call(error, exchange, server)
+            raise failed_request(error, exchange, server) from error
 
     return surrounded
 

@@ -1,7 +1,17 @@
-"""Options given by keyword, against the TypedDict that names them: type checkers look at those, Python does not."""
+"""Options given by keyword: laid over settings, or held against the TypedDict that names them, since Python does not."""
 
 import difflib
 from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.config import Settings
+
+
+def overlaid(settings: Settings, **given: Any) -> Settings:
+    """Return settings with what was given beside them; None leaves the settings' own value."""
+    return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
 def check_options(options: Mapping[str, object], kind: type, what: str) -> None:

@@ -1,13 +1,13 @@
 """Prompts: functions that return messages."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engine.exchange import Exchange
-from holdfast.errors import INTERNAL_ERROR, McpError, UrlElicitationRequired
+from holdfast.errors import UrlElicitationRequired
 from holdfast.protocol.types import GetPromptResult, Icon, InputRequiredResult, Meta, Prompt
 from holdfast.server.by_hand import Again, pages_first, rounds_by_hand
 from holdfast.server.content import to_prompt_result
@@ -15,13 +15,15 @@ from holdfast.server.context import Context
 from holdfast.server.functions import Function
 from holdfast.server.input_required import InputRequired
 from holdfast.server.options import check_options
-from holdfast.server.told import TOLD, words_for
+from holdfast.server.told import failed_request
 from holdfast.server.tools import needs_context
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
 
 Run = Callable[[Exchange, dict[str, Any], "Server"], Awaitable[GetPromptResult | InputRequiredResult]]
+
+R = TypeVar("R")
 
 
 class PromptOptions(TypedDict, total=False):
@@ -80,16 +82,19 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: "Server"
             ctx = Context(exchange, server, owner) if wants_context else None
             return function.call(function.bind(arguments), ctx)
 
-        value = await told(call, exchange, server)
-        if isinstance(value, InputRequiredResult):
-            return value
-        return to_prompt_result(value, listed.description)
+        return await told(call, lambda value: to_prompt_result(value, listed.description), exchange, server)
 
     return PromptEntry(listed, run)
 
 
-async def told(call: Again, exchange: Exchange, server: "Server") -> object:
-    """Call an author's function, again where it wants input; what it raises to be read is read, as an error answer."""
+async def told(
+    call: Again, convert: Callable[[object], R], exchange: Exchange, server: "Server"
+) -> R | InputRequiredResult:
+    """Call an author's function, again where it wants input, and convert what it returns.
+
+    Raises:
+        McpError: it raised, or returned what cannot be converted: that is an error answer.
+    """
     try:
         try:
             value = await call()
@@ -97,6 +102,6 @@ async def told(call: Again, exchange: Exchange, server: "Server") -> object:
             value = pages_first(error, exchange)
         if isinstance(value, InputRequired):
             value = await rounds_by_hand(value, exchange, server, call)
-    except TOLD as error:
-        raise McpError(INTERNAL_ERROR, words_for(error, exchange)) from error
-    return value
+        return value if isinstance(value, InputRequiredResult) else convert(value)
+    except Exception as error:
+        raise failed_request(error, exchange, server) from error

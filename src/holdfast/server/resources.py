@@ -145,7 +145,6 @@ def _runner(function: Function, mime_type: str | None, owner: "Server") -> Run:
             ctx = Context(exchange, server, owner) if wants_context else None
             return function.call(function.bind(values), ctx)
 
-        value = await told(call, exchange, server)
-        return value if isinstance(value, InputRequiredResult) else to_read_result(value, uri, mime_type)
+        return await told(call, lambda value: to_read_result(value, uri, mime_type), exchange, server)
 
     return run

@@ -1,56 +1,124 @@
-"""Errors that authors raise to be read, as against faults: what they say, also out of a task group."""
+"""What a client reads of an exception that an author's function raised.
+
+| raised | a tool's client | a prompt's or resource's client |
+|---|---|---|
+| `ToolError`, an `AskError`, `NoSession`, `HandleNotFound` | a failed result with its text | error −32603 with its text |
+| `McpError` | that error | that error |
+| `StoreError` | a failed result with a correlation id | error −32603 with a correlation id |
+| any other `Exception` | a failed result `ValueError: its text` | error −32603 `ValueError: its text` |
+
+The last is masked by a correlation id where the operator asked for that (`mask_errors`), and logged
+with its traceback under that id. What a store says of itself (addresses, paths) is never a client's
+business. Asks made together in an `asyncio.TaskGroup` fail as a group: it says what its members say,
+each thing once.
+
+`Fenced`, `StreamClosed` and `SessionGone` are not failures of the function: the exchange was ended
+elsewhere, and the engine knows what to do.
+"""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engine.exchange import Exchange
-from holdfast.errors import AskError, CapabilityMissing, HandleNotFound, NoSession, ToolError
+from holdfast.engine.failures import masked_words, note_failure
+from holdfast.errors import (
+    INTERNAL_ERROR,
+    AskError,
+    CapabilityMissing,
+    Fenced,
+    HandleNotFound,
+    McpError,
+    NoSession,
+    SessionGone,
+    StoreError,
+    StreamClosed,
+    ToolError,
+)
 from holdfast.protocol.modern import MissingCapability
+from holdfast.protocol.types import CallToolResult, TextContent
 from holdfast.protocol.versions import MODERN
 
-TOLD = (ToolError, AskError, NoSession, HandleNotFound, ExceptionGroup)
-"""What may hold words for the client. A group may not: ask `words_of`."""
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+TOLD: Final = (ToolError, AskError, NoSession, HandleNotFound)
+"""Raised to be read: their text is for the client."""
+ENDED: Final = (Fenced, StreamClosed, SessionGone)
+MAX_WORDS: Final = 4_096
+"""Characters of an exception's text that a client is sent: an exception may quote all that it worked on."""
 
 
-def words_of(error: Exception) -> str | None:
-    """Return what an error tells; None where it is a fault, and its text nobody else's business.
-
-    Asks made together in an `asyncio.TaskGroup` fail as a group: it tells what its members tell,
-    each thing once, unless one of them is a fault.
-    """
-    if isinstance(error, (ToolError, AskError, NoSession, HandleNotFound)):
-        return str(error)
-    if not isinstance(error, ExceptionGroup):
-        return None
-    words = [words_of(member) for member in error.exceptions]
-    told = [text for text in words if text is not None]
-    return "\n".join(dict.fromkeys(told)) if len(told) == len(words) else None
+def failed(text: str) -> CallToolResult:
+    """Return a result that tells the model what went wrong."""
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)
 
 
-def words_for(error: Exception, exchange: Exchange) -> str:
-    """Return what an error tells this client.
+def failed_call(error: Exception, exchange: Exchange, server: "Server") -> CallToolResult:
+    """Return the result of a tool's call that raised.
 
     Raises:
-        MissingCapability: it is the client's to declare more, and its revision has an error that says so.
-        Exception: the error itself, where it is a fault.
+        McpError: the error is the answer.
+        Fenced, StreamClosed, SessionGone: the exchange was ended elsewhere.
     """
-    words = words_of(error)
-    if words is None:
-        raise error
-    if exchange.session.revision is MODERN:
-        missing = list(_missing(error))
-        if missing:
-            why = "; ".join(dict.fromkeys(map(str, missing)))
-            raise MissingCapability(_merged([one.required for one in missing]), why) from error
-    return words
+    return failed(words_for(error, exchange, server))
 
 
-def _missing(error: Exception) -> Iterator[CapabilityMissing]:
-    if isinstance(error, CapabilityMissing) and error.required:
-        yield error
-    elif isinstance(error, ExceptionGroup):
+def failed_request(error: Exception, exchange: Exchange, server: "Server") -> McpError:
+    """Return the answer to any other request whose function raised: it has no result that could say so.
+
+    Raises:
+        McpError: the error is the answer.
+        Fenced, StreamClosed, SessionGone: the exchange was ended elsewhere.
+    """
+    return McpError(INTERNAL_ERROR, words_for(error, exchange, server))
+
+
+def words_for(error: Exception, exchange: Exchange, server: "Server") -> str:
+    """Return what this client reads; log what is a fault of the function. Raises as `failed_call` does."""
+    leaves = list(_leaves(error))
+    for leaf in leaves:
+        if isinstance(leaf, ENDED):
+            raise leaf
+    if all(isinstance(leaf, McpError) for leaf in leaves):
+        raise leaves[0]
+    faults = [leaf for leaf in leaves if not isinstance(leaf, TOLD)]
+    if faults:
+        correlation = note_failure(server.engine.runtime, exchange, error)
+        if server.settings.mask_errors or any(isinstance(leaf, StoreError) for leaf in faults):
+            return masked_words(correlation)
+    elif exchange.session.revision is MODERN:
+        _refuse_missing(leaves, error)
+    return "\n".join(dict.fromkeys(words_of(leaf) for leaf in leaves))
+
+
+def words_of(error: Exception) -> str:
+    """Return one exception's text, with its kind where it was not raised to be read; always text that can be sent."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an author's __str__
+        text = ""
+    kind = "" if isinstance(error, TOLD) else type(error).__name__
+    words = f"{kind}: {text}" if kind and text else text or kind
+    if len(words) > MAX_WORDS:
+        words = f"{words[:MAX_WORDS]}…"
+    # A lone surrogate cannot be sent.
+    return words.encode(errors="backslashreplace").decode()
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    if isinstance(error, ExceptionGroup):
         for member in error.exceptions:
-            yield from _missing(member)
+            yield from _leaves(member)
+    else:
+        yield error
+
+
+def _refuse_missing(leaves: list[Exception], error: Exception) -> None:
+    """Raise what 2026-07-28 answers where its client must declare more."""
+    missing = [leaf for leaf in leaves if isinstance(leaf, CapabilityMissing) and leaf.required]
+    if missing:
+        why = "; ".join(dict.fromkeys(map(str, missing)))
+        raise MissingCapability(_merged([leaf.required for leaf in missing]), why) from error
 
 
 def _merged(required: list[dict[str, Any]]) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from holdfast.protocol.types import (
     Icon,
     InputRequiredResult,
     Meta,
-    TextContent,
     Tool,
     ToolAnnotations,
 )
@@ -33,7 +32,7 @@ from holdfast.server.input_required import InputRequired
 from holdfast.server.options import check_options
 from holdfast.server.signature import Callee
 from holdfast.server.tasks import Run, TaskMode, as_task
-from holdfast.server.told import TOLD, words_for
+from holdfast.server.told import failed, failed_call
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -124,25 +123,9 @@ def needs_context(function: Function) -> bool:
     return function.wants_context or isinstance(function.call, Injector)
 
 
-def failed(text: str) -> CallToolResult:
-    """Return a result that tells the model what went wrong."""
-    return CallToolResult(content=[TextContent(text=text)], is_error=True)
-
-
 def _runner(function: Function, call: Callee, owner: "Server") -> Run:
     bind, structure, wraps_result = function.bind, function.structure, function.wraps_result
     wants_context = needs_context(function)
-
-    async def by_hand(
-        value: object, exchange: Exchange, arguments: dict[str, Any], server: "Server"
-    ) -> object:
-        def again() -> Awaitable[object]:
-            return call(bind(arguments), Context(exchange, server, owner) if wants_context else None)
-
-        try:
-            return await rounds_by_hand(value, exchange, server, again)
-        except TOLD as error:
-            return failed(words_for(error, exchange))
 
     async def run(
         exchange: Exchange, arguments: dict[str, Any], server: "Server"
@@ -153,16 +136,21 @@ def _runner(function: Function, call: Callee, owner: "Server") -> Run:
             # The model, not the client, made them: told in a result, it can correct itself.
             return failed(error.message)
         try:
-            value = await call(kwargs, Context(exchange, server, owner) if wants_context else None)
-        except TOLD as error:
-            return failed(words_for(error, exchange))
-        except UrlElicitationRequired as error:
-            value = pages_first(error, exchange)
-        if isinstance(value, InputRequired):
-            value = await by_hand(value, exchange, arguments, server)
-            if isinstance(value, (InputRequiredResult, CallToolResult)):
-                return value
-        return to_result(value, structure, wraps_result=wraps_result)
+            try:
+                value = await call(kwargs, Context(exchange, server, owner) if wants_context else None)
+            except UrlElicitationRequired as error:
+                value = pages_first(error, exchange)
+            if isinstance(value, InputRequired):
+
+                def again() -> Awaitable[object]:
+                    return call(bind(arguments), Context(exchange, server, owner) if wants_context else None)
+
+                value = await rounds_by_hand(value, exchange, server, again)
+                if isinstance(value, InputRequiredResult):
+                    return value
+            return to_result(value, structure, wraps_result=wraps_result)
+        except Exception as error:  # noqa: BLE001 - whatever an author's function raises is its answer
+            return failed_call(error, exchange, server)
 
     return run
 

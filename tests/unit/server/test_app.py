@@ -26,9 +26,9 @@ from holdfast.core.lifecycle import Input
 from holdfast.errors import ConfigError
 from holdfast.protocol.types import CallToolResult, Result
 from holdfast.stores.memory import MemoryStore
+from holdfast.testing import NotingObserver
 from tests.support import async_test
 from tests.unit.server.peer import connect, connected, serving, settle
-from tests.unit.server.test_tools import Notes
 
 
 async def hello() -> str:
@@ -191,7 +191,7 @@ async def test_a_lifespan_may_be_a_generator_without_parameters_and_its_failure_
 
 @async_test
 async def test_listeners_hear_of_sessions_and_their_failures_stay_theirs() -> None:
-    notes = Notes()
+    notes = NotingObserver()
     server = Server("s", observer=notes)
     heard: list[tuple[str, ...]] = []
 
@@ -222,7 +222,7 @@ async def test_listeners_hear_of_sessions_and_their_failures_stay_theirs() -> No
     async with connected(server) as peer:
         await peer.session.told()
         assert heard == [("opened", "peer")]
-        (facts,) = notes.of("listener.failed")
+        (facts,) = notes.named("listener.failed")
         assert isinstance(facts["error"], ValueError)
         await server.back.detached(peer.session)
         await server.back.reattached(peer.session)

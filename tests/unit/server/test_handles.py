@@ -85,9 +85,7 @@ async def test_using_a_handle_keeps_it_and_a_handle_may_have_a_time_of_its_own()
             clock.advance(60)
             assert await ada.text("bump", handle=handle) == str(number)
         assert "not found" in await ada.failure("bump", handle=brief)
-        assert "correlation" in str(
-            (await ada.send("tools/call", {"name": "begin", "arguments": {"ttl": 0}})).error
-        )
+        assert "ValueError: ttl=0" in await ada.failure("begin", ttl=0)
 
 
 @async_test

@@ -1,0 +1,35 @@
+"""A handler's failure in the log: which one failed, for whom, and the id under which a client may report it."""
+
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.runtime import Runtime
+
+NAMED = {"tools/call": "tool", "prompts/get": "prompt"}
+"""The fact under which a request's `name` is logged. A resource's URI may hold private values and is not."""
+_MAX_NAME = 128
+
+
+def note_failure(runtime: Runtime, exchange: Exchange, error: BaseException) -> str:
+    """Log a failed handler with its traceback; return the correlation id that joins the line with an answer."""
+    correlation = runtime.random.token(6)
+    request = exchange.request
+    named = NAMED.get(request.method)
+    runtime.observer.note(
+        "handler.failed",
+        session=exchange.session.name,
+        client=_short(exchange.session.record.client.get("name")),
+        method=request.method,
+        **({named: _short(request.params.get("name"))} if named else {}),
+        correlation=correlation,
+        error=error,
+    )
+    return correlation
+
+
+def masked_words(correlation: str) -> str:
+    """Return what a client reads instead of a failure's text."""
+    return f"Internal error (correlation id {correlation})"
+
+
+def _short(name: object) -> str:
+    """Return a name that a client gave, or nothing: it may be anything, and of any length."""
+    return name[:_MAX_NAME] if isinstance(name, str) else ""
