@@ -11,7 +11,7 @@ from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Event, Position
 from holdfast.ports import Clock
-from holdfast.stores.base import Adopted, Answered, Claim, Claimed, Closed, Duplicate, Orphan, Refusal
+from holdfast.stores.base import Adopted, Answered, Claim, Claimed, Closed, Duplicate, Ending, Orphan, Refusal
 from holdfast.stores.memory_session import Channel, Session
 from holdfast.testing.network import Call
 from holdfast.testing.simulation_store import Cluster, Operation, Seat
@@ -170,7 +170,7 @@ class WatchedCluster(Cluster):
         return answered
 
     @override
-    def _end(self, session: Session, reason: Input) -> Closed:
+    def _end(self, session: Session, reason: Input, ending: Ending | None = None) -> Closed:
         key = session.record.key
         counter = session.cells.get("n")
         self.ledger.values[key] = msgspec.json.decode(counter.value) if counter else 0
@@ -178,7 +178,7 @@ class WatchedCluster(Cluster):
         if reason is Input.GRACE_OVER:
             self._check_grace(session)
         self.ledger.note(f"{self._me.owner} closes {key[:6]}: {reason.value}")
-        return super()._end(session, reason)
+        return super()._end(session, reason, ending)
 
     def _check_grace(self, session: Session) -> None:
         if self._now() < max(session.broke, session.settled) + session.record.grace:

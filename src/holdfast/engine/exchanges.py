@@ -199,23 +199,29 @@ class Exchanges:
         if outcome.fenced and isinstance(exchange.outlet, StreamOutlet):
             exchange.outlet.fence_off()
             self._runtime.observer.note("exchange.fenced", session=session.name)
-        elif not await self._is_written(exchange, outcome.message(exchange.request.id)):
+        elif not await self._is_written(
+            exchange, outcome.message(exchange.request.id), closed=outcome.closed
+        ):
             self._runtime.spawn(self._write_later(exchange, outcome.message(exchange.request.id)))
         if self._runtime.store.is_shared:
             self._runtime.release(session)
 
-    async def _is_written(self, exchange: SessionExchange, terminal: bytes) -> bool:
+    async def _is_written(self, exchange: SessionExchange, terminal: bytes, *, closed: bool = False) -> bool:
         """Write the end of an exchange. False: the store is away, and has to be told when it is back."""
+        outlet = exchange.outlet
         try:
-            await exchange.outlet.settle(terminal)
+            await (outlet.close(terminal) if closed else outlet.settle(terminal))
         except StoreUnavailable as error:
             self._runtime.observer.note("exchange.unsettled", session=exchange.session.name, error=error)
             return False
         except asyncio.CancelledError:
             self._runtime.spawn(self._write_later(exchange, terminal))
             raise
-        except (StoreError, SessionGone, OSError) as error:
-            # The session or its connection is gone, or somebody else ended this exchange: nothing is left to write to.
+        except SessionGone:
+            # Closed by another replica, whose bell is late or was lost.
+            self._runtime.on_gone(exchange.session)
+        except (StoreError, OSError) as error:
+            # The connection is gone, or somebody else ended this exchange: nothing is left to write to.
             self._runtime.observer.note("exchange.fenced", session=exchange.session.name, error=error)
         return True
 
@@ -245,8 +251,11 @@ class Exchanges:
         work = run(self._runtime, following, self.settle)
         following.task = asyncio.get_running_loop().create_task(work, context=following.context)
 
-    async def end(self, exchange: SessionExchange, error: McpError) -> None:
-        """Stop the handler and settle with an error; what the handler still returns is dropped."""
+    async def end(self, exchange: SessionExchange, error: McpError, *, closed: bool = False) -> None:
+        """Stop the handler and settle with an error; what the handler still returns is dropped.
+
+        `closed`: the store has ended the exchange already, with its session.
+        """
         if exchange.settled:
             return
         exchange.session.gate.abandon(exchange)
@@ -254,4 +263,4 @@ class Exchanges:
         # One that closes its own session must live to finish closing it.
         if exchange.task is not None and exchange.task is not asyncio.current_task():
             exchange.task.cancel()
-        await self.settle(exchange, Outcome(error=error))
+        await self.settle(exchange, Outcome(error=error, closed=closed))

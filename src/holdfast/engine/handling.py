@@ -9,7 +9,17 @@ from holdfast.engine.failures import masked_words, note_failure
 from holdfast.engine.faults import ends_the_task
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
-from holdfast.errors import INTERNAL_ERROR, Cancelled, Fenced, McpError, OutcomeUnknown, StreamClosed
+from holdfast.engine.session import Session
+from holdfast.errors import (
+    INTERNAL_ERROR,
+    Cancelled,
+    Fenced,
+    McpError,
+    OutcomeUnknown,
+    SessionGone,
+    StoreError,
+    StreamClosed,
+)
 from holdfast.wire.jsonrpc import encode
 
 E = TypeVar("E", bound=Exchange)
@@ -45,10 +55,27 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
         # No fault of the handler, and nothing to look into.
         runtime.observer.note("handler.fenced", session=exchange.session.name, error=error)
         return Outcome(error=OutcomeUnknown(), fenced=True)
+    except SessionGone as error:
+        if await _is_closed(runtime, exchange):
+            return Outcome(error=Cancelled("the session was closed"))
+        return _masked(runtime, exchange, error)
     except BaseException as error:
         if ends_the_task(error):
             raise
         return _masked(runtime, exchange, error)
+
+
+async def _is_closed(runtime: Runtime, exchange: Exchange) -> bool:
+    """Tell whether the exchange's session is gone; a scope of state that is forgotten raises the same."""
+    if not isinstance(exchange.session, Session):
+        return False
+    try:
+        await runtime.store.get_state(exchange.session.record.key, "")
+    except SessionGone:
+        return True
+    except StoreError:
+        return False
+    return False
 
 
 def _refused(runtime: Runtime, exchange: Exchange, error: McpError) -> Outcome:

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from holdfast.errors import McpError
+from holdfast.stores.base import Ending
 from holdfast.wire.jsonrpc import RequestId, refusal, result_message
 
 
@@ -13,9 +14,17 @@ class Outcome(Struct, frozen=True, gc=False):
     error: McpError | None = None
     fenced: bool = False
     """Others have ended the exchange, or run it again: its end is in its stream, where there is one."""
+    closed: bool = False
+    """The session was closed: the store has ended the exchange with it."""
 
     def message(self, request_id: RequestId) -> bytes:
         """Return the answer to the request with this id."""
         if self.error is not None:
             return refusal(request_id, self.error)
         return result_message(request_id, self.result)
+
+
+def ending(error: McpError, tag: int) -> Ending:
+    """Return the error as the end of each exchange that a closing finds in flight."""
+    before, name, after = refusal(0, error).partition(b'"id":0')
+    return Ending(before + name[:-1], after, tag)

@@ -13,7 +13,7 @@ from holdfast.engine.asks import ask
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session
 from holdfast.engine.wake import Wake, turn
-from holdfast.errors import Fenced, NoBackChannel, StoreUnavailable, StreamClosed
+from holdfast.errors import Fenced, NoBackChannel, SessionGone, StoreUnavailable, StreamClosed
 from holdfast.ports import Random
 from holdfast.stores.base import Claim, Store
 
@@ -43,6 +43,10 @@ class SessionOutlet(Outlet, Protocol):
 
     async def settle(self, terminal: bytes) -> None:
         """Send the last message and free the exchange's id."""
+        ...
+
+    async def close(self, terminal: bytes) -> None:
+        """Send the last message of an exchange that the store has ended with its session."""
         ...
 
 
@@ -126,9 +130,23 @@ class StreamOutlet:
 
         Raises:
             StoreUnavailable: it stayed away for too long, or until the exchange had ended.
+            CancelledError: the session was closed, and with it this exchange. Its handler is about to be cancelled.
         """
         if not self.streams:
             raise NoBackChannel(f"nothing but the result can be sent: {_PLAIN_JSON}")
+        try:
+            position = await self._append(message)
+        except SessionGone:
+            raise asyncio.CancelledError from None
+        self.position = max(self.position or position, position)
+        self.written_bytes += len(message)
+        if position.seq % _BREATH == 0:
+            # A handler that waits for nothing must not keep the loop from everybody else, its reader's end included.
+            await turn()
+        while self._is_behind():
+            await self._moved()
+
+    async def _append(self, message: bytes) -> Position:
         try:
             await self.open()
         except StoreUnavailable as error:
@@ -137,16 +155,9 @@ class StreamOutlet:
         where = (self.session.record.key, self.claim.stream, self.fence, self._random.tag(), message)
         async with self._writing:
             try:
-                position = await self._store.append(*where)
+                return await self._store.append(*where)
             except StoreUnavailable as error:
-                position = await self._insist(lambda: self._store.append(*where), error)
-        self.position = max(self.position or position, position)
-        self.written_bytes += len(message)
-        if position.seq % _BREATH == 0:
-            # A handler that waits for nothing must not keep the loop from everybody else, its reader's end included.
-            await turn()
-        while self._is_behind():
-            await self._moved()
+                return await self._insist(lambda: self._store.append(*where), error)
 
     async def _insist(self, attempt: Callable[[], Awaitable[T]], failed: StoreUnavailable) -> T:
         """Try again until the store is back. Raises the last failure after too long, or once the exchange has ended."""
@@ -161,11 +172,19 @@ class StreamOutlet:
         raise failed
 
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:  # noqa: ARG002
-        """Ask on the stream, where it waits for a reader; an always-JSON answer can carry no ask."""
+        """Ask on the stream, where it waits for a reader; an always-JSON answer can carry no ask.
+
+        Raises:
+            CancelledError: as `send`.
+        """
         if not self.streams:
             raise NoBackChannel(f"{method} cannot reach the client: {_PLAIN_JSON}")
-        stream = self.claim.stream
-        return await ask(self._store, self._random, self.session, stream, self.send, method, params, timeout)
+        try:
+            return await ask(
+                self._store, self._random, self.session, self.claim.stream, self.send, method, params, timeout
+            )
+        except SessionGone:
+            raise asyncio.CancelledError from None
 
     async def settle(self, terminal: bytes) -> None:
         """Append the terminal message to the stream if there is one; keep it if nobody is there to take it."""
@@ -199,6 +218,11 @@ class StreamOutlet:
             raise
         finally:
             self._ended()
+
+    async def close(self, terminal: bytes) -> None:
+        """Let the POST that waits answer with the end; a reader finds an end like it in the log."""
+        self.terminal = self.terminal or terminal
+        self._ended()
 
     def fence_off(self) -> None:
         """Take note that the exchange is no longer this process's: it ends elsewhere."""
@@ -330,6 +354,10 @@ class ChannelOutlet:
         try:
             await self._store.settle(self._session.record.key, self._claim.stream, self._fence, None)
         finally:
-            if not self._is_written:
-                self._is_written = True
-                await self.last(terminal)
+            await self.close(terminal)
+
+    async def close(self, terminal: bytes) -> None:
+        """Write it, once: the store has freed the id."""
+        if not self._is_written:
+            self._is_written = True
+            await self.last(terminal)

@@ -49,6 +49,10 @@ class Readers:
         """
         try:
             await outlet.open()
+        except SessionGone:
+            # Closed by another replica, whose bell is late or was lost: the exchange has ended with the session.
+            self._runtime.on_gone(exchange.session)
+            raise StreamClosed from None
         except (Fenced, StreamClosed):
             if outlet.terminal is not None:
                 raise

@@ -1,7 +1,7 @@
 """What the parts of the engine share: the things passed in, the live sessions, the tasks."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from holdfast.config import Settings
@@ -15,7 +15,18 @@ from holdfast.stores.base import SessionRecord, Store
 class Runtime:
     """One engine's world."""
 
-    __slots__ = ("back", "clock", "observer", "quirks", "random", "sessions", "settings", "store", "tasks")
+    __slots__ = (
+        "back",
+        "clock",
+        "observer",
+        "on_gone",
+        "quirks",
+        "random",
+        "sessions",
+        "settings",
+        "store",
+        "tasks",
+    )
 
     def __init__(
         self,
@@ -37,6 +48,8 @@ class Runtime:
         self.quirks = quirks
         self.sessions: dict[str, Session] = {}
         self.tasks: set[asyncio.Task[None]] = set()
+        self.on_gone: Callable[[Session], None] = lambda _: None
+        """Called with a session that was found to be closed by another replica."""
 
     def adopt(self, record: SessionRecord, channel: Channel | None = None) -> Session:
         """Return what lives here of a session, beginning it if nothing did."""

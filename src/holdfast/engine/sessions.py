@@ -13,6 +13,7 @@ from holdfast.core.lifecycle import Input
 from holdfast.engine.asks import ask
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.faults import ends_the_task
+from holdfast.engine.outcome import ending
 from holdfast.engine.outlet import StreamOutlet
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
@@ -57,6 +58,7 @@ class Sessions:
     def __init__(self, runtime: Runtime, exchanges: Exchanges) -> None:
         self._runtime = runtime
         self._exchanges = exchanges
+        runtime.on_gone = self.closed_elsewhere
         self._closing: set[str] = set()
         """Sessions that this process is closing: their bell tells it nothing new."""
 
@@ -218,25 +220,41 @@ class Sessions:
     # Ending
 
     async def close(self, session: Session, reason: Input) -> bool:
-        """End a session: settle what is in flight, close it in the store. False if it was closed already."""
+        """End a session, wherever its calls run. False if it was closed already.
+
+        One step in the store closes it and ends what is in flight (see `Store.close`). The replicas where
+        something of it lives are rung: each cancels its handlers and lets its readers read to the end.
+        """
+        runtime, key = self._runtime, session.record.key
         why = f"the session was closed ({reason.value})"
-        await self.end_work(session, why)
-        self._closing.add(session.record.key)
+        self._closing.add(key)
         try:
-            closed = await self._runtime.store.close(session.record.key, reason)
+            closed = await runtime.store.close(key, reason, ending(Cancelled(why), runtime.random.tag()))
+            if closed is None:
+                return False
+            try:
+                await self.end_work(session, why, closed=True)
+            finally:
+                self.announce(closed)
+        except StoreError:
+            # Its connection is gone, whatever the store says: nothing may run on for it.
+            if session.channel is not None:
+                await self.end_work(session, why)
+            raise
         finally:
-            self._closing.discard(session.record.key)
-        if closed is None:
-            return False
-        self.announce(closed)
-        await self.end_work(session, why)
+            self._closing.discard(key)
         return True
 
-    async def end_work(self, session: Session, why: str) -> None:
-        """Settle what is in flight and wait a moment for its readers to take their terminal messages."""
+    async def end_work(self, session: Session, why: str, *, closed: bool = False) -> None:
+        """Settle what is in flight and wait a moment for its readers to take their terminal messages.
+
+        `closed`: the store has settled it, with the session.
+        """
         ended = list(session.exchanges.values())
         for exchange in ended:
-            await self._exchanges.end(exchange, Cancelled(why))
+            await self._exchanges.end(exchange, Cancelled(why), closed=closed)
+        if closed:
+            self._wake(session)
         outlets = [exchange.outlet for exchange in ended if isinstance(exchange.outlet, StreamOutlet)]
         deadline = asyncio.get_running_loop().time() + _FLUSH_SECONDS
         for outlet in outlets:
@@ -275,8 +293,11 @@ class Sessions:
         key = session.record.key
         if key not in self._closing and self._runtime.sessions.get(key) is session:
             del self._runtime.sessions[key]
-            self._runtime.spawn(self.end_work(session, "the session was closed"))
-            self._let_go(session)
+            self._runtime.spawn(self._end_here(session))
+
+    async def _end_here(self, session: Session) -> None:
+        await self.end_work(session, "the session was closed", closed=True)
+        self._let_go(session)
 
     def announce(self, closed: Closed) -> None:
         """Tell the listeners that a session has ended, and let go of what lives here of it."""
@@ -295,14 +316,21 @@ class Sessions:
         if self._runtime.store.is_shared:
             await self._runtime.store.told(closed)
 
-    @staticmethod
-    def _let_go(session: Session) -> None:
-        for readers in list(session.readers.values()):
-            for reader in readers:
-                reader.stop(End.CLOSED)
+    def _let_go(self, session: Session) -> None:
+        self._wake(session)
         for arrived in session.pending.values():
             if not arrived.done():
                 arrived.set_result(None)
+
+    @staticmethod
+    def _wake(session: Session) -> None:
+        """Let the readers of a closed session look: a request's stream has its end in the log, the standalone one ends now."""
+        for stream, readers in list(session.readers.items()):
+            for reader in readers:
+                if stream == session.record.standalone:
+                    reader.stop(End.CLOSED)
+                else:
+                    reader.wake.ring()
 
 
 def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

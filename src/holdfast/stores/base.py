@@ -15,13 +15,16 @@ Keys are hashes and tokens minted by the server, never a client's text. Values a
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Page, Position
-from holdfast.wire.jsonrpc import RequestId
+from holdfast.wire.jsonrpc import RequestId, encode
+
+LINGER_SECONDS: Final = 10.0
+"""How long a stream of a closed session stays readable for the reader that it had."""
 
 
 class SessionRecord(Struct, kw_only=True):
@@ -114,6 +117,19 @@ class Closed(Struct, frozen=True):
     reason: Input
     event: str = ""
     """Names this closing to listeners, who may hear of it more than once."""
+
+
+class Ending(Struct, frozen=True):
+    """The terminal message of each exchange that a closing finds in flight: what comes before and after its id."""
+
+    before: bytes
+    after: bytes
+    tag: int
+    """Of the terminal message in each stream."""
+
+    def message(self, request_id: RequestId) -> bytes:
+        """Return the terminal message of the exchange with this id."""
+        return self.before + encode(request_id) + self.after
 
 
 class Orphan(Struct, frozen=True):
@@ -233,8 +249,13 @@ class Store(Protocol):
         """Set the named fields of a session's record."""
         ...
 
-    async def close(self, key: str, reason: Input) -> Closed | None:
-        """Close a session with everything of it; None if somebody else has."""
+    async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
+        """Close a session with everything of it; None if it is closed already.
+
+        In the same step every exchange in flight ends with `ending`: from now on each call for the
+        session answers that there is none, and its owners are rung CLOSED. A stream that has a reader
+        now can still be `read` to its end for LINGER_SECONDS, at any replica; nothing else is left.
+        """
         ...
 
     async def sweep(self) -> list[Closed]:

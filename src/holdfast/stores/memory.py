@@ -21,11 +21,13 @@ from holdfast.stores.base import (
     Claimed,
     Closed,
     Duplicate,
+    Ending,
     Found,
     Refusal,
     Ring,
     SessionRecord,
 )
+from holdfast.stores.memory_lingering import Lingering
 from holdfast.stores.memory_replicas import ReplicaMethods
 from holdfast.stores.memory_session import Channel, Session
 from holdfast.stores.memory_state import Cells, MemoryState
@@ -65,6 +67,7 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
         self._bytes = 0
         self._finished: dict[tuple[str, str], None] = {}
         """Finished streams of all sessions, oldest first."""
+        self._lingering = Lingering(self._now)
 
     def __repr__(self) -> str:
         return f"<MemoryStore {len(self._sessions)} sessions, {self._bytes} log bytes>"
@@ -82,6 +85,7 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
         self._subscribers.clear()
         self._principals.clear()
         self._finished.clear()
+        self._lingering.clear()
         self._bytes = 0
 
     # Sessions
@@ -124,15 +128,16 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
         if initialized is not None:
             session.record.initialized = initialized
 
-    async def close(self, key: str, reason: Input) -> Closed | None:
-        """Close a session, once."""
+    async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
+        """Close a session, once; what is in flight ends with it."""
         session = self._sessions.get(key)
-        return self._end(session, reason) if session else None
+        return self._end(session, reason, ending) if session else None
 
     async def sweep(self) -> list[Closed]:
         """Close what is due; a hint that came too early is put back."""
         self._tasks.sweep()
         self._scopes.sweep()
+        self._lingering.sweep()
         now = self._now()
         closed: list[Closed] = []
         while self._due and self._due[0][0] <= now:
@@ -269,9 +274,8 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
         """Return what follows the cursor."""
         session = self._sessions.get(key)
         channel = session.channels.get(stream) if session else None
-        if channel is None or channel.log is None:
-            return None
-        return channel.log.read(cursor, max_events, max_bytes)
+        log = channel.log if channel is not None else self._lingering.get(key, stream)
+        return None if log is None else log.read(cursor, max_events, max_bytes)
 
     async def attach(
         self,
@@ -481,9 +485,22 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
             self._due = [(s.hint, key) for key, s in self._sessions.items()]
             heapq.heapify(self._due)
 
-    def _end(self, session: Session, reason: Input) -> Closed:
+    def _linger(self, session: Session, ending: Ending | None) -> None:
+        """Leave the streams that have a reader for it to read to their end, which those in flight have now."""
+        self._lingering.sweep()
+        for name, channel in list(session.channels.items()):
+            log, claim = channel.log, channel.claim
+            if log is None or claim is None or not channel.has_reader:
+                continue
+            if channel.running and ending is not None:
+                self._append(session, channel, ending.tag, ending.message(claim.id), final=True)
+            if log.closed:
+                self._lingering.keep(session.record.key, name, log)
+
+    def _end(self, session: Session, reason: Input, ending: Ending | None = None) -> Closed:
         record = session.record
         session.state = step(session.state, reason)
+        self._linger(session, ending)
         del self._sessions[record.key]
         own = self._principals[record.principal]
         del own[record.key]

@@ -24,6 +24,7 @@ from holdfast.stores.base import (
     Claimed,
     Closed,
     Duplicate,
+    Ending,
     Forwarded,
     Lease,
     Orphan,
@@ -214,8 +215,8 @@ class Cluster(MemoryStore):
         return super()._append(session, channel, tag, data, final=final)
 
     @override
-    def _end(self, session: Session, reason: Input) -> Closed:
-        closed = super()._end(session, reason)
+    def _end(self, session: Session, reason: Input, ending: Ending | None = None) -> Closed:
+        closed = super()._end(session, reason, ending)
         key = session.record.key
         for table in (self._owners, self._readers, self._runs, self._askers):
             table.pop(key, None)

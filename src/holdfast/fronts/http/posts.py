@@ -18,6 +18,7 @@ from holdfast.engine.sessions import session_key
 from holdfast.engine.wake import turn
 from holdfast.errors import (
     INVALID_REQUEST,
+    Cancelled,
     Fenced,
     HoldfastError,
     SessionGone,
@@ -41,7 +42,7 @@ from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.versions import ASSUMED
 from holdfast.stores.base import Answered
-from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response, result_message
+from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response, refusal, result_message
 
 _UNASKED: Final = refuse(400, "Bad request: no request with this id is waiting for an answer")
 
@@ -180,12 +181,15 @@ class Posts:
         self, repeat: Repeat, connection: Connection, caller: Caller, request_id: RequestId
     ) -> Answer | None:
         """Answer the word-for-word repeat of a POST that was cut, from the one execution."""
-        reader = await self._streamer.follow(repeat, connection)
-        if self._mode != "json":
-            await self._streamer.pump(reader, connection, caller.principal)
-            return None
         try:
+            reader = await self._streamer.follow(repeat, connection)
+            if self._mode != "json":
+                await self._streamer.pump(reader, connection, caller.principal)
+                return None
             return json_answer(await self._streamer.last(reader, connection))
+        except SessionGone:
+            # It was there when the request arrived: the call has ended with it.
+            return ready_answer(refusal(request_id, Cancelled("the session was closed")), self._mode)
         except HoldfastError as error:
             return refusal_for(error, request_id)
 

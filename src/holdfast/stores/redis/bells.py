@@ -69,7 +69,7 @@ class BellMethods(Core):
         # A later release may ring for what this one knows nothing of.
         ring = _RINGS.get(what)
         if ring is Ring.CLOSED:
-            self._seats.pop(key.decode(), None)
+            self.gone(key.decode())
         if ring is Ring.TAKEN and self._reads(key.decode(), name.decode()):
             # A reader that has come back meanwhile must not be told of what was before: look.
             self._doubt(key.decode())
@@ -112,7 +112,7 @@ class BellMethods(Core):
         streams = list({*seat.running, *seat.readers})
         reply = await self.run("check", key, len(streams), *streams, *seat.asks)
         if reply[0] != b"ok":
-            if self._seats.pop(key, None) is not None:
+            if self.gone(key):
                 self._bell(Ring.CLOSED, key, "")
             return
         news: list[list[Any]] = reply[2]

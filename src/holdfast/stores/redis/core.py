@@ -19,6 +19,7 @@ from holdfast.errors import ConfigError, StoreError, StoreUnavailable
 from holdfast.ports import Clock, Observer, Random
 from holdfast.stores.base import Bell, Claim, Ring, SessionRecord
 from holdfast.stores.redis.link import Argument, Link, Lost, Poisoned
+from holdfast.stores.redis.tails import Tails
 from holdfast.wire.jsonrpc import RequestId
 
 FORMAT: Final = 1
@@ -91,6 +92,8 @@ class Seat:
 
 class Core:
     """Scripts, sent until they are answered."""
+
+    _tails: Tails
 
     def __init__(
         self,
@@ -180,7 +183,7 @@ class Core:
         self._observer.note("store.poisoned", session=key[:8], error=error)
         await self.run("drop", key)
         await self.index("forget", key, "", 0, 1, self._owner)
-        self._seats.pop(key, None)
+        self.gone(key)
         self._bell(Ring.CLOSED, key, "")
         return [b"none"]
 
@@ -230,6 +233,13 @@ class Core:
         found = self._seats.get(key)
         if found is not None and found.is_empty():
             del self._seats[key]
+
+    def gone(self, key: str) -> bool:
+        """Forget what this process had of a session that is closed. False: it had nothing."""
+        seat = self._seats.pop(key, None)
+        for stream in seat.running if seat is not None else ():
+            self._tails.forget(key, stream)
+        return seat is not None
 
     async def seated(self, script: str, key: str, *arguments: Argument) -> list[Any]:
         """Run a script that gives this replica work in a session; the first one here lets reapers know before.

@@ -5,7 +5,7 @@ from typing import Any, Final
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, Ring
 from holdfast.stores.redis.core import Core, flag, record_of, typed
-from holdfast.stores.redis.tails import Tail, Tails
+from holdfast.stores.redis.tails import Tail
 from holdfast.wire.jsonrpc import RequestId
 
 _TAG_BITS: Final = 2**64 - 1
@@ -31,8 +31,6 @@ def check(reply: list[Any]) -> None:
 
 class ExchangeMethods(Core):
     """claim, settle, keep, cancel."""
-
-    _tails: Tails
 
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Register the exchange."""

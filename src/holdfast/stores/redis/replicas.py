@@ -7,7 +7,6 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Adopted, Announced, Claim, Forwarded, Lease, Orphan, Ring
 from holdfast.stores.redis.core import FORMAT, Core, record_of, untyped
 from holdfast.stores.redis.exchanges import before
-from holdfast.stores.redis.tails import Tails
 
 _INBOX = 10_000
 """Requests that may wait for one replica."""
@@ -17,8 +16,6 @@ _STRAY_SECONDS = 10.0
 
 class ReplicaMethods(Core):
     """renew, release, replicas, orphans, reap, adopt, forward, inbox, took, announce, announced, secret."""
-
-    _tails: Tails
 
     async def renew(self, seconds: float) -> Lease:
         """Take the lease or make it longer; one that has run out comes back as a new incarnation.

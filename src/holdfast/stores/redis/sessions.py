@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Closed, Found, Refusal, Ring, SessionRecord
+from holdfast.stores.base import Closed, Ending, Found, Refusal, Ring, SessionRecord
 from holdfast.stores.redis.core import Core, hashed, record_of
 
 _BATCH: Final = 100
@@ -114,9 +114,10 @@ class SessionMethods(Core):
             fields += ["in", "1" if initialized else ""]
         await self.run("change", key, *fields)
 
-    async def close(self, key: str, reason: Input) -> Closed | None:
-        """Close a session, once."""
-        return await self._ended(key, await self.session("close", key, reason.value))
+    async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
+        """Close a session, once; what is in flight ends with it."""
+        end = ("", "", "") if ending is None else (ending.before, ending.after, str(ending.tag))
+        return await self._ended(key, await self.session("close", key, reason.value, *end))
 
     async def sweep(self) -> list[Closed]:
         """Look at what is hinted to be due; a hint that came too early is put back."""
@@ -151,7 +152,7 @@ class SessionMethods(Core):
         principal = hashed(closed.record.principal)
         untold = _ms(UNTOLD_SECONDS)
         await self.index("forget", key, principal, untold, len(owners), *owners, *subscriptions)
-        self._seats.pop(key, None)
+        self.gone(key)
         self._bell(Ring.CLOSED, key, "")
         return closed
 

@@ -202,16 +202,16 @@ class Exchange:
             self.low = self.top = self.sent = position
 
 
-_EXCHANGE = (
+EXCHANGE: Final = (
     "SELECT xid, stream, id, digest, control, exchange.fence, holds, exchange.running, kept, owner, reader,"
     " generation, asks, first, low, low_tag, top, top_tag, sent, sent_tag, exchange.bytes, closed, finished FROM exchange "
 )
-BY_STREAM: Final = _EXCHANGE + "WHERE sid = ? AND stream = ?"
-BY_KEYS: Final = _EXCHANGE + "JOIN session USING (sid) WHERE key = ? AND stream = ?"
-BY_ID: Final = _EXCHANGE + "WHERE sid = ? AND id = ? AND holds = 1"
-LARGEST: Final = _EXCHANGE + "WHERE sid = ? AND first IS NOT NULL ORDER BY exchange.bytes DESC, xid LIMIT 1"
+BY_STREAM: Final = EXCHANGE + "WHERE sid = ? AND stream = ?"
+BY_KEYS: Final = EXCHANGE + "JOIN session USING (sid) WHERE key = ? AND stream = ?"
+BY_ID: Final = EXCHANGE + "WHERE sid = ? AND id = ? AND holds = 1"
+LARGEST: Final = EXCHANGE + "WHERE sid = ? AND first IS NOT NULL ORDER BY exchange.bytes DESC, xid LIMIT 1"
 LEAST_NEEDED: Final = (
-    _EXCHANGE + "WHERE sid = ? AND finished IS NOT NULL AND reader IS NULL ORDER BY needed, finished LIMIT 1"
+    EXCHANGE + "WHERE sid = ? AND finished IS NOT NULL AND reader IS NULL ORDER BY needed, finished LIMIT 1"
 )
 
 

@@ -3,8 +3,8 @@
 from typing import Final
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Closed, Found, Refusal, Ring, SessionRecord
-from holdfast.stores.sqlite import outbox, replicas, rows, state, tasks
+from holdfast.stores.base import Closed, Ending, Found, Refusal, Ring, SessionRecord
+from holdfast.stores.sqlite import lingering, outbox, replicas, rows, state, tasks
 from holdfast.stores.sqlite.life import come_back
 from holdfast.stores.sqlite.rows import Session, find_session, save_session, schedule
 from holdfast.stores.sqlite.transaction import Transaction
@@ -63,10 +63,10 @@ def change(tx: Transaction, key: str, level: str | None, initialized: bool | Non
     rows.change_record(tx, session, **{name: value for name, value in given.items() if value is not None})
 
 
-def close(tx: Transaction, key: str, reason: Input) -> Closed | None:
-    """Close a session, once."""
+def close(tx: Transaction, key: str, reason: Input, ending: Ending | None) -> Closed | None:
+    """Close a session, once; what is in flight ends with it."""
     session = find_session(tx, rows.BY_KEY, key)
-    return None if session is None else end(tx, session, reason)
+    return None if session is None else end(tx, session, reason, ending)
 
 
 def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
@@ -75,6 +75,7 @@ def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
     state.sweep(tx)
     replicas.sweep(tx)
     outbox.sweep(tx)
+    lingering.sweep(tx)
     tx.tidy()
     due = [Session(row) for row in tx.execute(rows.DUE, (tx.now, SWEPT_AT_ONCE)).fetchall()]
     closed: list[Closed] = []
@@ -89,9 +90,10 @@ def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
     return closed, len(due) == SWEPT_AT_ONCE
 
 
-def end(tx: Transaction, session: Session, reason: Input) -> Closed:
-    """Remove a session with everything of it."""
+def end(tx: Transaction, session: Session, reason: Input, ending: Ending | None = None) -> Closed:
+    """Remove a session with everything of it that is not being read."""
     own = (session.sid,)
+    lingering.keep(tx, session, ending)
     tx.execute("DELETE FROM event WHERE xid IN (SELECT xid FROM exchange WHERE sid = ?)", own)
     tx.execute("DELETE FROM exchange WHERE sid = ?", own)
     tx.execute("DELETE FROM ask WHERE sid = ?", own)

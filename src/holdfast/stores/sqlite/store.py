@@ -27,6 +27,7 @@ from holdfast.stores.base import (
     Claimed,
     Closed,
     Duplicate,
+    Ending,
     Forwarded,
     Found,
     Lease,
@@ -141,9 +142,9 @@ class SqliteStore:
         """Set the named fields."""
         await self._do(sessions.change, key, level, initialized)
 
-    async def close(self, key: str, reason: Input) -> Closed | None:
-        """Close a session, once."""
-        closed = await self._do(sessions.close, key, reason)
+    async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
+        """Close a session, once; what is in flight ends with it."""
+        closed = await self._do(sessions.close, key, reason, ending)
         self._watch.forget(key)
         return closed
 

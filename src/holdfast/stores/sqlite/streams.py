@@ -2,7 +2,7 @@
 
 from holdfast.core.stream import Page, Position
 from holdfast.stores.base import Attached, Refusal, Ring
-from holdfast.stores.sqlite import logs, rows
+from holdfast.stores.sqlite import lingering, logs, rows
 from holdfast.stores.sqlite.exchanges import release
 from holdfast.stores.sqlite.life import come_back, lose_reader
 from holdfast.stores.sqlite.rows import find_exchange, find_session, save_exchange, save_session
@@ -34,7 +34,7 @@ def read(
     tx: Transaction, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
 ) -> Page | None:
     """Return what follows the cursor."""
-    exchange = find_exchange(tx, rows.BY_KEYS, key, stream)
+    exchange = find_exchange(tx, rows.BY_KEYS, key, stream) or lingering.find(tx, key, stream)
     if exchange is None or not exchange.has_log:
         return None
     return logs.read(tx, exchange, cursor, max_events, max_bytes)

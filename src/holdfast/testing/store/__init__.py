@@ -4,6 +4,7 @@ from holdfast.testing.store.asks import AskContract
 from holdfast.testing.store.bench import Bench
 from holdfast.testing.store.bounds import BoundContract
 from holdfast.testing.store.claims import ClaimContract
+from holdfast.testing.store.closing import ClosingContract
 from holdfast.testing.store.life import LifeContract
 from holdfast.testing.store.replicas import ReplicaContract, SharedContract
 from holdfast.testing.store.scopes import ScopeContract
@@ -16,6 +17,7 @@ from holdfast.testing.store.tasks import TaskContract
 
 class StoreContract(
     SessionContract,
+    ClosingContract,
     ClaimContract,
     SettleContract,
     StreamContract,

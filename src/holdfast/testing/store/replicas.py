@@ -19,6 +19,7 @@ from holdfast.testing.store.bench import (
     scenario,
     tag_of,
 )
+from holdfast.testing.store.closing import ENDING
 from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, refused, voyage
 from holdfast.testing.store.leases import LeaseContract
 
@@ -150,6 +151,21 @@ class SharedContract(AdoptionContract, LeaseContract):
         assert await three.store.close(KEY, Input.DELETED) is not None
         await fleet.heard(0, Ring.CLOSED, KEY, "")
         await fleet.heard(1, Ring.CLOSED, KEY, "")
+
+    @voyage()
+    async def test_a_closing_here_ends_what_runs_there_for_whoever_reads_it_elsewhere(
+        self, fleet: Fleet
+    ) -> None:
+        one, two, three = fleet.benches
+        await one.open()
+        fence = await one.streaming(1, "a")
+        reader = await two.attach("a")
+        assert await three.store.close(KEY, Input.DELETED, ENDING) is not None
+        await fleet.heard(1, Ring.STREAM, KEY, "a")
+        await fleet.heard(0, Ring.CLOSED, KEY, "")
+        page = await two.read("a", reader.cursor)
+        assert (data_of(page), page.finished) == ([ENDING.message(1)], True)
+        await refused(one.store.settle(KEY, "a", fence, b"late", tag=tag_of("a", 9)), (SessionGone,))
 
     @voyage()
     async def test_tasks_announcements_and_requests_ring_where_they_are_waited_for(

@@ -6,6 +6,7 @@
 --               a:<ask>: an ask, packed   q:<stream>: its asks, packed   u:<hash>: a subscription
 --   :e:<stream> the log   :f finished streams, oldest first   :k state   :o, :q results of state operations
 --   :x          what is left of a closed session until its listeners were told
+-- Of a closed session the main hash keeps only the streams that are still read, for a moment (closing.lua).
 -- Times are milliseconds of one clock; tags are text, for Lua's numbers are too small for them.
 local base = KEYS[1]
 local now = tonumber(ARGV[1])

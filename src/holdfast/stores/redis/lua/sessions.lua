@@ -1,6 +1,6 @@
 --## open: session
 local record, packed = ARGV[5], ARGV[6]
-if redis.call('EXISTS', base) == 1 then return {'ok', {}} end
+if redis.call('HEXISTS', base, 's') == 1 then return {'ok', {}} end
 S = cjson.decode(packed)
 S.st, S.t0, S.tt, S.ts, S.tb = 'a', now, now, 0, 0
 S.fence, S.run, S.calls, S.rd, S.by, S.told, S.out, S.nsub, S.kb, S.kv = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
@@ -27,7 +27,7 @@ return {'ok', {}}
 --## close: session closing !allow-oom
 load()
 if not S then return closed_by_me() or {'none'} end
-return closing(ARGV[5])
+return closing(ARGV[5], ARGV[6] ~= '' and {ARGV[6], ARGV[7], ARGV[8]})
 
 --## evict: session closing !allow-oom
 -- Only if it is as idle as it was when it was chosen.

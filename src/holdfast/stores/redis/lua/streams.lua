@@ -85,7 +85,7 @@ return {'ok', todo}
 local stream, seq, tag, max_events, max_bytes = ARGV[5], tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local packed = redis.call('HGET', base, 'c:' .. stream)
 local c = packed and cmsgpack.unpack(packed)
-if not c or not c.top then return {'none'} end
+if not c or not c.top or (c.x and c.x <= now) then return {'none'} end
 if not proves(stream, c, seq, tag) then return {'fork'} end
 local verdict, start, missed = 'ok', seq, 0
 if seq < c.low then verdict, start, missed = 'gap', c.low, c.low end

@@ -1,0 +1,36 @@
+"""Streams of closed sessions that still have a reader: kept for a moment, so that it can read to their end."""
+
+from collections.abc import Callable
+
+from holdfast.core.stream import Log
+from holdfast.stores.base import LINGER_SECONDS
+
+
+class Lingering:
+    """Logs by session and stream, oldest first."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._logs: dict[tuple[str, str], tuple[float, Log]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Lingering {len(self._logs)} streams>"
+
+    def keep(self, key: str, stream: str, log: Log) -> None:
+        """Keep a stream that is complete."""
+        self._logs[key, stream] = self._now() + LINGER_SECONDS, log
+
+    def get(self, key: str, stream: str) -> Log | None:
+        """Return a stream that is still kept."""
+        until, log = self._logs.get((key, stream), (0.0, None))
+        return log if until > self._now() else None
+
+    def sweep(self) -> None:
+        """Forget what was kept long enough."""
+        now = self._now()
+        while self._logs and next(iter(self._logs.values()))[0] <= now:
+            del self._logs[next(iter(self._logs))]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._logs.clear()

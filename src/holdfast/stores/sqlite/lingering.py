@@ -1,0 +1,63 @@
+"""Streams of closed sessions that still have a reader: kept for a moment, so that it can read to their end.
+
+The session's row is gone, and its number may be used again. So these streams get a number of their own, below zero.
+"""
+
+from typing import Final
+
+from holdfast.core.stream import Position
+from holdfast.stores.base import LINGER_SECONDS, Ending, Ring
+from holdfast.stores.sqlite import rows
+from holdfast.stores.sqlite.rows import Exchange, Session
+from holdfast.stores.sqlite.transaction import Transaction
+
+_READ: Final = (
+    rows.EXCHANGE
+    + "WHERE sid = ? AND reader IS NOT NULL AND first IS NOT NULL AND id IS NOT NULL ORDER BY xid"
+)
+_BY_KEYS: Final = (
+    rows.EXCHANGE + "JOIN lingering ON sid = -lingering.n WHERE key = ? AND stream = ? AND until > ?"
+)
+
+
+def keep(tx: Transaction, session: Session, ending: Ending | None) -> None:
+    """Take the streams that have a reader out of a session that is about to be removed; those in flight end."""
+    found = [Exchange(row) for row in tx.execute(_READ, (session.sid,)).fetchall()]
+    kept = [exchange for exchange in found if exchange.closed or (exchange.running and ending is not None)]
+    if not kept:
+        return
+    until = tx.now + LINGER_SECONDS
+    number = tx.execute("INSERT INTO lingering (key, until) VALUES (?, ?)", (session.key, until)).lastrowid
+    for exchange in kept:
+        if exchange.running and ending is not None:
+            _end(tx, exchange, ending)
+        tx.ring(Ring.STREAM, session.key, exchange.stream, exchange.reader)
+        exchange.running, exchange.reader = 0, None
+        rows.save_exchange(tx, exchange)
+        tx.execute(
+            "UPDATE exchange SET sid = -?, holds = 0, owner = '', finished = NULL, payload = NULL WHERE xid = ?",
+            (number, exchange.xid),
+        )
+
+
+def _end(tx: Transaction, exchange: Exchange, ending: Ending) -> None:
+    exchange.top = Position(exchange.top.seq + 1, ending.tag)
+    exchange.closed = 1
+    message = ending.message(rows.untyped(exchange.id or ""))
+    tx.execute(
+        "INSERT INTO event (xid, seq, tag, data) VALUES (?, ?, ?, ?)",
+        (exchange.xid, exchange.top.seq, rows.signed(ending.tag), message),
+    )
+
+
+def find(tx: Transaction, key: str, stream: str) -> Exchange | None:
+    """Return a stream that is still kept."""
+    return rows.find_exchange(tx, _BY_KEYS, key, stream, tx.now)
+
+
+def sweep(tx: Transaction) -> None:
+    """Forget what was kept long enough."""
+    for (number,) in tx.execute("SELECT n FROM lingering WHERE until <= ?", (tx.now,)).fetchall():
+        tx.execute("DELETE FROM event WHERE xid IN (SELECT xid FROM exchange WHERE sid = -?)", (number,))
+        tx.execute("DELETE FROM exchange WHERE sid = -?", (number,))
+        tx.execute("DELETE FROM lingering WHERE n = ?", (number,))
