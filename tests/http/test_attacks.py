@@ -500,6 +500,8 @@ async def test_answers_are_taken_once_from_their_own_session_and_in_time() -> No
             assert await client.reply(asks[0], different) == 400
             assert await client.reply(asks[1], result) == 202
             assert text(await holding.answer()) == "yes,yes"
+            assert await client.reply(asks[0], result) == 202, "an equal answer again, after the call's end"
+            assert await client.reply(asks[0], different) == 400
             late = await client.start("ask", message="m", timeout=0.2)
             ask = await anext(late.messages())
             assert "AskTimeout" in text(await late.answer())

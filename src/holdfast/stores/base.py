@@ -23,6 +23,10 @@ from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Page, Position
 from holdfast.wire.jsonrpc import RequestId, encode
 
+REMEMBERED_ANSWERS: Final = 256
+"""Answers of one stream, and of a session's exchanges that have ended, that are told from others when they come again."""
+REMEMBERED_SECONDS: Final = 300.0
+"""How long an answer is remembered after the end of its exchange."""
 LINGER_SECONDS: Final = 10.0
 """How long a stream of a closed session stays readable for the reader that it had."""
 
@@ -365,7 +369,11 @@ class Store(Protocol):
     async def answer(
         self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
     ) -> Answered | Refusal:
-        """Keep the first answer to an ask, free its place, ring ANSWER. Equal again is AGAIN, another CONFLICT."""
+        """Keep the first answer to an ask, free its place, ring ANSWER. Equal again is AGAIN, another CONFLICT.
+
+        The same after the ask's exchange has ended: the digests of a session's last REMEMBERED_ANSWERS
+        answers stay for REMEMBERED_SECONDS, for a client that did not receive our 202 and sends its answer again.
+        """
         ...
 
     async def take_answer(self, key: str, ask: str) -> bytes | None:

@@ -207,7 +207,7 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
         session.calls -= not claim.control
         session.settled = session.touched = self._now()
         if channel.asks:
-            session.forget_asks(channel)
+            session.forget_asks(channel, self._now())
         if terminal is None:
             self._forget(session, stream)
         else:
@@ -353,7 +353,7 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
             return Refusal.NO_SESSION
         known = session.asks.get(ask)
         if known is None:
-            return Answered.UNKNOWN
+            return session.answered(ask, digest, self._now())
         if known.answer is not None:
             return Answered.AGAIN if known.digest == digest else Answered.CONFLICT
         known.answer, known.digest = payload, digest
@@ -370,7 +370,7 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
     async def withdraw(self, key: str, ask: str) -> None:
         """Forget an ask."""
         if (session := self._sessions.get(key)) is not None:
-            session.drop_ask(ask)
+            session.drop_ask(ask, self._now())
 
     # Steps that several operations share
 

@@ -5,12 +5,9 @@ from math import inf
 
 from holdfast.core.lifecycle import Input, State
 from holdfast.core.stream import Log, Position
-from holdfast.stores.base import Claim, SessionRecord
+from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Claim, SessionRecord
 from holdfast.stores.memory_state import Cells
 from holdfast.wire.jsonrpc import RequestId
-
-REMEMBERED_ANSWERS = 256
-"""Answered asks kept so that an equal answer is accepted again and another refused."""
 
 
 class Channel:
@@ -65,6 +62,8 @@ class Session(Cells):
         self.ids: dict[RequestId, str] = {}
         self.finished: OrderedDict[str, None] = OrderedDict()
         self.asks: dict[str, Ask] = {}
+        self._answered: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
+        """Digests of answers whose ask is forgotten, and until when: oldest first."""
         self.outstanding = 0
         self.subscriptions: set[str] = set()
 
@@ -136,15 +135,30 @@ class Session(Cells):
                 self.asks.pop(name, None)
                 return
 
-    def drop_ask(self, ask: str) -> None:
-        """Forget an ask, answered or not."""
+    def drop_ask(self, ask: str, now: float) -> None:
+        """Forget an ask; of an answer only its digest stays, for a while."""
         known = self.asks.pop(ask, None)
-        if known is not None and known.answer is None:
+        if known is None:
+            return
+        if known.answer is None:
             self.outstanding -= 1
+            return
+        self._answered[ask] = known.digest, now + REMEMBERED_SECONDS
+        if len(self._answered) > REMEMBERED_ANSWERS:
+            self._answered.popitem(last=False)
 
-    def forget_asks(self, channel: Channel) -> None:
+    def forget_asks(self, channel: Channel, now: float) -> None:
         """Forget all asks of an exchange that has ended."""
         if channel.asks:
             for ask in channel.asks:
-                self.drop_ask(ask)
+                self.drop_ask(ask, now)
             channel.asks.clear()
+
+    def answered(self, ask: str, digest: bytes, now: float) -> Answered:
+        """Return what an answer is to an ask that is no longer known."""
+        while self._answered and next(iter(self._answered.values()))[1] <= now:
+            self._answered.popitem(last=False)
+        first = self._answered.get(ask)
+        if first is None:
+            return Answered.UNKNOWN
+        return Answered.AGAIN if first[0] == digest else Answered.CONFLICT

@@ -328,7 +328,7 @@ class Cluster(MemoryStore):
                 return None
             session.fence += 1
             channel.fence = session.fence
-            session.forget_asks(channel)
+            session.forget_asks(channel, self._now())
             self._owners[key][stream], self._runs[key][stream] = self._me.owner, orphan.runs + 1
         log = channel.start(Position(1, tag))
         return Adopted(session.record, claim, channel.fence, log.top)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.stores.base import Answered, Refusal, Ring
+from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Refusal, Ring
 from holdfast.stores.sqlite import rows
 from holdfast.stores.sqlite.rows import (
     Exchange,
@@ -14,8 +14,8 @@ from holdfast.stores.sqlite.rows import (
 )
 from holdfast.stores.sqlite.transaction import Transaction
 
-REMEMBERED_ANSWERS: Final = 256
-"""Answered asks of a stream kept so that an equal answer is accepted again and another refused."""
+_DIGESTS: Final = "FROM ask WHERE sid = ? AND until IS NOT NULL"
+"""Asks that are forgotten but for the digests of their answers: no stream, an empty answer, and until when."""
 
 
 def ask(tx: Transaction, key: str, name: str, stream: str) -> bool:
@@ -62,8 +62,9 @@ def answer(
     if session is None:
         return Refusal.NO_SESSION
     known = tx.execute(
-        "SELECT aid, owner, answer IS NOT NULL, digest FROM ask WHERE sid = ? AND ask = ?",
-        (session.sid, name),
+        "SELECT aid, owner, answer IS NOT NULL, digest FROM ask WHERE sid = ? AND ask = ?"
+        " AND (until IS NULL OR until > ?)",
+        (session.sid, name, tx.now),
     ).fetchone()
     if known is None:
         return Answered.UNKNOWN
@@ -80,7 +81,9 @@ def answer(
 def take_answer(tx: Transaction, key: str, name: str) -> bytes | None:
     """Return an ask's answer."""
     found: bytes | None = tx.one(
-        "SELECT answer FROM ask JOIN session USING (sid) WHERE key = ? AND ask = ?", key, name
+        "SELECT answer FROM ask JOIN session USING (sid) WHERE key = ? AND ask = ? AND until IS NULL",
+        key,
+        name,
     )
     return found
 
@@ -88,19 +91,29 @@ def take_answer(tx: Transaction, key: str, name: str) -> bytes | None:
 def withdraw(tx: Transaction, key: str, name: str) -> None:
     """Forget an ask."""
     session = find_session(tx, rows.BY_KEY, key)
-    if session is None:
-        return
-    waited = tx.one("DELETE FROM ask WHERE sid = ? AND ask = ? RETURNING answer IS NULL", session.sid, name)
-    if waited:
-        session.outstanding -= 1
+    if session is not None and _forget(tx, session, "ask", name):
         save_session(tx, session)
 
 
 def forget_all(tx: Transaction, session: Session, exchange: Exchange) -> None:
     """Forget the asks of an exchange that has ended; the caller saves the session."""
-    gone = tx.execute(
-        "DELETE FROM ask WHERE sid = ? AND stream = ? RETURNING answer IS NULL",
-        (session.sid, exchange.stream),
-    ).fetchall()
-    session.outstanding -= sum(waited for (waited,) in gone)
+    _forget(tx, session, "stream", exchange.stream)
     exchange.asks = 0
+
+
+def _forget(tx: Transaction, session: Session, column: str, value: str) -> int:
+    """Forget asks; of an answer only its digest stays, for a while. Returns how many places this frees."""
+    these = f"WHERE sid = ? AND {column} = ? AND until IS NULL"
+    kept = tx.execute(
+        f"UPDATE ask SET stream = '', answer = x'', until = ? {these} AND answer IS NOT NULL",  # noqa: S608 - a column's name
+        (tx.now + REMEMBERED_SECONDS, session.sid, value),
+    ).rowcount
+    freed = tx.execute(f"DELETE FROM ask {these}", (session.sid, value)).rowcount  # noqa: S608
+    session.outstanding -= freed
+    if kept:
+        tx.execute(f"DELETE {_DIGESTS} AND until <= ?", (session.sid, tx.now))
+        tx.execute(
+            f"DELETE {_DIGESTS} AND aid NOT IN (SELECT aid {_DIGESTS} ORDER BY until DESC, aid DESC LIMIT ?)",
+            (session.sid, session.sid, REMEMBERED_ANSWERS),
+        )
+    return freed

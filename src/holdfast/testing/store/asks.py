@@ -5,8 +5,17 @@ from collections import Counter
 
 from holdfast.core.lifecycle import Input
 from holdfast.errors import SessionGone
-from holdfast.stores.base import Answered, Ring
-from holdfast.testing.store.bench import KEY, OTHER, PRINCIPAL, Bench, Contract, scenario
+from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Refusal, Ring
+from holdfast.testing.store.bench import (
+    KEY,
+    OTHER,
+    PRINCIPAL,
+    STRANGER,
+    Bench,
+    Contract,
+    scenario,
+    tag_of,
+)
 
 
 class AskContract(Contract):
@@ -82,6 +91,61 @@ class AskContract(Contract):
         assert await bench.store.answer(KEY, PRINCIPAL, "b.1", b"d", b"{}") is Answered.FIRST
         assert await bench.store.ask(KEY, "b.2", "b")
         assert await bench.store.ask(KEY, "b.3", "b")
+
+    @scenario(asks=1)
+    async def test_an_answer_that_comes_again_after_the_end_is_still_equal_or_another(
+        self, bench: Bench
+    ) -> None:
+        await bench.open()
+        for stream, terminal in (("a", None), ("b", b"last")):
+            fence = await bench.begin(stream, stream)
+            name = f"{stream}.1"
+            assert await bench.store.ask(KEY, name, stream)
+            assert await bench.store.answer(KEY, PRINCIPAL, name, b"d1", b"one") is Answered.FIRST
+            await bench.store.settle(KEY, stream, fence, terminal, tag=tag_of(stream, 1))
+            for _ in range(2):
+                assert await bench.store.answer(KEY, PRINCIPAL, name, b"d1", b"one") is Answered.AGAIN
+                assert await bench.store.answer(KEY, PRINCIPAL, name, b"d2", b"two") is Answered.CONFLICT
+            assert await bench.store.take_answer(KEY, name) is None, "only its digest is kept"
+        assert await bench.store.answer(KEY, STRANGER, "a.1", b"d1", b"one") is Refusal.NO_SESSION
+
+    @scenario()
+    async def test_an_answer_is_still_known_after_its_asker_has_stopped_waiting(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.begin(1, "a")
+        await bench.store.ask(KEY, "a.1", "a")
+        await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d1", b"one")
+        for _ in range(2):
+            await bench.store.withdraw(KEY, "a.1")
+        assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d1", b"one") is Answered.AGAIN
+        assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d2", b"two") is Answered.CONFLICT
+
+    @scenario()
+    async def test_answers_of_what_has_ended_are_remembered_for_a_time(self, bench: Bench) -> None:
+        await bench.open(idle=10 * REMEMBERED_SECONDS, lifetime=10 * REMEMBERED_SECONDS)
+        fence = await bench.begin(1, "a")
+        await bench.store.ask(KEY, "a.1", "a")
+        await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d1", b"one")
+        await bench.store.settle(KEY, "a", fence, None)
+        bench.clock.advance(REMEMBERED_SECONDS - 1)
+        assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d1", b"one") is Answered.AGAIN
+        bench.clock.advance(2)
+        assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d1", b"one") is Answered.UNKNOWN
+
+    @scenario(asks=REMEMBERED_ANSWERS + 1)
+    async def test_answers_of_what_has_ended_are_remembered_up_to_a_number(self, bench: Bench) -> None:
+        await bench.open()
+        for number in range(REMEMBERED_ANSWERS + 1):
+            stream = f"s{number}"
+            fence = await bench.begin(number, stream)
+            await bench.store.ask(KEY, f"{stream}.1", stream)
+            await bench.store.answer(KEY, PRINCIPAL, f"{stream}.1", b"d", b"{}")
+            await bench.store.settle(KEY, stream, fence, None)
+        found = [
+            await bench.store.answer(KEY, PRINCIPAL, f"s{number}.1", b"d", b"{}")
+            for number in (0, 1, REMEMBERED_ANSWERS)
+        ]
+        assert found == [Answered.UNKNOWN, Answered.AGAIN, Answered.AGAIN]
 
     @scenario(asks=1)
     async def test_an_ask_outside_any_exchange_is_an_ask_like_others(self, bench: Bench) -> None:

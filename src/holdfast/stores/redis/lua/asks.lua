@@ -28,7 +28,13 @@ return {'ok', {}}
 local principal, name, digest, payload = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local got = load('a:' .. name)
 if not S or S.pr ~= principal then return {'none'} end
-if not got[2] then return {'unknown'} end
+if not got[2] then
+  local packed = redis.call('HGET', base, 'd')
+  for _, known in ipairs(packed and cmsgpack.unpack(packed) or {}) do
+    if known[1] == name and known[3] > now then return {known[2] == digest and 'again' or 'conflict'} end
+  end
+  return {'unknown'}
+end
 local ask = cmsgpack.unpack(got[2])
 if ask.p then return {ask.d == digest and 'again' or 'conflict'} end
 ask.d, ask.p = digest, payload

@@ -4,6 +4,7 @@
 --               c:<stream>: an exchange, packed   i:<typed id>: the stream that has the id
 --               p:<stream>: what it takes to run it again, if that may be
 --               a:<ask>: an ask, packed   q:<stream>: its asks, packed   u:<hash>: a subscription
+--               d: digests of answers whose asks are forgotten, packed
 --   :e:<stream> the log   :f finished streams, oldest first   :k state   :o, :q results of state operations
 --   :x          what is left of a closed session until its listeners were told
 -- Of a closed session the main hash keeps only the streams that are still read, for a moment (closing.lua).
@@ -17,6 +18,7 @@ end
 local me, op, again = ARGV[2], ARGV[3], ARGV[4] == '1'
 local prefix, session_key = string.match(base, '^(.-){(.*)}')
 local SLACK = 3600000
+local ANSWERS, ANSWERED = 256, 300000
 local S
 local C = {}
 local todo = {}
@@ -115,10 +117,20 @@ local function publish(owner, what, name)
   end
 end
 
+-- Of an answer whose ask is forgotten the digest stays for a while: 'd', the oldest first.
+local function remember_answer(name, digest)
+  local packed = redis.call('HGET', base, 'd')
+  local digests = packed and cmsgpack.unpack(packed) or {}
+  while #digests > 0 and (#digests >= ANSWERS or digests[1][3] <= now) do table.remove(digests, 1) end
+  digests[#digests + 1] = {name, digest, now + ANSWERED}
+  redis.call('HSET', base, 'd', cmsgpack.pack(digests))
+end
+
 local function drop_ask(name)
   local packed = redis.call('HGET', base, 'a:' .. name)
   if packed then
-    if not cmsgpack.unpack(packed).p then S.out = S.out - 1 end
+    local ask = cmsgpack.unpack(packed)
+    if ask.p then remember_answer(name, ask.d) else S.out = S.out - 1 end
     redis.call('HDEL', base, 'a:' .. name)
   end
 end
