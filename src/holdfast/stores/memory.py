@@ -14,7 +14,6 @@ from holdfast.core.stream import Page, Position
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base import (
-    Answered,
     Attached,
     Bell,
     Claim,
@@ -27,6 +26,7 @@ from holdfast.stores.base import (
     Ring,
     SessionRecord,
 )
+from holdfast.stores.memory_asks import AskMethods
 from holdfast.stores.memory_lingering import Lingering
 from holdfast.stores.memory_replicas import ReplicaMethods
 from holdfast.stores.memory_session import Channel, Session
@@ -52,7 +52,7 @@ def _silent(what: Ring, session: str, name: str) -> None:
     """Ring nobody: the bell before `bind`."""
 
 
-class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods):
+class MemoryStore(MemoryState, AskMethods, TaskMethods, SubscriptionMethods, ReplicaMethods):
     """Everything in this process, gone with it."""
 
     def __init__(self, limits: Limits = Limits(), clock: Clock | None = None) -> None:
@@ -330,53 +330,7 @@ class MemoryStore(MemoryState, TaskMethods, SubscriptionMethods, ReplicaMethods)
         self._schedule(session)
         return state is not session.state
 
-    # Asks
-
-    async def ask(self, key: str, ask: str, stream: str) -> bool:
-        """Register an ask if the session has a place for it."""
-        session = self._sessions.get(key)
-        if session is None:
-            raise SessionGone
-        if ask in session.asks:
-            return True
-        if session.outstanding >= self._limits.asks:
-            return False
-        session.add_ask(ask, stream)
-        return True
-
-    async def answer(
-        self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
-    ) -> Answered | Refusal:
-        """Keep the first answer."""
-        session = self._live(key, principal)
-        if session is None:
-            return Refusal.NO_SESSION
-        known = session.asks.get(ask)
-        if known is None:
-            return session.answered(ask, digest, self._now())
-        if known.answer is not None:
-            return Answered.AGAIN if known.digest == digest else Answered.CONFLICT
-        known.answer, known.digest = payload, digest
-        session.outstanding -= 1
-        self._bell(Ring.ANSWER, key, ask)
-        return Answered.FIRST
-
-    async def take_answer(self, key: str, ask: str) -> bytes | None:
-        """Return an ask's answer."""
-        session = self._sessions.get(key)
-        known = session.asks.get(ask) if session else None
-        return known.answer if known else None
-
-    async def withdraw(self, key: str, ask: str) -> None:
-        """Forget an ask."""
-        if (session := self._sessions.get(key)) is not None:
-            session.drop_ask(ask, self._now())
-
     # Steps that several operations share
-
-    def _live(self, key: str, principal: str) -> Session | None:
-        session = self._sessions.get(key)
-        return session if session is not None and session.record.principal == principal else None
 
     def _owner(self, key: str) -> Session:
         session = self._sessions.get(key)

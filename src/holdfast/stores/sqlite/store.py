@@ -33,6 +33,7 @@ from holdfast.stores.base import (
     Lease,
     Orphan,
     Refusal,
+    Ring,
     SessionRecord,
 )
 from holdfast.stores.sqlite import (
@@ -117,7 +118,13 @@ class SqliteStore:
             self.replica = SystemRandom().token(6)
             self._seat.rename(self.replica)
         self._watch.bind(bell, self._worker.submit)
-        self._worker.bind(bell, self._watch.look_at_asks, self._watch.look_at_everything)
+
+        def heard(what: Ring, key: str, name: str) -> None:
+            if what is Ring.CLOSED:
+                self._watch.forget(key)
+            bell(what, key, name)
+
+        self._worker.bind(heard, self._watch.look_at_asks, self._watch.look_at_everything)
 
     async def aclose(self) -> None:
         """Finish what was begun and close the file; what is in it stays."""

@@ -1,0 +1,61 @@
+"""Asks inside the memory store: a place for each, and the first answer."""
+
+from collections.abc import Callable
+
+from holdfast.config import Limits
+from holdfast.errors import SessionGone
+from holdfast.stores.base import Answered, Bell, Refusal, Ring
+from holdfast.stores.memory_session import Session
+
+
+class AskMethods:
+    """ask, answer, take_answer, withdraw."""
+
+    _bell: Bell
+    _limits: Limits
+    _now: Callable[[], float]
+    _sessions: dict[str, Session]
+
+    def _live(self, key: str, principal: str) -> Session | None:
+        session = self._sessions.get(key)
+        return session if session is not None and session.record.principal == principal else None
+
+    async def ask(self, key: str, ask: str, stream: str) -> bool:
+        """Register an ask if the session has a place for it."""
+        session = self._sessions.get(key)
+        if session is None:
+            raise SessionGone
+        if ask in session.asks:
+            return True
+        if session.outstanding >= self._limits.asks:
+            return False
+        session.add_ask(ask, stream)
+        return True
+
+    async def answer(
+        self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
+    ) -> Answered | Refusal:
+        """Keep the first answer."""
+        session = self._live(key, principal)
+        if session is None:
+            return Refusal.NO_SESSION
+        known = session.asks.get(ask)
+        if known is None:
+            return session.answered(ask, digest, self._now())
+        if known.answer is not None:
+            return Answered.AGAIN if known.digest == digest else Answered.CONFLICT
+        known.answer, known.digest = payload, digest
+        session.outstanding -= 1
+        self._bell(Ring.ANSWER, key, ask)
+        return Answered.FIRST
+
+    async def take_answer(self, key: str, ask: str) -> bytes | None:
+        """Return an ask's answer."""
+        session = self._sessions.get(key)
+        known = session.asks.get(ask) if session else None
+        return known.answer if known else None
+
+    async def withdraw(self, key: str, ask: str) -> None:
+        """Forget an ask."""
+        if (session := self._sessions.get(key)) is not None:
+            session.drop_ask(ask, self._now())
