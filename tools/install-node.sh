@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/versions.env
 
-want="node $NODE, conformance $CONFORMANCE and $CONFORMANCE_OLD, sdk $TS_SDK, client $TS_CLIENT"
+want="node $NODE, conformance $CONFORMANCE and $CONFORMANCE_OLD, sdk $TS_SDK, $TS_OLD and $TS_OLDER, client $TS_CLIENT"
 stamp=.node/.stamp
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ]; then
   echo "node: nothing to do"
@@ -34,6 +34,8 @@ ln -sfn "../runtime/node_modules/$build/bin/node" .node/bin/node
 # npm's own node may be older than a suite asks for; it runs under ours, so its engine warnings say nothing.
 install conformance "@modelcontextprotocol/conformance@$CONFORMANCE"
 install conformance-old "@modelcontextprotocol/conformance@$CONFORMANCE_OLD"
+# Clients of 2025-06-18: the first and the last SDK of that revision that resume a request's stream.
+install older "sdk-1.13@npm:@modelcontextprotocol/sdk@$TS_OLDER" "sdk-1.23@npm:@modelcontextprotocol/sdk@$TS_OLD"
 install clients "@modelcontextprotocol/sdk@$TS_SDK" "@modelcontextprotocol/client@$TS_CLIENT"
 .node/bin/node --version >/dev/null
 echo "$want" >"$stamp"

@@ -10,7 +10,7 @@ class Revision(Struct, frozen=True):
 
     name: str
     priming: bool
-    """An empty event with an id opens a stream. Older clients (Gemini CLI) fail on it."""
+    """The event that opens a stream is empty. Older clients (Gemini CLI) fail on that, and get a notification."""
     early_close: bool
     """The server may end a request's stream before its answer; the client comes back for the rest."""
     batches: bool

@@ -18,9 +18,10 @@ def event(data: bytes, event_id: str = "") -> bytes:
     return b"event: message\ndata: %b\n\n" % data
 
 
-def priming(event_id: str, retry_ms: int) -> bytes:
-    """Return the empty first event that gives a client something to resume from."""
-    return b"id: %b\nretry: %d\ndata: \n\n" % (event_id.encode(), retry_ms)
+def priming(event_id: str, retry_ms: int, data: bytes = b"") -> bytes:
+    """Return the first event, which gives a client a position to resume from; empty unless it needs data."""
+    kind = b"event: message\n" if data else b""
+    return b"%bid: %b\nretry: %d\ndata: %b\n\n" % (kind, event_id.encode(), retry_ms, data)
 
 
 def retry(milliseconds: int) -> bytes:

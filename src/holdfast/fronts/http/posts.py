@@ -147,7 +147,7 @@ class Posts:
             with contextlib.suppress(Fenced, StoreUnavailable, StreamClosed):
                 reader = await self._engine.readers.first(exchange, outlet)
         try:
-            await self._streamer.pump(reader, connection, exchange.principal)
+            await self._streamer.pump(reader, connection, exchange.principal, posted=True)
         finally:
             await self._streamer.keep_unread(exchange, reader)
         return None
@@ -184,7 +184,7 @@ class Posts:
         try:
             reader = await self._streamer.follow(repeat, connection)
             if self._mode != "json":
-                await self._streamer.pump(reader, connection, caller.principal)
+                await self._streamer.pump(reader, connection, caller.principal, posted=True)
                 return None
             return json_answer(await self._streamer.last(reader, connection))
         except SessionGone:

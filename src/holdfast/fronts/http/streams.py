@@ -12,6 +12,7 @@ from holdfast.engine.session import event_id
 from holdfast.errors import SessionGone
 from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.wire import sse
+from holdfast.wire.jsonrpc import notification_message
 
 
 class Streamer:
@@ -21,12 +22,19 @@ class Streamer:
         self._engine = engine
         self._times = engine.settings.times
 
-    async def pump(self, reader: Reader, connection: Connection, principal: Principal | None = None) -> None:
+    async def pump(
+        self,
+        reader: Reader,
+        connection: Connection,
+        principal: Principal | None = None,
+        *,
+        posted: bool = False,
+    ) -> None:
         """Write a reader's stream as the whole response, until either ends; then give the place back."""
         self.bound(reader, principal)
         connection.watch(lambda: reader.stop(End.BROKE))
         try:
-            await connection.start_stream(self.opening(reader), self._times.write_stall)
+            await connection.start_stream(self.opening(reader, posted=posted), self._times.write_stall)
             await self.write_pages(reader, connection)
             await connection.end_stream(self._times.write_stall)
         except Gone:
@@ -53,11 +61,20 @@ class Streamer:
             chunk = sse.KEEP_ALIVE if page is None else self._events(reader.stream, page)
             await connection.write(chunk, self._times.write_stall)
 
-    def opening(self, reader: Reader) -> bytes:
-        """Return the first bytes: a position to resume from where the revision knows that, else a comment."""
+    def opening(self, reader: Reader, *, posted: bool = False) -> bytes:
+        """Return the first bytes of a response; `posted`: it answers a POST, and its client has no event id yet.
+
+        A client can resume only after an event with an id, so a request's stream begins with one. From
+        2025-11-25 on that is an empty event. Clients of older revisions fail on it (TypeScript, Go), and
+        some fail on an event of another type (Java). All of them accept a notification: the cancellation
+        of a request that does not exist, which the specification tells receivers to ignore.
+        """
         retry = round(self._engine.runtime.random.uniform(*self._times.retry) * 1_000)
-        if reader.session.revision.priming:
-            return sse.priming(event_id(reader.stream, reader.cursor), retry)
+        session, position = reader.session, event_id(reader.stream, reader.cursor)
+        if session.revision.priming:
+            return sse.priming(position, retry)
+        if posted and session.lasting:
+            return sse.priming(position, retry, _no_request(reader.stream))
         return sse.comment("open") + sse.retry(retry)
 
     @staticmethod
@@ -105,3 +122,9 @@ class Streamer:
         if reader.end is End.BROKE:
             raise Gone
         raise DuplicateId if reader.end is End.TAKEN_OVER else SessionGone
+
+
+def _no_request(stream: str) -> bytes:
+    """Return a notification without effect: no request of ours has the name of a stream as its id."""
+    reason = "no such request: this event marks where the response can be resumed"
+    return notification_message("notifications/cancelled", {"requestId": stream, "reason": reason})

@@ -101,6 +101,11 @@ class Event:
         self.data = fields.get("data", "")
 
     @property
+    def is_mark(self) -> bool:
+        """True for the event that gives clients of older revisions a position, and says nothing else."""
+        return bool(self.id) and f'"requestId":"{self.id.partition(".")[0]}"' in self.data
+
+    @property
     def message(self) -> Json:
         """The event's message."""
         decoded: Json = json.loads(self.data)
@@ -198,8 +203,8 @@ class Call:
 
     @property
     def messages(self) -> list[Json]:
-        """The messages among them."""
-        return [event.message for event in self.events if event.data]
+        """The messages among them, without the mark of an opening."""
+        return [event.message for event in self.events if event.data and not event.is_mark]
 
     @property
     def ids(self) -> list[str]:

@@ -109,17 +109,30 @@ async def test_a_slow_call_becomes_a_stream_with_a_position_first() -> None:
 
 @pytest.mark.parametrize("version", OLDER)
 @front_test
-async def test_older_revisions_get_no_event_without_a_message(version: str) -> None:
-    """Gemini CLI and others fail on an event with empty data."""
+async def test_older_revisions_get_a_position_in_a_notification_without_effect(version: str) -> None:
+    """Gemini CLI and others fail on an event with empty data, and resume only after an event with an id."""
     async with bench() as b:
         p = await opened(b, version)
         call = await p.call(1, "held").begun()
-        assert call.comments == ["open"]
-        assert call.ids == []
+        [mark] = [event for event in call.events if event.id]
+        assert mark.message["method"] == "notifications/cancelled"
+        assert mark.message["params"]["requestId"] == mark.id.partition(".")[0]
+        await call.cut()
+        resumed = p.get(mark.id)
+        b.release.set()
+        await resumed.done()
+        assert [event.message["id"] for event in resumed.events if event.id] == [1]
+        assert [event.retry for event in call.events if event.retry]
+        assert b.runs == ["held"]
+
+
+@front_test
+async def test_without_sessions_a_stream_gives_no_position_to_resume_from() -> None:
+    async with bench(Settings(stateless=True)) as b:
+        call = await b.peer().call(1, "held").begun()
         b.release.set()
         await call.done()
-        assert [event.message["id"] for event in call.events if event.id] == [1]
-        assert [event.retry for event in call.events if event.retry]
+        assert not any(event.is_mark for event in call.events)
 
 
 @front_test
@@ -171,7 +184,7 @@ async def test_a_second_initialize_in_a_live_session_is_refused_and_changes_noth
         assert (again.status, again.json["id"], again.json["error"]["code"]) == (400, 5, -32600)
         assert len(await b.store.sessions()) == 1
         p.session = first
-        assert (await p.call(1, "held").begun()).comments == ["open"]
+        assert (await p.call(1, "held").begun()).events[0].is_mark
         b.release.set()
 
 
