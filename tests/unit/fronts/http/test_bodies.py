@@ -143,7 +143,8 @@ async def test_answers_first_again_different_late_unknown_and_foreign() -> None:
         assert different.json["error"]["code"] == -32600
         await call.done()
         assert call.messages[-1]["result"]["answer"] == {"roots": [1]}
-        assert (await p.post(answer).done()).status == 400
+        late, other_late = p.post(answer), p.post({**answer, "result": {"roots": [2]}})
+        assert [(await sent.done()).status for sent in (late, other_late)] == [202, 400]
         assert (await p.post({**answer, "id": "never.asked"}).done()).status == 400
 
 
