@@ -58,6 +58,7 @@ HARMLESS: Final = frozenset(
     }
 )
 """Requests that may be sent twice by what the protocol says of them."""
+TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 REMEMBERED: Final = EraMemory()
 """Shared by all clients of a process unless they bring their own."""
 
@@ -247,6 +248,9 @@ class Requester:
     async def _relearn_tools(self) -> None:
         """Read the tools' schemas again; the client's tools do."""
 
+    def _doubt_tools(self) -> None:
+        """Take note that the tools' schemas may have changed; the client's tools do."""
+
     def _mirror(self, method: str, params: dict[str, Any]) -> dict[str, str]:
         mirrored = self._mirrored.get(params.get("name", "")) if method == "tools/call" else None
         if not mirrored:
@@ -264,6 +268,8 @@ class Requester:
 
     def _hear(self, notification: Notification, subscription: object) -> None:
         self._cache.invalidate(notification.method, notification.params)
+        if notification.method == TOOLS_CHANGED:
+            self._doubt_tools()
         if notification.method == "notifications/message" and self._log_feed is not None:
             self._log_feed.put(notification.params)
         mine = self._subscribers.get(subscription) if isinstance(subscription, int | str) else None
@@ -279,6 +285,7 @@ class Requester:
     async def _restore(self, link: Link) -> None:
         """Give a new session what the lost one had: log level and subscriptions."""
         self._cache.clear()
+        self._doubt_tools()
         for listener in self._listeners:
             listener.missed()
         if link.is_modern:

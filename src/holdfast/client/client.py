@@ -96,7 +96,7 @@ class Client(Tools, Resources):
             ports=ports or (SystemClock(), SystemRandom(), LogObserver()),
         )
         super().__init__(route, options)
-        self._raise_on_error, self._repeat_safe, self._known = raise_on_error, repeat_safe, {}
+        self._raise_on_error, self._repeat_safe = raise_on_error, repeat_safe
 
     def __repr__(self) -> str:
         return f"<Client {self._connection}, {self._incoming}>"

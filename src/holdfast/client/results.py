@@ -4,6 +4,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
+from holdfast.client.shapes import shaped
 from holdfast.errors import BadAnswer
 from holdfast.protocol.content import ContentBlock, Meta, TextContent
 
@@ -11,7 +12,7 @@ T = TypeVar("T")
 
 
 class ToolCallResult(Generic[T]):
-    """A tool's result: `data` is its structured content as the type that was asked for."""
+    """A tool's result: `data` is its structured content as the type that was asked for, or as its schema says."""
 
     __slots__ = ("content", "data", "is_error", "meta", "structured_content")
 
@@ -61,7 +62,7 @@ def tool_call_result(result: Any, shape: type[T] | None) -> ToolCallResult[T]:
     read = typed(result, _Result, "tools/call")
     data: Any = None
     if not read.is_error:
-        data = unwrapped(read.structured_content) if shape is None else _data(read, shape)
+        data = shaped(read.structured_content, None) if shape is None else _data(read, shape)
     return ToolCallResult(
         read.content, read.structured_content, cast("T", data), read.meta, is_error=read.is_error
     )
@@ -79,13 +80,6 @@ def typed(result: Any, shape: type[T], method: str) -> T:
         raise BadAnswer(f"the answer to {method} has another shape than it should: {error}") from None
 
 
-def unwrapped(structured: Any) -> Any:
-    """Return structured content without the object that servers wrap a plain value in."""
-    if isinstance(structured, dict) and structured.keys() == {"result"}:
-        return structured["result"]
-    return structured
-
-
 def _data(read: _Result, shape: type[T]) -> T:
     structured = read.structured_content
     if structured is None:
@@ -96,7 +90,7 @@ def _data(read: _Result, shape: type[T]) -> T:
             structured = msgspec.json.decode(text)
         except msgspec.DecodeError:
             raise BadAnswer(f"the result has no structured content to make a {shape} of") from None
-    inner = unwrapped(structured)
+    inner = shaped(structured, None)
     try:
         return _convert(structured, shape)
     except ValueError as error:

@@ -1,13 +1,18 @@
 """Tools: listed with their schemas learned, called with typed results."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar, overload
 
-from holdfast.client.base import Progress, Requester, input_required
+from typing_extensions import override
+
+from holdfast.client.base import Options, Progress, Requester, input_required
+from holdfast.client.dialers import Route
 from holdfast.client.paging import Pages
 from holdfast.client.results import InputNeeded, ToolCallResult, tool_call_result, typed
+from holdfast.client.shapes import shaped
 from holdfast.client.tasks import Task, TaskState
-from holdfast.errors import BadAnswer, ConfigError, ToolError
+from holdfast.errors import BadAnswer, ConfigError, HoldfastError, ToolError
 from holdfast.protocol.listing import Tool
 from holdfast.protocol.mirror import mirrored_parameters
 from holdfast.protocol.results import ListToolsResult
@@ -20,8 +25,13 @@ class Tools(Requester):
 
     _raise_on_error: bool
     _repeat_safe: bool
-    _known: dict[str, Tool]
-    """The tools that were listed, by name."""
+
+    def __init__(self, route: Route, options: Options) -> None:
+        super().__init__(route, options)
+        self._known: dict[str, Tool] = {}
+        """The tools that were listed, by name."""
+        self._current: set[str] = set()
+        """The names that were looked up since the server last said that its tools have changed."""
 
     async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
         """Return every tool, over all pages. `fresh` asks the server whatever its hints said."""
@@ -76,7 +86,8 @@ class Tools(Requester):
     ) -> ToolCallResult[Any]:
         """Call a tool and wait for its result, also where the server makes a task of it.
 
-        With `type` the structured content is read as that type into `data`. `idempotent` allows the call to
+        With `type` the structured content is read as that type into `data`; without, `data` is what the tool's
+        output schema says (see `shapes`), for which the tools are listed once if they were not. `idempotent` allows the call to
         be repeated when nobody knows whether it was executed; see also `repeat_safe`.
 
         Raises:
@@ -86,7 +97,7 @@ class Tools(Requester):
         """
 
         async def finish() -> ToolCallResult[Any]:
-            started = await self.start_tool(
+            started = await self._start(
                 name,
                 arguments,
                 type=type,
@@ -102,6 +113,8 @@ class Tools(Requester):
             return started
 
         result: ToolCallResult[Any] = await self._within(timeout, "tools/call", finish())
+        if type is None:
+            await self._shape(name, result)
         if result.is_error and (self._raise_on_error if raise_on_error is None else raise_on_error):
             raise ToolError(result.text or f"tool {name} failed")
         return result
@@ -123,6 +136,34 @@ class Tools(Requester):
 
         To answer by hand, call again with `after` (what came) and `responses` by the same keys.
         """
+        started = await self._start(
+            name,
+            arguments,
+            type=type,
+            progress=progress,
+            timeout=timeout,
+            idempotent=idempotent,
+            after=after,
+            responses=responses,
+            meta=meta,
+        )
+        if type is None and isinstance(started, ToolCallResult):
+            await self._shape(name, started)
+        return started
+
+    async def _start(  # noqa: PLR0913 - as `start_tool`
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        *,
+        type: type[Any] | None,  # noqa: A002
+        progress: Progress | None,
+        timeout: float | None,
+        idempotent: bool | None,
+        meta: Mapping[str, Any] | None,
+        after: InputNeeded | None = None,
+        responses: Mapping[str, Any] | None = None,
+    ) -> ToolCallResult[Any] | Task | InputNeeded:
         params: dict[str, Any] = {"name": name, "arguments": dict(arguments or {})}
         if meta:
             params["_meta"] = dict(meta)
@@ -139,6 +180,20 @@ class Tools(Requester):
         if isinstance(result, dict) and result.get("resultType") == "task":
             return Task(self, typed(result, TaskState, "tools/call"))
         return input_required(result) or tool_call_result(result, type)
+
+    async def _shape(self, name: str, result: ToolCallResult[Any]) -> None:
+        """Build a result's data by its tool's output schema. The result is there: nothing here makes it fail."""
+        if result.structured_content is None or result.is_error:
+            return
+        if name not in self._current:
+            self._current.add(name)
+            try:
+                async with asyncio.timeout(self._times.connect):
+                    await self.list_tools()
+            except (HoldfastError, TimeoutError) as error:
+                self._observer.note("client.no_output_schema", tool=name, error=error)
+        tool = self._known.get(name)
+        result.data = shaped(result.structured_content, tool.output_schema if tool is not None else None)
 
     def task(self, task_id: str) -> Task:
         """Take up a task whose id was kept."""
@@ -159,7 +214,13 @@ class Tools(Requester):
                 self._observer.note("client.tool_left_out", tool=tool.name, error=error)
                 return False
         self._known[tool.name] = tool
+        self._current.add(tool.name)
         return True
 
+    @override
     async def _relearn_tools(self) -> None:
         await self.list_tools(fresh=True)
+
+    @override
+    def _doubt_tools(self) -> None:
+        self._current.clear()

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from holdfast.errors import InvalidArguments
 from holdfast.protocol.types import CallToolResult, PromptArgument
+from holdfast.protocol.wrapping import wrapped
 from holdfast.server.content import is_content_type, jsonable, to_result
 from holdfast.server.depends import Injector, Node, marker
 from holdfast.server.docstrings import parse
@@ -161,8 +162,7 @@ class Function:
             return dict(override), _object, False
         annotation = without_input(annotation)
         if isinstance(annotation, type) and annotation in SCALARS:
-            inner = {"type": SCALARS[annotation]}
-            return {"type": "object", "properties": {"result": inner}, "required": ["result"]}, _scalar, True
+            return wrapped({"type": SCALARS[annotation]}), _scalar, True
         if annotation in UNSTRUCTURED:
             return None, _object, False
         if is_content_type(annotation):

@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, PydanticSerializationError, to_jsonable_python
 
+from holdfast.protocol.wrapping import wrapped
 from holdfast.server.signature import Parameter
 
 Schema = dict[str, Any]
@@ -137,12 +138,6 @@ def output(annotation: Any) -> tuple[Schema, Structure, bool]:
     if direct.get("type") == "object":
         return direct, lambda value: _dump(dump, value), False
     return wrapped(schema), lambda value: {"result": _dump(dump, value)}, True
-
-
-def wrapped(schema: Schema) -> Schema:
-    inner = {key: value for key, value in schema.items() if key != "$defs"}
-    outer: Schema = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
-    return outer | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
 
 
 def _dump(dump: Callable[..., Any], value: object) -> Any:

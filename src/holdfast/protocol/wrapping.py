@@ -1,0 +1,32 @@
+"""Structured content is an object: a tool's plain result is wrapped in one. Who wraps says so in the output schema. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+MARK: Final = "x-fastmcp-wrap-result"
+"""What fastmcp's client looks for before it unwraps a result; its servers set it too."""
+MEMBER: Final = "result"
+
+
+def wrapped(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of `{"result": value}`, by the value's own."""
+    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    outer: dict[str, Any] = {
+        "type": "object",
+        "properties": {MEMBER: inner},
+        "required": [MEMBER],
+        MARK: True,
+    }
+    return outer | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
+
+
+def wraps(schema: Mapping[str, Any]) -> bool:
+    """Tell whether a schema is that of a wrapped value, and not that of an object which has such a member itself.
+
+    The official Python SDK sets no mark; it calls the object after the tool's function: `addOutput`.
+    """
+    if MARK in schema:
+        return schema[MARK] is True
+    properties, title = schema.get("properties"), schema.get("title")
+    has_one = isinstance(properties, Mapping) and properties.keys() == {MEMBER}
+    return has_one and isinstance(title, str) and title.endswith("Output")

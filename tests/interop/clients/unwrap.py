@@ -1,0 +1,24 @@
+# mypy: disable-error-code="import-not-found"
+# `fastmcp` lives in .peers/fastmcp, never in our environment.
+"""Calls tools with fastmcp's client, and prints what it makes of their results.
+
+python unwrap.py MODE COMMAND...
+"""
+
+import asyncio
+import sys
+
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+
+
+async def main() -> None:
+    mode, command, *args = sys.argv[1:]
+    async with Client(StdioTransport(command=command, args=args), mode=mode) as client:
+        text = await client.call_tool("echo", {"text": "hi"})
+        total = await client.call_tool("add", {"a": 2, "b": 3})
+        weather = await client.call_tool("weather", {"city": "Oslo"})
+        print([text.data, total.data, weather.data.degrees])
+
+
+asyncio.run(main())

@@ -1,0 +1,23 @@
+"""What fastmcp's client makes of our results: a wrapped value is the value."""
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.client.servers import SERVE
+
+ROOT: Final = Path(__file__).parents[2]
+CLIENT: Final = [
+    str(ROOT / ".peers/fastmcp/bin/python"),
+    str(ROOT / "tests" / "interop" / "clients" / "unwrap.py"),
+]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_fastmcps_client_gets_the_value_and_not_the_object_that_wraps_it(mode: str) -> None:
+    command = [*CLIENT, mode, *SERVE, "--stdio"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "['hi', 5, 21.5]"
