@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from holdfast.transports.threads import DaemonThreads
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -19,5 +20,5 @@ def run(work: Coroutine[Any, Any, None], *, threads: int) -> None:
     """Run a coroutine as a process of its own would, with so many threads for what blocks."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         # Of itself a loop has six on two cores: half a dozen slow plain functions would hold up all others.
-        runner.get_loop().set_default_executor(ThreadPoolExecutor(threads, "holdfast"))
+        runner.get_loop().set_default_executor(DaemonThreads(threads))
         runner.run(work)

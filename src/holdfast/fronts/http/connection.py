@@ -108,20 +108,14 @@ class Connection:
         """
         if declared.isdecimal() and int(declared[:12]) > limit:
             raise BadBody(too_large(limit))
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        body: bytes = message.get("body", b"")
-        if len(body) > limit:
-            raise BadBody(too_large(limit))
-        if not message.get("more_body"):
-            return body
-        parts, patience = [body], seconds
+        parts: list[bytes] = []
+        patience = seconds
         while True:
             deadline = asyncio.timeout(patience)
             try:
                 async with deadline:
-                    return await self._rest(parts, limit)
+                    await self._read_parts(parts, limit)
+                return parts[0] if len(parts) == 1 else b"".join(parts)
             except TimeoutError:
                 if not _is_overdue(deadline):
                     text = f"Request timeout: the body took longer than {seconds:g} s"
@@ -129,19 +123,18 @@ class Connection:
                 # This process was stopped, or its loop blocked: what was sent meanwhile is still to be read.
                 patience = _AWAKE
 
-    async def _rest(self, parts: list[bytes], limit: int) -> bytes:
+    async def _read_parts(self, parts: list[bytes], limit: int) -> None:
+        """Read the rest of the body; `parts` keeps what has arrived if this is interrupted."""
         size, more = sum(map(len, parts)), True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Gone
-            part: bytes = message.get("body", b"")
-            size += len(part)
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
             if size > limit:
                 raise BadBody(too_large(limit))
-            parts.append(part)
             more = message.get("more_body", False)
-        return b"".join(parts)
 
     async def answer_json(self, body: bytes) -> bool:
         """Send a JSON body with status 200, as `answer` does."""

@@ -56,6 +56,16 @@ async def test_a_length_at_the_limit_is_fine() -> None:
 
 
 @front_test
+async def test_a_body_whose_first_byte_never_arrives_gets_408() -> None:
+    async with bench(SMALL) as b:
+        p = await opened(b)
+        before = asyncio.get_running_loop().time()
+        call = await p.send("POST", 1_000.0, b"{").done()
+        assert call.status == 408
+        assert asyncio.get_running_loop().time() - before == pytest.approx(30)
+
+
+@front_test
 async def test_a_body_that_drips_gets_408() -> None:
     async with bench(SMALL) as b:
         p = await opened(b)

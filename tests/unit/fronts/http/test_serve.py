@@ -162,6 +162,9 @@ async def test_a_body_that_stalls_is_answered_408_and_one_nobody_reads_is_droppe
             await raw.send(b"POST /mcp HTTP/1.1\r\n" + JSON_HEADERS + b"Content-Length: 100\r\n\r\n{")
             assert await raw.status() == 408
         async with connected(port) as raw:
+            await raw.send(b"POST /mcp HTTP/1.1\r\n" + JSON_HEADERS + b"Content-Length: 100\r\n\r\n")
+            assert await raw.status() == 408
+        async with connected(port) as raw:
             await raw.send(b"POST /elsewhere HTTP/1.1\r\n" + JSON_HEADERS + b"Content-Length: 100\r\n\r\n{")
             assert await raw.status() == 404
             with contextlib.suppress(ConnectionResetError):
