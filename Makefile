@@ -43,8 +43,9 @@ lint: venv  ## Check format and lint
 	$(BIN)/ruff format --check $(PATHS)
 	$(BIN)/ruff check $(PATHS)
 
-types: venv  ## Check types, strictly, in source and tests
+types: venv  ## Check types, strictly, in source and tests; and as users see them (make node first)
 	$(BIN)/mypy
+	tools/pyright.sh
 
 unit: venv  ## Run the fast tests only
 	$(PYTEST) $(PARALLEL) $(wildcard tests/unit tests/properties tests/contracts) $(wildcard tests/test_*.py)

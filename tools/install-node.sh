@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Install Node, the conformance suites and the TypeScript clients under .node/, at the versions of versions.env.
+# Install Node, the conformance suites, the TypeScript clients and pyright under .node/, at the versions of versions.env.
 # Nothing happens while the stamp holds the same versions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/versions.env
 
-want="node $NODE, conformance $CONFORMANCE and $CONFORMANCE_OLD, sdk $TS_SDK, $TS_OLD and $TS_OLDER, client $TS_CLIENT"
+want="node $NODE, conformance $CONFORMANCE and $CONFORMANCE_OLD, sdk $TS_SDK, $TS_OLD and $TS_OLDER, client $TS_CLIENT, pyright $PYRIGHT"
 stamp=.node/.stamp
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ]; then
   echo "node: nothing to do"
@@ -37,5 +37,6 @@ install conformance-old "@modelcontextprotocol/conformance@$CONFORMANCE_OLD"
 # Clients of 2025-06-18: the first and the last SDK of that revision that resume a request's stream.
 install older "sdk-1.13@npm:@modelcontextprotocol/sdk@$TS_OLDER" "sdk-1.23@npm:@modelcontextprotocol/sdk@$TS_OLD"
 install clients "@modelcontextprotocol/sdk@$TS_SDK" "@modelcontextprotocol/client@$TS_CLIENT"
+install pyright "pyright@$PYRIGHT"
 .node/bin/node --version >/dev/null
 echo "$want" >"$stamp"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 
 from msgspec import Struct
 
@@ -244,15 +244,29 @@ class Settings(Struct, frozen=True, kw_only=True):
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
+Names = tuple[str, ...] | list[str]
+"""Several texts; one text alone is a mistake."""
+
+
+class HttpOptions(TypedDict, total=False):
+    """The settings of `HttpSettings` that `Server.asgi` and `Server.run` take by name, besides the path."""
+
+    response: ResponseMode
+    allowed_hosts: Names
+    allowed_origins: Names
+    allow_anonymous: bool | None
+    host_signals: bool
+
+
 class HttpSettings(Struct, frozen=True, kw_only=True):
     """How the HTTP front behaves."""
 
     path: str = "/mcp"
     response: ResponseMode = "adaptive"
     """`json` never streams (asks and progress are then impossible); `sse` answers every call as a stream."""
-    allowed_hosts: tuple[str, ...] = LOOPBACK_HOSTS
+    allowed_hosts: Names = LOOPBACK_HOSTS
     """Host header values served, with or without port; anything else gets 421. `*` serves all."""
-    allowed_origins: tuple[str, ...] = ()
+    allowed_origins: Names = ()
     """Origins of browsers that may call, exactly as sent (`https://app.example`). Loopback origins always may."""
     allow_anonymous: bool | None = None
     """Serve without a token verifier. None: only for clients that connect from this machine."""

@@ -106,7 +106,7 @@ def prepare(target: str, options: Options) -> "Server":
         options.namespace or server.namespace,
     )
     if wanted != before:
-        if "engine" in vars(server):
+        if server.is_built:
             raise ConfigError(
                 f"{target} built its engine while it was imported: options cannot change it any more"
             )

@@ -7,11 +7,11 @@ that engine. Registering is cheap and may go on while the server runs.
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 
 from holdfast.auth import Verifier
 from holdfast.backs.native import Handler, NativeBack
-from holdfast.config import Eras, HttpSettings, Settings
+from holdfast.config import Eras, HttpOptions, HttpSettings, Settings
 from holdfast.core.eras import with_eras
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Client
@@ -52,6 +52,8 @@ Transport = Literal["stdio", "http"]
 
 class Server(Features):
     """An MCP server made of functions."""
+
+    _engine: Engine | None = None
 
     def __init__(  # noqa: PLR0913 - what describes a server, all optional
         self,
@@ -126,13 +128,20 @@ class Server(Features):
         """This server as the engine sees it."""
         return NativeBack(self)
 
-    @cached_property
+    @property
     def engine(self) -> Engine:
         """The one engine that all mounts of this server share, built when the first of them is used."""
-        store = store_for(
-            self.store, limits=self.settings.limits, namespace=self.namespace, observer=self._observer
-        )
-        return Engine(self.back, self.settings, store=store, observer=self._observer)
+        if self._engine is None:
+            store = store_for(
+                self.store, limits=self.settings.limits, namespace=self.namespace, observer=self._observer
+            )
+            self._engine = Engine(self.back, self.settings, store=store, observer=self._observer)
+        return self._engine
+
+    @property
+    def is_built(self) -> bool:
+        """Whether this process has built the engine."""
+        return self._engine is not None
 
     @property
     def lifespan_value(self) -> Any:
@@ -218,14 +227,14 @@ class Server(Features):
 
     async def resource_updated(self, uri: str) -> None:
         """Tell every client that subscribed to this resource, also through servers that include this one."""
-        if "engine" in vars(self) and self.engine.started:
+        if self.is_built and self.engine.started:
             await self.engine.changed(Change("resource", uri))
         for host, rename in self._hosts:
             await host.resource_updated(rename(uri))
 
     # Serving
 
-    def asgi(self, path: str = "/mcp", **http: Any) -> Mount:
+    def asgi(self, path: str = "/mcp", **http: Unpack[HttpOptions]) -> Mount:
         """Return an ASGI application that serves this server at a path.
 
         Further arguments are those of `HttpSettings`. It builds and starts itself on first use, in the
@@ -246,7 +255,7 @@ class Server(Features):
         host: str = "127.0.0.1",
         port: int = 8000,
         path: str = "/mcp",
-        **http: Any,
+        **http: Unpack[HttpOptions],
     ) -> None:
         """Serve until the client hangs up (stdio) or a signal stops it, and let running calls finish.
 

@@ -7,7 +7,7 @@ import typing
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import quote
 
 import msgspec
@@ -57,6 +57,16 @@ MIME_TYPES: Final = {
 """Ours, because the platform's table differs from machine to machine."""
 TEXT_TYPES: Final = ("text/", "application/json", "application/xml", "image/svg+xml")
 BINARY: Final = "application/octet-stream"
+
+
+class MediaOptions(TypedDict, total=False):
+    """What `Media` takes by name."""
+
+    path: str | PurePath | None
+    format: str | None
+    mime_type: str | None
+    annotations: Annotations | None
+    meta: Meta | None
 
 
 class Media:
@@ -154,7 +164,9 @@ class File(Media):
 
     __slots__ = ()
 
-    def __init__(self, data: bytes | str | None = None, *, name: str = "", **options: Any) -> None:
+    def __init__(
+        self, data: bytes | str | None = None, *, name: str = "", **options: Unpack[MediaOptions]
+    ) -> None:
         super().__init__(data, **options)
         if name:
             self.name = name

@@ -92,7 +92,7 @@ def test_a_server_has_one_engine() -> None:
 def test_an_application_builds_nothing_before_it_is_used(tmp_path: Path) -> None:
     server = Server("s", store=f"sqlite:///{tmp_path}/store.db")
     server.asgi()
-    assert "engine" not in vars(server)
+    assert not server.is_built
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# The types as pyright sees them, which many editors use: every Python block of the documents and every example is
+# accepted, and the public interface has no type that is missing or unclear.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+program=.node/pyright/node_modules/pyright/index.js
+[ -f "$program" ] || { echo "types: pyright is not installed; make node installs it" >&2; exit 1; }
+
+# It finds packages through the python of the PATH.
+pyright() { PATH="$PWD/.venv/bin:$PATH" .node/bin/node "$program" "$@"; }
+
+rm -rf build/pages
+.venv/bin/python tools/doc_blocks.py build/pages
+pyright build/pages examples
