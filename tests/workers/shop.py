@@ -18,6 +18,7 @@ server = Server(
             lease_renewal=0.4,
             sweep=0.2,
             stream_after=0.1,
+            keep_alive=float(os.environ.get("SHOP_KEEP_ALIVE", "15")),
             retry=(0.05, 0.1),
             drain=float(os.environ.get("SHOP_DRAIN", "8")),
             drain_notice=float(os.environ.get("SHOP_NOTICE", "0")),

@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import itertools
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
-from tests.http.client import Client, Json, http_test_within
+from tests.http.client import Client, Connection, Cut, Json, call, http_test_within, value
 from tests.redis_server import needs_redis, redis_server
 from tests.workers.fleet import Fleet, fleet
 
@@ -14,13 +17,21 @@ TRIALS = 5
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("redis", marks=needs_redis)])
-def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Fleet]]:
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A store that processes share."""
+    if request.param == "redis":
+        with redis_server() as redis:
+            yield redis.url
+    else:
+        yield f"sqlite:///{tmp_path_factory.mktemp('elsewhere') / 'store.db'}"
+
+
+@pytest.fixture(scope="module")
+def two(store: str) -> Iterator[list[Fleet]]:
     """Two processes over one store."""
     with contextlib.ExitStack() as stack:
-        url = f"sqlite:///{tmp_path_factory.mktemp('elsewhere') / 'store.db'}"
-        if request.param == "redis":
-            url = stack.enter_context(redis_server()).url
-        yield [stack.enter_context(fleet(env={"HOLDFAST_STORE": url})) for _ in range(2)]
+        env = {"HOLDFAST_STORE": store, "SHOP_KEEP_ALIVE": "1"}
+        yield [stack.enter_context(fleet(env=env)) for _ in range(2)]
 
 
 async def last_when_deleted(client: Client, port: int, tool: str, **args: Json) -> Json:
@@ -47,3 +58,62 @@ async def test_calls_end_as_cancelled_when_their_session_is_deleted_at_another_p
             assert last.get("error", {}).get("code") == -32800, (tool, last)
             assert await client.delete() == 404
     assert "SessionGone" not in runner.output() + other.output()
+
+
+async def cut_and_repeated(client: Client, port: int, seconds: float) -> tuple[int, Json]:
+    """Cut a call at one process after so many seconds and send it again at another; return the answer's status and end."""
+    body = call(next(client.numbers), "steps", n=10, seconds=0.1)
+    first = await Connection.open(client.port)
+    sending = asyncio.ensure_future(client.post(body, on=first))
+    await asyncio.sleep(seconds)
+    first.cut()
+    with contextlib.suppress(Cut, OSError):
+        await sending
+    again = await Connection.open(port)
+    response = await client.post(body, on=again)
+    return response.status, value(await response.answer())
+
+
+@http_test_within(40)
+async def test_cut_calls_repeated_at_another_process_get_the_answer_of_the_one_execution(
+    two: list[Fleet],
+) -> None:
+    runner, other = two
+    client = await Client.opened(runner.port)
+    cuts = [cut_and_repeated(client, other.port, 0.05 + 0.05 * (n % 8)) for n in range(16)]
+    assert await asyncio.gather(*cuts) == [(200, runner.pid)] * 16, "each ran once, where it came first"
+
+
+@http_test_within(40)
+async def test_a_call_whose_first_connection_is_half_open_is_repeated_at_another_process(
+    two: list[Fleet],
+) -> None:
+    runner, other = two
+    client = await Client.opened(runner.port)
+    body = call(1, "steps", n=1, seconds=3)
+    # Nobody reads it, and nobody closes it: as behind a balancer that died.
+    half_open = await client.post(body)
+    client.port = other.port
+    assert (await client.post(body)).status == 400, "the first connection was written to a moment ago"
+    await asyncio.sleep(1.2)
+    response = await client.post(body)
+    assert (response.status, value(await response.answer())) == (200, runner.pid)
+    half_open.connection.cut()
+
+
+@http_test_within(40)
+async def test_a_call_of_a_killed_process_repeated_at_another_waits_for_its_outcome(store: str) -> None:
+    env = {"HOLDFAST_STORE": store}
+    with fleet(env=env) as runner, fleet(env=env) as other:
+        client = await Client.opened(runner.port)
+        # The one that is left must have seen the store for one lease before it may declare the other dead.
+        await asyncio.sleep(2)
+        body = call(1, "steps", n=100, seconds=0.1)
+        await client.post(body)
+        os.kill(runner.pid, signal.SIGKILL)
+        client.port = other.port
+        response = await client.post(body)
+        assert response.status == 200
+        assert (await response.answer())["error"]["code"] == -31002
+        client.numbers = itertools.count(2)
+        assert await client.call("who") == other.pid

@@ -228,15 +228,15 @@ class Engine:
             case Ring.STREAM:
                 session.ring(name)
             case Ring.ANSWER:
-                arrived = session.pending.get(name)
-                if arrived is not None and not arrived.done():
-                    arrived.set_result(None)
+                session.answered(name)
             case Ring.CANCEL:
                 exchange = session.exchanges.get(name)
                 if exchange is not None:
                     self.runtime.spawn(self.exchanges.end(exchange, Cancelled("by the client")))
             case Ring.TAKEN:
                 self.readers.taken(session, name)
+            case Ring.PROBE:
+                self.runtime.spawn(self.exchanges.repeats.answer(session, name))
             case Ring.CLOSED:
                 if self.runtime.store.is_shared:
                     self.sessions.closed_elsewhere(session)

@@ -16,6 +16,7 @@ from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.handling import run
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.outlet import ChannelOutlet, SessionOutlet, StreamOutlet
+from holdfast.engine.repeats import Repeats
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.errors import Busy, McpError, OutcomeUnknown, SessionGone, StoreError, StoreUnavailable
@@ -25,8 +26,6 @@ from holdfast.wire.jsonrpc import Request
 
 _STORE_SECONDS: Final = 0.5
 """How often an end that could not be written is tried again."""
-_NEWS_SECONDS: Final = 0.1
-"""How long the end of a connection may be on its way to us after its client has noticed it."""
 
 
 class DuplicateId(McpError):
@@ -48,6 +47,7 @@ class Exchanges:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.repeats = Repeats(runtime)
         self._keeps = (
             runtime.settings.reruns > 0 and runtime.store.is_shared and not runtime.settings.stateless
         )
@@ -127,27 +127,11 @@ class Exchanges:
             raise Busy("Busy: the session has too many calls in flight; try again shortly")
         found = await self._runtime.store.find(key, caller.key) if refused.same else None
         session = self._runtime.adopt(found.record) if found is not None else None
-        if session is not None and (refused.finished or await self._lost(session, refused)):
+        if session is not None and (refused.finished or await self.repeats.is_lost(session, refused)):
             self._runtime.observer.note("exchange.repeated", session=session.name)
             return Repeat(session, refused.stream)
         self._runtime.observer.note("exchange.duplicate", session=key[:8])
         raise DuplicateId
-
-    async def _lost(self, session: Session, duplicate: Duplicate) -> bool:
-        """Tell whether the first POST's connection is gone, or has been silent past one keep-alive.
-
-        On a pooled connection the repeat overtakes the news of the break: a moment is given to it.
-        """
-        if not duplicate.has_reader:
-            return True
-        readers = session.readers.get(duplicate.stream)
-        silent_since = self._runtime.clock.now() - self._runtime.settings.times.keep_alive
-        if readers and readers[-1].delivered_at < silent_since:
-            return True
-        exchange = session.exchanges.get(duplicate.stream)
-        if exchange is None or not isinstance(exchange.outlet, StreamOutlet):
-            return False
-        return await exchange.outlet.is_abandoned_within(_NEWS_SECONDS)
 
     # Running
 

@@ -92,6 +92,12 @@ class Session:
             if reader.active:
                 reader.wake.ring()
 
+    def answered(self, ask: str) -> None:
+        """Wake the handler that waits for the answer to an ask."""
+        arrived = self.pending.get(ask)
+        if arrived is not None and not arrived.done():
+            arrived.set_result(None)
+
     def add_reader(self, reader: "Reader") -> list["Reader"]:
         """Make the reader the active one of its stream; return those that were there before, oldest first."""
         readers = self.readers.setdefault(reader.stream, [])

@@ -318,9 +318,8 @@ class Sessions:
 
     def _let_go(self, session: Session) -> None:
         self._wake(session)
-        for arrived in session.pending.values():
-            if not arrived.done():
-                arrived.set_result(None)
+        for name in session.pending:
+            session.answered(name)
 
     @staticmethod
     def _wake(session: Session) -> None:

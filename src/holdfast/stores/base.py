@@ -105,6 +105,18 @@ class Duplicate(Struct, frozen=True):
     version: str
 
 
+class Probed(Struct, frozen=True):
+    """What is known of an exchange and of its reader."""
+
+    running: bool
+    kept: bool
+    """It has ended, and its result is kept for a repeat."""
+    reader: str
+    """The replica that has the stream's reader; empty: it has none."""
+    word: int
+    """Another number after each `vouch`; odd if that said that the reader is there."""
+
+
 class Attached(Struct, frozen=True):
     """A reader has its place."""
 
@@ -207,6 +219,8 @@ class Ring(Enum):
     TASK = "task"
     TAKEN = "taken"
     """Another replica has the stream's reader now: whoever reads it here no longer does."""
+    PROBE = "probe"
+    """Another replica wants to know whether the stream's reader, which this one has, is still there: `vouch`."""
     FORWARD = "forward"
     """The inbox may have something (session and name are empty). May ring for nothing."""
     NEWS = "news"
@@ -358,6 +372,14 @@ class Store(Protocol):
 
         Returns True if this break left the session detached: its grace has begun.
         """
+        ...
+
+    async def probe(self, key: str, stream: str) -> Probed | None:
+        """Return who reads an exchange's stream, and ring PROBE there if it is another replica. None: no such exchange."""
+        ...
+
+    async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
+        """Answer a probe: the stream's reader is there, or has been silent for so long that another may take its place."""
         ...
 
     # Asks

@@ -28,6 +28,7 @@ from holdfast.stores.base import (
 )
 from holdfast.stores.memory_asks import AskMethods
 from holdfast.stores.memory_lingering import Lingering
+from holdfast.stores.memory_probes import ProbeMethods
 from holdfast.stores.memory_replicas import ReplicaMethods
 from holdfast.stores.memory_session import Channel, Session
 from holdfast.stores.memory_state import Cells, MemoryState
@@ -52,7 +53,7 @@ def _silent(what: Ring, session: str, name: str) -> None:
     """Ring nobody: the bell before `bind`."""
 
 
-class MemoryStore(MemoryState, AskMethods, TaskMethods, SubscriptionMethods, ReplicaMethods):
+class MemoryStore(MemoryState, AskMethods, ProbeMethods, TaskMethods, SubscriptionMethods, ReplicaMethods):
     """Everything in this process, gone with it."""
 
     def __init__(self, limits: Limits = Limits(), clock: Clock | None = None) -> None:

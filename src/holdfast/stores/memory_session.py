@@ -13,7 +13,7 @@ from holdfast.wire.jsonrpc import RequestId
 class Channel:
     """An exchange, or the standalone channel: who claimed it, its log once it has one, its reader."""
 
-    __slots__ = ("asks", "claim", "fence", "generation", "has_reader", "kept", "log", "running")
+    __slots__ = ("asks", "claim", "fence", "generation", "has_reader", "kept", "log", "running", "word")
 
     def __init__(self, claim: Claim | None, fence: int) -> None:
         self.claim = claim
@@ -23,6 +23,7 @@ class Channel:
         # The POST that claims an exchange is its first reader.
         self.has_reader = self.running = claim is not None
         self.kept = False
+        self.word = 0
         self.asks: list[str] = []
 
     def start(self, position: Position) -> Log:

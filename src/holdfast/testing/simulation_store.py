@@ -28,6 +28,7 @@ from holdfast.stores.base import (
     Forwarded,
     Lease,
     Orphan,
+    Probed,
     Refusal,
     Ring,
     Store,
@@ -196,6 +197,17 @@ class Cluster(MemoryStore):
         if channel is None or not channel.has_reader:
             self._readers[key].pop(stream, None)
         return detached
+
+    @override
+    async def probe(self, key: str, stream: str) -> Probed | None:
+        probed = await super().probe(key, stream)
+        if probed is None or not probed.reader:
+            return probed
+        owner = self._readers[key].get(stream, "")
+        probed = replace(probed, reader=owner.rpartition(".")[0])
+        if probed.reader != self._me.replica:
+            self._ring({owner: None}, Ring.PROBE, key, stream)
+        return probed
 
     @override
     async def ask(self, key: str, ask: str, stream: str) -> bool:

@@ -4,7 +4,7 @@ from typing import Final
 
 from holdfast.core.stream import Event, Page, Position, Verdict
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Attached, Refusal, Ring
+from holdfast.stores.base import Attached, Probed, Refusal, Ring
 from holdfast.stores.redis.core import flag, record_of
 from holdfast.stores.redis.exchanges import ExchangeMethods, check
 from holdfast.stores.redis.link import Lost
@@ -94,6 +94,18 @@ class StreamMethods(ExchangeMethods):
         record = record_of(*reply[6:9])
         self.seat(key).readers[stream or record.standalone] = seq
         return Attached(record, generation, Position(seq, int(tag)), bool(returned))
+
+    async def probe(self, key: str, stream: str) -> Probed | None:
+        """Return who reads a stream, and ring there."""
+        reply = await self.run("probe", key, stream)
+        if reply[0] != b"ok":
+            return None
+        running, kept, reader, word = reply[2:6]
+        return Probed(bool(running), bool(kept), reader.decode(), word)
+
+    async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
+        """Say whether a stream's reader is there."""
+        await self.run("vouch", key, stream, flag(alive))
 
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool

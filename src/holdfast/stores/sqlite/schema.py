@@ -208,6 +208,7 @@ ADDITIONS: Final[Mapping[str, str]] = {
     "exchange.payload": "ALTER TABLE exchange ADD COLUMN payload BLOB",
     "exchange.cancelled": "ALTER TABLE exchange ADD COLUMN cancelled INTEGER NOT NULL DEFAULT 0",
     "exchange.runs": "ALTER TABLE exchange ADD COLUMN runs INTEGER NOT NULL DEFAULT 1",
+    "exchange.word": "ALTER TABLE exchange ADD COLUMN word INTEGER NOT NULL DEFAULT 0",
     "lease.since": "ALTER TABLE lease ADD COLUMN since REAL NOT NULL DEFAULT 0",
     "lease.renewed": "ALTER TABLE lease ADD COLUMN renewed REAL NOT NULL DEFAULT 0",
     "lease.seconds": "ALTER TABLE lease ADD COLUMN seconds REAL NOT NULL DEFAULT 0",

@@ -32,6 +32,7 @@ from holdfast.stores.base import (
     Found,
     Lease,
     Orphan,
+    Probed,
     Refusal,
     Ring,
     SessionRecord,
@@ -243,6 +244,14 @@ class SqliteStore:
         """Give the reader's place back; start the grace if this break left nobody."""
         self._watch.drop(key, reader=(stream, generation))
         return await self._do(streams.detach, key, stream, generation, cursor, broke=broke)
+
+    async def probe(self, key: str, stream: str) -> Probed | None:
+        """Return who reads a stream, and ring there."""
+        return await self._do(streams.probe, key, stream)
+
+    async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
+        """Say whether a stream's reader is there."""
+        await self._do(streams.vouch, key, stream, alive=alive)
 
     # Asks
 

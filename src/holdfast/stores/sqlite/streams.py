@@ -1,7 +1,7 @@
 """Operations on streams and their readers: open_stream, append, read, attach, detach."""
 
 from holdfast.core.stream import Page, Position
-from holdfast.stores.base import Attached, Refusal, Ring
+from holdfast.stores.base import Attached, Probed, Refusal, Ring
 from holdfast.stores.sqlite import lingering, logs, rows
 from holdfast.stores.sqlite.exchanges import release
 from holdfast.stores.sqlite.life import come_back, lose_reader
@@ -100,3 +100,28 @@ def detach(
     save_session(tx, session)
     rows.schedule(tx, session)
     return is_detached
+
+
+def probe(tx: Transaction, key: str, stream: str) -> Probed | None:
+    """Return who reads a stream, and ring there."""
+    found = tx.execute(
+        "SELECT exchange.running, kept, reader, word FROM exchange JOIN session USING (sid)"
+        " WHERE key = ? AND stream = ?",
+        (key, stream),
+    ).fetchone()
+    if found is None:
+        return None
+    running, kept, owner, word = found
+    reader = replica_of(owner or "")
+    if reader:
+        tx.ring_away(Ring.PROBE, key, stream, reader)
+    return Probed(bool(running), bool(kept), reader, word)
+
+
+def vouch(tx: Transaction, key: str, stream: str, *, alive: bool) -> None:
+    """Say whether a stream's reader is there."""
+    tx.execute(
+        "UPDATE exchange SET word = word / 2 * 2 + 2 + ?"
+        " WHERE stream = ? AND sid = (SELECT sid FROM session WHERE key = ?)",
+        (alive, stream, key),
+    )

@@ -132,6 +132,26 @@ class SharedContract(AdoptionContract, LeaseContract):
         assert not await one.store.detach(KEY, opened.standalone, old.generation, None, broke=True)
 
     @voyage()
+    async def test_a_probe_rings_where_the_reader_is_and_hears_what_is_said_there(self, fleet: Fleet) -> None:
+        one, two, three = fleet.benches
+        await one.open()
+        await one.streaming(1, "a")
+        first = await three.store.probe(KEY, "a")
+        assert first is not None
+        assert first.reader == one.store.replica
+        await fleet.heard(0, Ring.PROBE, KEY, "a")
+        await two.attach("a")
+        moved = await three.store.probe(KEY, "a")
+        assert moved is not None
+        assert moved.reader == two.store.replica
+        await fleet.heard(1, Ring.PROBE, KEY, "a")
+        await two.store.vouch(KEY, "a", alive=True)
+        told = await three.store.probe(KEY, "a")
+        assert told is not None
+        assert told.word % 2
+        assert told.word != first.word
+
+    @voyage()
     async def test_answers_and_cancellations_ring_where_the_exchange_runs(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await one.open()

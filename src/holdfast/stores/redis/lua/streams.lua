@@ -156,6 +156,25 @@ schedule()
 save()
 return {'ok', todo, detached}
 
+--## probe: session
+-- Who reads a stream; its replica is rung, and says with `vouch` whether the reader is there.
+local stream = ARGV[5]
+load('c:' .. stream)
+local c = S and channel(stream)
+if not c then return {'none'} end
+local reader = c.rd and replica_of(c.rd) or ''
+if reader ~= '' and reader ~= replica_of(me) then publish(c.rd, 'probe', stream) end
+return {'ok', {}, c.run and 1 or 0, c.kept and 1 or 0, reader, c.word or 0}
+
+--## vouch: session !allow-oom
+local stream, alive = ARGV[5], tonumber(ARGV[6])
+load('c:' .. stream)
+local c = S and channel(stream)
+if not c then return {'none'} end
+c.word = math.floor((c.word or 0) / 2) * 2 + 2 + alive
+save()
+return {'ok', {}}
+
 --## shed: session log !allow-oom
 -- The whole store is over its budget: forget finished streams of this session until so many bytes are free. 'own' takes
 -- those that matter least, 'oldest' the one that ended first; 'trim' cuts the largest logs.
