@@ -92,6 +92,14 @@ class Limits(Struct, frozen=True, kw_only=True):
     queue_seconds: float = 30.0
     """How long a call may wait for a slot before it is refused as busy."""
 
+    work_bytes: int = 256 * MIB
+    principal_work_bytes: int = 128 * MIB
+    session_work_bytes: int = 64 * MIB
+    """Memory of messages of 16 KiB or more whose calls run or wait, in this process: of all, of a principal (anonymous
+    clients count by address) and of a session; beyond: 429, −31001. About what they occupy once decoded: 4 MiB of text
+    are 4 MiB, of small values 14. A session may so run at least four of the largest messages at once, and no client
+    can take more than half of a process that has 512 MiB."""
+
     asks: int = 256
     """Requests to the client outstanding per session; the next ones wait."""
     asks_queued: int = 256

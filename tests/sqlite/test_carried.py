@@ -182,3 +182,30 @@ def test_a_retry_is_answered_from_elsewhere_in_the_mode_that_was_set_here(mode: 
             await there.engine.aclose()
 
     run()
+
+
+@async_test
+async def test_a_retry_for_which_the_other_replica_has_no_memory_waits_there() -> None:
+    with store_path() as path:
+        there, here = replica(path), replica(path)
+        long: dict[str, Any] = {"x": "y" * 20_000}
+        parked = (await called(Peer(there.asgi(response="json")), talks=False, **long).done()).json["result"]
+        answers: dict[str, Any] = {key: {"roots": []} for key in parked["inputRequests"]}
+        retry = {"requestState": parked["requestState"], "inputResponses": answers, **long}
+        load = there.engine.runtime.load
+        rest = there.engine.settings.limits.work_bytes - load.work.used
+        taken = [load.work.take(rest, principal="others"), load.reserve.take(rest, principal="others")]
+        assert None not in taken
+        call = called(Peer(here.asgi(response="json")), talks=False, **retry)
+        inbox = there.engine.runtime.store.inbox
+        while not await inbox():
+            await asyncio.sleep(0.01)
+        for _ in range(20):
+            assert await inbox(), "it was taken although there is no room"
+            await asyncio.sleep(0.01)
+        assert not call.task.done()
+        taken.clear()
+        assert (await call.done()).json["result"]["structuredContent"] == {"result": 0}
+        assert await inbox() == []
+        await here.engine.aclose()
+        await there.engine.aclose()

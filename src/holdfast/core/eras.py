@@ -69,12 +69,18 @@ def check_client(settings: Settings, client: dict[str, Any], capabilities: dict[
         )
 
 
-def check_modern(settings: Settings, meta: RequestMeta) -> None:
+def check_modern(settings: Settings, meta: RequestMeta, *, large: bool = False) -> None:
     """Check that a request which brings its own metadata may be served by them.
+
+    What it says of its client is measured only in a `large` message: in another one it is short, and every request
+    says it.
 
     Raises:
         UnsupportedVersion: its version is unknown, or not for its client; names what it may use.
+        InvalidParams: it says too much of its client.
     """
+    if large:
+        check_client(settings, meta.client, meta.capabilities)
     if meta.version == VERSION and settings.eras != "sessions" and not settings.eras_by_client:
         return
     supported = supported_versions(settings, meta.client)

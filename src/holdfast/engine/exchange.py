@@ -6,8 +6,10 @@ from contextvars import Context
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.auth import Principal
+from holdfast.core.budget import Charge
 from holdfast.engine.guest import Guest
 from holdfast.engine.outlet import Outlet, SessionOutlet, StreamOutlet
 from holdfast.engine.session import Session
@@ -24,6 +26,8 @@ class Caller(Struct, frozen=True):
     key: str
     principal: Principal | None = None
     headers: Mapping[str, str] = {}
+    charge: Charge | None = None
+    """What the message costs in memory, where it is large; free when this and its copies go (`load.py`)."""
 
 
 class Given(Struct, frozen=True):
@@ -67,6 +71,11 @@ class Exchange:
     def __repr__(self) -> str:
         state = "settled" if self.settled else "running" if self.task else "queued"
         return f"<{type(self).__name__} {self.request.method} {state} in {self.session.name}>"
+
+    def let_go(self) -> None:
+        """Drop what a large request brought, once its handler has ended: the exchange may be kept for long after."""
+        self.request = Request(self.request.id, self.request.method, {})
+        self.caller = replace(self.caller, charge=None)
 
     @property
     def principal(self) -> Principal | None:

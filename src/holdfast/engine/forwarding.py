@@ -13,6 +13,7 @@ from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.engine.carried import Carried, packed, unpacked
 from holdfast.engine.exchange import Caller
+from holdfast.engine.load import TooMuchWork
 from holdfast.engine.modern import Attended, Modern
 from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers, Unresumable
@@ -28,6 +29,10 @@ _LOOK_SECONDS: Final = 0.05
 """How often one looks whether the other replica has begun."""
 _HEARTBEAT: Final = 1.0
 """How often the other replica looks whether its reader's session is still there."""
+
+
+_FORWARDED: Final = "forwarded"
+"""Who is charged for a request before it can be read whose it is."""
 
 
 class Forwarding:
@@ -120,12 +125,17 @@ class Forwarding:
 
     async def _take(self, name: str, payload: bytes) -> None:
         try:
+            # Held as long as this runs. What finds no room stays in the inbox, and is looked at again.
+            charge = self._runtime.load.intake(_FORWARDED).charge(payload)
             carried = await self._read(name, payload)
             claim = Claim(carried.request.id, carried.stream, b"")
             claimed = await self._runtime.store.claim(carried.session, carried.owner, claim)
             await self._runtime.store.took(name)
             if isinstance(claimed, Claimed):
                 await self._answer(carried, claimed.fence)
+            del charge
+        except TooMuchWork:
+            self.is_rung = True
         except HoldfastError as error:
             # The other side is gone, or the store is: there is nobody to answer.
             self._runtime.observer.note("forward.dropped", error=error)

@@ -63,6 +63,9 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
         if ends_the_task(error):
             raise
         return _masked(runtime, exchange, error)
+    finally:
+        if exchange.caller.charge is not None:
+            exchange.let_go()
 
 
 async def _is_closed(runtime: Runtime, exchange: Exchange) -> bool:

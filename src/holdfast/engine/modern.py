@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.auth.seal import KEY_BYTES, MAX_SEALED, Sealer
 from holdfast.core.rounds import Asked
@@ -198,8 +199,9 @@ class Modern:
         if not outlet.take(state.number, responses, sha256(_canonical(responses)).digest()):
             raise ParkedGone
         if state.number == outlet.rounds.number and state.number not in outlet.outcomes:
-            exchange.request = request
-            exchange.caller = caller
+            # The handler has the first request's arguments; those of the retry are equal, and need not be kept too.
+            exchange.request = _with_arguments_of(exchange.request, request)
+            exchange.caller = replace(caller, charge=exchange.caller.charge)
             exchange.session = Guest(meta, caller.key, self._runtime.settings.limits)
         return Attended(exchange, outlet, outlet.attend(state.number))
 
@@ -283,6 +285,12 @@ def _responses(request: Request) -> dict[str, Any]:
     if type(responses) is not dict:
         raise InvalidParams("Invalid params: inputResponses must be an object")
     return responses
+
+
+def _with_arguments_of(first: Request, retry: Request) -> Request:
+    """Return a retry with the first request's own objects wherever they are equal by their digest."""
+    kept = {name: value for name, value in first.params.items() if name not in _RETRY_MEMBERS}
+    return Request(retry.id, retry.method, {**retry.params, **kept})
 
 
 def _canonical(value: object) -> bytes:

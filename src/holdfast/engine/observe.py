@@ -22,6 +22,7 @@ LEVELS: Final = {
     "exchange.fenced": logging.WARNING,
     "listen.dropped": logging.WARNING,
     "push.dropped": logging.WARNING,
+    "notification.dropped": logging.WARNING,
     "exchange.adopted": logging.WARNING,
     "exchange.reaped": logging.WARNING,
     "replica.lease_lost": logging.WARNING,

@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.config import Settings
 from holdfast.engine.back import Back
+from holdfast.engine.load import Load
 from holdfast.engine.session import Channel, Session
 from holdfast.ports import Clock, Observer, Random
 from holdfast.protocol.quirks import Quirks
@@ -18,6 +19,7 @@ class Runtime:
     __slots__ = (
         "back",
         "clock",
+        "load",
         "observer",
         "on_gone",
         "quirks",
@@ -41,6 +43,7 @@ class Runtime:
     ) -> None:
         self.back = back
         self.settings = settings
+        self.load = Load(settings.limits)
         self.store = store
         self.clock = clock
         self.random = random

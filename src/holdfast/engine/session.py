@@ -43,6 +43,7 @@ class Session:
         "gate",
         "lasting",
         "limits",
+        "notified",
         "pending",
         "readers",
         "record",
@@ -61,6 +62,8 @@ class Session:
         self.asking: Gate[asyncio.Future[None]] = Gate(limits.asks, limits.asks_queued)
         self.pending: dict[str, asyncio.Future[None]] = {}
         """Asks made here and not yet answered."""
+        self.notified = 0
+        """Notifications of the client that its back has not ended with."""
         self.readers: dict[str, list[Reader]] = {}
         self._listeners: deque[tuple[Listener, Context]] = deque()
         """What is to be told, each with the context variables of the request that led to it."""
@@ -78,7 +81,9 @@ class Session:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing lives here on its behalf."""
-        busy = self.channel or self.exchanges or self.readers or self.pending or self._telling
+        busy = (
+            self.channel or self.exchanges or self.readers or self.pending or self.notified or self._telling
+        )
         return not busy
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.core.budget import Charge
 from holdfast.core.eras import check_client, check_handshake
 from holdfast.core.lifecycle import Input
 from holdfast.engine.asks import ask
@@ -139,8 +140,19 @@ class Sessions:
             raise SessionGone
         return verdict
 
-    async def notify(self, key: str, principal: str, method: str, params: dict[str, Any]) -> None:
+    async def notify(
+        self,
+        key: str,
+        principal: str,
+        method: str,
+        params: dict[str, Any],
+        *,
+        charge: Charge | None = None,
+    ) -> None:
         """Take a client's notification: act on the ones the engine owns, hand the rest to the back.
+
+        It passes when no call does, so it has a bound of its own: where as many as may run at once are still with the
+        back, the next ones are dropped. `charge` is kept until the back has ended with it.
 
         Raises:
             SessionGone: no such session for this principal.
@@ -153,9 +165,19 @@ class Sessions:
             return
         if method == "notifications/initialized":
             await self._runtime.store.change(key, initialized=True)
-        self._runtime.spawn(self._notify_back(session, method, params))
+        if session.notified >= session.limits.running:
+            self._runtime.observer.note("notification.dropped", session=session.name, method=method)
+            return
+        session.notified += 1
+        self._runtime.spawn(self._notify_back(session, method, params, charge))
 
-    async def _notify_back(self, session: Session, method: str, params: dict[str, Any]) -> None:
+    async def _notify_back(
+        self,
+        session: Session,
+        method: str,
+        params: dict[str, Any],
+        charge: Charge | None,  # noqa: ARG002 - kept as long as this runs
+    ) -> None:
         try:
             await self._runtime.back.notify(session, method, params)
         except BaseException as error:  # a handler's fault must not reach the receive path
@@ -164,6 +186,8 @@ class Sessions:
             self._runtime.observer.note(
                 "notification.failed", session=session.name, method=method, error=error
             )
+        finally:
+            session.notified -= 1
 
     # To the client, outside of exchanges
 

@@ -13,11 +13,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from holdfast.core.eras import has_sessions
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.exchanges import DuplicateId, Repeat
+from holdfast.engine.load import FREE, TooMuchWork
 from holdfast.engine.outlet import ChannelOutlet
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS, TooManySessions
@@ -54,7 +57,7 @@ class Duplex:
         self._owed = asyncio.Semaphore(OWED)
         self._replies: set[asyncio.Task[None]] = set()
         self._deaf = False
-        self._guests = Guests(engine, caller, self.send)
+        self._guests = Guests(engine, self.send)
         self.session: Session | None = None
         self.gone = asyncio.Event()
         """The peer no longer reads."""
@@ -93,32 +96,49 @@ class Duplex:
 
     async def take(self, line: bytes) -> None:
         """Take what the peer wrote: one message, or an array of them."""
-        limits = self._engine.settings.limits
+        limits, caller = self._engine.settings.limits, self._caller
+        intake = None
         try:
+            if len(line) >= FREE:
+                intake = self._engine.runtime.load.intake(caller.key or "local", id(self))
+                caller = replace(caller, charge=intake.charge(line))
             message = decode(line, max_depth=limits.depth, max_values=limits.values)
         except WireError as error:
             await self.refuse(error)
             return
-        if isinstance(message, list):
-            await self._take_batch(message)
+        except TooMuchWork as busy:
+            await self._reply(error_message(None, busy.code, busy.message))
+            return
+        if intake is not None and not intake.may_pass(message):
+            await self._refuse_all(message, TooMuchWork())
+        elif isinstance(message, list):
+            await self._take_batch(message, caller)
         else:
-            await self._take_one(message)
+            await self._take_one(message, caller)
+
+    async def _refuse_all(self, message: Message | list[Message], error: HoldfastError) -> None:
+        """Refuse the requests of a message, and take nothing else of it."""
+        if isinstance(message, list):
+            refused = [_refusal(one.id, error) for one in message if isinstance(one, Request)]
+            await self._reply(b"[" + b",".join(refused) + b"]")
+        elif isinstance(message, Request):
+            await self._reply(_refusal(message.id, error))
 
     async def refuse(self, error: WireError) -> None:
         """Answer bytes that are no message."""
         await self._reply(error_message(error.request_id, error.code, error.message))
 
-    async def _take_one(self, message: Message) -> None:
+    async def _take_one(self, message: Message, caller: Caller) -> None:
         if not isinstance(message, Request):
-            await self._control(message)
+            await self._control(message, caller)
         elif message.id in self._guests:
             await self._reply(_refusal(message.id, DuplicateId()))
         elif message.method == "initialize":
             await self._initialize(message)
         elif self._is_modern(message):
-            await self._guest(message)
+            await self._guest(message, caller)
         elif self.session is not None:
-            await self._request(self.session, message)
+            await self._request(self.session, message, caller)
         elif message.method == "ping":
             await self._reply(result_message(message.id, b"{}"))
         else:
@@ -131,13 +151,13 @@ class Duplex:
         only_modern = request.method in NOT_IN_SESSIONS or not has_sessions(self._engine.settings)
         return self.session is None and only_modern
 
-    async def _guest(self, request: Request) -> None:
+    async def _guest(self, request: Request, caller: Caller) -> None:
         running = () if self.session is None else self.session.exchanges.values()
         try:
             if any(exchange.request.id == request.id for exchange in running):
                 raise DuplicateId
             await self._engine.ensure_started()
-            self._guests.take(request)
+            self._guests.take(request, caller)
         except HoldfastError as error:
             await self._reply(_refusal(request.id, error))
 
@@ -157,32 +177,32 @@ class Duplex:
         # Waited for: nothing that the session sends may overtake it.
         await self.send(result_message(request.id, opened.result))
 
-    async def _request(self, session: Session, request: Request) -> None:
+    async def _request(self, session: Session, request: Request, caller: Caller) -> None:
         if request.method not in CONTROL:
             try:
-                await self._engine.exchanges.submit(session.record.key, self._caller, request)
+                await self._engine.exchanges.submit(session.record.key, caller, request)
             except HoldfastError as error:
                 await self._reply(_refusal(request.id, error))
             return
         # Control traffic has no slots to wait for; what it is owed bounds it.
         await self._owed.acquire()
         try:
-            exchange = await self._engine.exchanges.submit(session.record.key, self._caller, request)
+            exchange = await self._engine.exchanges.submit(session.record.key, caller, request)
         except HoldfastError as error:
             self._keep(self.send(_refusal(request.id, error)))
             return
         self._keep(_ended(exchange))
 
-    async def _control(self, message: Notification | Response) -> None:
+    async def _control(self, message: Notification | Response, caller: Caller) -> None:
         """Take what wants no answer; what fits nothing is passed over, since there is nobody to tell."""
         if self._cancels_guest(message) or self.session is None:
             return
-        key, principal = self.session.record.key, self._caller.key
+        key, sessions = self.session.record.key, self._engine.sessions
         try:
             if isinstance(message, Notification):
-                await self._engine.sessions.notify(key, principal, message.method, message.params)
+                await sessions.notify(key, caller.key, message.method, message.params, charge=caller.charge)
             else:
-                await self._engine.sessions.answer(key, principal, message)
+                await sessions.answer(key, caller.key, message)
         except HoldfastError as error:
             self._engine.runtime.observer.note("message.dropped", session=self.session.name, error=error)
 
@@ -193,7 +213,7 @@ class Duplex:
             and self._guests.cancel(message.params.get("requestId"))
         )
 
-    async def _take_batch(self, messages: list[Message]) -> None:
+    async def _take_batch(self, messages: list[Message], caller: Caller) -> None:
         session = self.session
         if session is None or not session.revision.batches:
             reason = "initialize first" if session is None else "batches exist in protocol 2025-03-26 only"
@@ -203,17 +223,17 @@ class Duplex:
         gathering = Gathering(len(requests), self.send)
         for message in messages:
             if isinstance(message, Request):
-                await self._gather(session, message, gathering)
+                await self._gather(session, message, caller, gathering)
             else:
-                await self._control(message)
+                await self._control(message, caller)
 
-    async def _gather(self, session: Session, request: Request, gathering: Gathering) -> None:
+    async def _gather(self, session: Session, request: Request, caller: Caller, gathering: Gathering) -> None:
         try:
             if request.id in self._guests:
                 raise DuplicateId
             if request.method == "initialize":
                 raise McpError(INVALID_REQUEST, "Invalid request: initialize may not be part of a batch")
-            exchange = await self._engine.exchanges.submit(session.record.key, self._caller, request)
+            exchange = await self._engine.exchanges.submit(session.record.key, caller, request)
             if not isinstance(exchange, SessionExchange):
                 raise DuplicateId
         except HoldfastError as error:

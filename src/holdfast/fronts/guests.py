@@ -25,9 +25,8 @@ Send = Callable[[bytes], Awaitable[None]]
 class Guests:
     """What a connection's client has asked without a session, from its request to its last written byte."""
 
-    def __init__(self, engine: Engine, caller: Caller, send: Send) -> None:
+    def __init__(self, engine: Engine, send: Send) -> None:
         self._engine = engine
-        self._caller = caller
         self._send = send
         limits = engine.settings.limits
         self._limit = limits.running + limits.queued
@@ -46,7 +45,7 @@ class Guests:
 
     # One request
 
-    def take(self, request: Request) -> None:
+    def take(self, request: Request, caller: Caller) -> None:
         """Begin to answer a request.
 
         Raises:
@@ -58,10 +57,10 @@ class Guests:
         if request.id in self._flights:
             raise DuplicateId
         meta = read_meta(request.params)
-        check_modern(self._engine.settings, meta)
+        check_modern(self._engine.settings, meta, large=caller.charge is not None)
         if len(self._tasks) >= self._limit:
             raise Busy("Busy: too many calls are in flight on this connection; try again shortly")
-        task = asyncio.get_running_loop().create_task(self._serve(request, meta))
+        task = asyncio.get_running_loop().create_task(self._serve(request, meta, caller))
         self._flights[request.id] = task
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._ended(request.id, task))
@@ -84,12 +83,12 @@ class Guests:
             task.cancel()
         return task is not None
 
-    async def _serve(self, request: Request, meta: RequestMeta) -> None:
+    async def _serve(self, request: Request, meta: RequestMeta, caller: Caller) -> None:
         try:
             if request.method == "subscriptions/listen":
-                await self._listen(request, meta)
+                await self._listen(request, meta, caller)
             else:
-                await self._call(request, meta)
+                await self._call(request, meta, caller)
         except McpError as error:
             await self._last(request, refusal(request.id, error))
 
@@ -98,11 +97,11 @@ class Guests:
         self._landed(request.id, asyncio.current_task())
         await self._send(message)
 
-    async def _call(self, request: Request, meta: RequestMeta) -> None:
+    async def _call(self, request: Request, meta: RequestMeta, caller: Caller) -> None:
         modern = self._engine.modern
         begin = modern.go_on if "requestState" in request.params else modern.start
         try:
-            attended = begin(meta, self._caller, request)
+            attended = begin(meta, caller, request)
         except Elsewhere:
             # A connection is served by one process: what is parked elsewhere was not parked for it.
             raise ParkedGone from None
@@ -127,9 +126,9 @@ class Guests:
             if attended.leave():
                 await modern.abandon(attended.exchange)
 
-    async def _listen(self, request: Request, meta: RequestMeta) -> None:
-        principal = self._caller.principal
-        guest = Guest(meta, self._caller.key, self._engine.settings.limits)
+    async def _listen(self, request: Request, meta: RequestMeta, caller: Caller) -> None:
+        principal = caller.principal
+        guest = Guest(meta, caller.key, self._engine.settings.limits)
         expires = principal.expires if principal is not None else None
         listener = await self._engine.listening.open(guest, request, expires)
         self._listeners.add(listener)

@@ -21,9 +21,12 @@ RequestId = int | str
 MAX_ID: Final = 2**53
 """The largest integer every JSON implementation keeps exact."""
 MAX_ID_LENGTH: Final = 256
-VALUE_BYTES: Final = 128
-"""What a decoded value costs beside its text: measured 8 (a small number) to 250 (an object with one member, which
-has two brackets and a comma for it)."""
+VALUE_BYTES: Final = 96
+"""What a comma or bracket stands for once it is decoded, at most: an object with one member takes 192 bytes and has a
+bracket and a comma. A number in a list takes 8 to 32."""
+_MANY: Final = 4_096
+_EXACT_BYTES: Final = 1024 * 1024
+"""Longer texts are not looked at twice: it would take longer than decoding them."""
 
 encode: Callable[[object], bytes] = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
@@ -134,9 +137,13 @@ def _too_many(max_values: int) -> WireError:
     return WireError(INVALID_REQUEST, f"Invalid request: a message has at most {max_values} values")
 
 
-def cost(data: bytes) -> int:
-    """Return about how many bytes a message occupies once it is decoded. Counted before that, so strings count too."""
-    return len(data) + _values(data) * VALUE_BYTES
+def cost(data: bytes, max_values: int) -> int:
+    """Return about how many bytes a message occupies, itself and decoded; found out before it is decoded."""
+    values = _values(data)
+    if values > _MANY and len(data) <= _EXACT_BYTES:
+        # Commas in a text are no values, and a table in a text has many.
+        values = _values(_outside(data))
+    return len(data) + min(values, max_values) * VALUE_BYTES
 
 
 def _duplicate(data: bytes) -> str:

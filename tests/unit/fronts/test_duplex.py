@@ -7,7 +7,7 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
 from holdfast.fronts.duplex import OWED
 from tests.support import async_test, virtual_test
-from tests.unit.fronts.wire import Held, Wire
+from tests.unit.fronts.wire import META, Held, Wire
 
 
 @async_test
@@ -203,3 +203,57 @@ async def test_a_message_of_too_many_values_is_refused_and_the_next_one_works() 
     assert any(
         "at most 1000 values" in message.get("error", {}).get("message", "") for message in wire.received
     )
+
+
+LOAD = Settings(limits=Limits(work_bytes=1_000_000, session_work_bytes=900_000))
+
+
+@async_test
+async def test_large_calls_beyond_the_budget_are_refused_and_answers_pass() -> None:
+    back = Held()
+    wire = Wire(back, LOAD)
+    await wire.open()
+    text = "x" * 400_000
+    await wire.say("hold", 1, n=text)
+    await wire.say("hold", 2, n=text)
+    await wire.say("hold", 3, n=text)
+    assert (await wire.answer(3))["error"]["code"] == -31001
+    await wire.say("echo", 4, text="small")
+    assert (await wire.answer(4))["result"] == {"text": "small"}
+    await wire.say("ping", 5, text=text)
+    assert "result" in await wire.answer(5)
+    await wire.say("hold", 6, _meta=META, n=text)
+    assert (await wire.answer(6))["error"]["code"] == -31001
+    await wire.say("notifications/cancelled", requestId=1, reason=text)
+    assert (await wire.answer(1))["error"]["code"] == -32800
+    back.gate.set()
+    await wire.answer(2)
+    await asyncio.sleep(0)
+    load = wire.engine.runtime.load
+    assert (load.work.used, load.reserve.used) == (0, 0)
+    await wire.say("echo", 7, text=text)
+    assert (await wire.answer(7))["result"] == {"text": text}
+
+
+@async_test
+async def test_a_batch_beyond_the_budget_is_refused_whole() -> None:
+    back = Held()
+    wire = Wire(back, LOAD)
+    await wire.open("2025-03-26")
+    text = "x" * 400_000
+    await wire.say("hold", 1, n=text)
+    await wire.say("hold", 2, n=text)
+    batch = [
+        {"jsonrpc": "2.0", "id": 3, "method": "echo", "params": {"text": text}},
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
+    ]
+    await wire.duplex.take(json.dumps(batch).encode())
+    async with wire.arrived:
+        await wire.arrived.wait_for(lambda: isinstance(wire.received[-1], list))
+    [refused] = wire.received[-1]
+    assert (refused["id"], refused["error"]["code"]) == (3, -31001)
+    assert not any(isinstance(one, dict) and one.get("id") == 1 for one in wire.received), (
+        "nothing of it was done"
+    )
+    back.gate.set()
+    assert (await wire.answer(1))["result"] == {"held": text}

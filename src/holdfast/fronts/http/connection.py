@@ -99,8 +99,12 @@ class Connection:
             raise BadBody(too_large(limit))
         return whole
 
-    async def body(self, limit: int, seconds: float, declared: str = "") -> bytes:
+    async def body(
+        self, limit: int, seconds: float, declared: str = "", read: Callable[[int], None] | None = None
+    ) -> bytes:
         """Return the request's body; one that is declared to be too large is not read.
+
+        `read` is told how much has come, and may raise to have no more of it.
 
         Raises:
             BadBody: it is too large or too slow.
@@ -114,7 +118,7 @@ class Connection:
             deadline = asyncio.timeout(patience)
             try:
                 async with deadline:
-                    await self._read_parts(parts, limit)
+                    await self._read_parts(parts, limit, read)
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             except TimeoutError:
                 if not _is_overdue(deadline):
@@ -123,7 +127,7 @@ class Connection:
                 # This process was stopped, or its loop blocked: what was sent meanwhile is still to be read.
                 patience = _AWAKE
 
-    async def _read_parts(self, parts: list[bytes], limit: int) -> None:
+    async def _read_parts(self, parts: list[bytes], limit: int, read: Callable[[int], None] | None) -> None:
         """Read the rest of the body; `parts` keeps what has arrived if this is interrupted."""
         size, more = sum(map(len, parts)), True
         while more:
@@ -134,6 +138,8 @@ class Connection:
             size += len(parts[-1])
             if size > limit:
                 raise BadBody(too_large(limit))
+            if read is not None:
+                read(size)
             more = message.get("more_body", False)
 
     async def answer_json(self, body: bytes) -> bool:

@@ -16,6 +16,7 @@ from holdfast.core.eras import has_sessions
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
+from holdfast.engine.load import FREE, Intake, TooMuchWork
 from holdfast.engine.readers import Unresumable
 from holdfast.engine.session import parse_event_id
 from holdfast.engine.sessions import ANONYMOUS, session_key
@@ -190,13 +191,30 @@ class HttpFront:
             principal = connection.principal = found
         if method != "POST":
             return await self._on_session(method, head, principal, connection)
-        limits = self._limits
+        limits, owner = self._limits, _owner(principal)
         body = connection.whole_body(limits.body)
-        if body is None:
-            body = await connection.body(limits.body, limits.body_seconds, head.text(b"content-length"))
-        message = decode(body, max_depth=limits.depth, max_values=limits.values)
-        posted = self._post(message, body, head, Caller(_owner(principal), principal, head), connection)
+        charge = None
+        if body is None or len(body) >= FREE:
+            intake = self._intake(owner, head, connection.scope)
+            try:
+                if body is None:
+                    length = head.text(b"content-length")
+                    body = await connection.body(limits.body, limits.body_seconds, length, intake.read)
+                charge = intake.charge(body)
+            except TooMuchWork as busy:
+                return refused_unstarted(busy)
+            message = decode(body, max_depth=limits.depth, max_values=limits.values)
+            if not intake.may_pass(message):
+                return refused_unstarted(TooMuchWork(), message.id if isinstance(message, Request) else None)
+        else:
+            message = decode(body, max_depth=limits.depth, max_values=limits.values)
+        posted = self._post(message, body, head, Caller(owner, principal, head, charge), connection)
         return posted if isinstance(posted, Answer) else await posted
+
+    def _intake(self, owner: str, head: Head, scope: Scope) -> Intake:
+        client = scope.get("client")
+        who = owner or (client[0] if client else "local")
+        return self._engine.runtime.load.intake(who, head.text(b"mcp-session-id"))
 
     def _refused(self, method: str, head: Head, scope: Scope) -> Answer | None:
         """Answer a method that the endpoint does not have, and whom it does not serve."""
@@ -278,7 +296,7 @@ class HttpFront:
             return self._posts.request(key, caller, message, sha256(body).digest(), connection)
         if isinstance(message, list):
             return self._posts.batch(key, caller, message, connection)
-        return self._posts.control(key, caller.key, message)
+        return self._posts.control(key, caller, message)
 
     def _is_new_work(self, message: Message | list[Message]) -> bool:
         """Tell what another replica can as well begin: everything but what belongs to work that runs here."""

@@ -56,7 +56,7 @@ class ModernPosts:
     ) -> Answer | None:
         """Check what the request says of itself, run or go on with it, answer it here."""
         try:
-            meta = self._checked(request, head)
+            meta = self._checked(request, head, caller)
             if request.method == "subscriptions/listen":
                 await self._listens.request(meta, request, caller, connection)
                 return None
@@ -116,7 +116,7 @@ class ModernPosts:
         finally:
             await forwarding.drop(reader)
 
-    def _checked(self, request: Request, head: Head) -> RequestMeta:
+    def _checked(self, request: Request, head: Head, caller: Caller) -> RequestMeta:
         params = request.params
         meta = read_meta(params)
         # Clients say the same again and again: what agreed once agrees.
@@ -126,7 +126,7 @@ class ModernPosts:
             check_headers(head.get, meta.version, request.method, params)
             if type(name) is str and request.method == "tools/call" and len(self._agreed) < _REMEMBERED:
                 self._agreed.add(said)
-        check_modern(self._engine.settings, meta)
+        check_modern(self._engine.settings, meta, large=caller.charge is not None)
         mirrored = self._engine.runtime.back.mirrored(request.method, params)
         if mirrored:
             check_parameters(head.get, mirrored, params.get("arguments"))

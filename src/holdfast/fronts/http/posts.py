@@ -90,12 +90,14 @@ class Posts:
             return False
         return True
 
-    async def control(self, key: str, owner: str, message: Notification | Response) -> Answer:
+    async def control(self, key: str, caller: Caller, message: Notification | Response) -> Answer:
         """Take a notification or the answer to an ask: 202, and nothing waits for a handler."""
         if isinstance(message, Notification):
-            await self._engine.sessions.notify(key, owner, message.method, message.params)
+            await self._engine.sessions.notify(
+                key, caller.key, message.method, message.params, charge=caller.charge
+            )
             return ACCEPTED
-        verdict = await self._engine.sessions.answer(key, owner, message)
+        verdict = await self._engine.sessions.answer(key, caller.key, message)
         if verdict in {Answered.FIRST, Answered.AGAIN}:
             return ACCEPTED
         if verdict is Answered.CONFLICT:
@@ -202,7 +204,7 @@ class Posts:
             return refuse(400, "Bad request: batches exist in protocol 2025-03-26 only", code=INVALID_REQUEST)
         for message in messages:
             if not isinstance(message, Request):
-                await self.control(key, caller.key, message)
+                await self.control(key, caller, message)
         requests = [message for message in messages if isinstance(message, Request)]
         if not requests:
             return ACCEPTED
