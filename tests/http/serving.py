@@ -42,10 +42,18 @@ class Process:
         self._log.seek(0)
         return self._log.read().decode()
 
+    def tell(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._popen.send_signal(number)
+
+    def ended(self, seconds: float) -> int:
+        """Wait for its end; return its exit code. Fails if it takes longer."""
+        return self._popen.wait(seconds)
+
     def terminate(self, seconds: float) -> int:
         """Ask it to stop; return its exit code. Fails if it takes longer."""
-        self._popen.send_signal(signal.SIGTERM)
-        return self._popen.wait(seconds)
+        self.tell(signal.SIGTERM)
+        return self.ended(seconds)
 
 
 def listening() -> socket.socket:

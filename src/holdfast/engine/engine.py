@@ -14,6 +14,7 @@ from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
 from holdfast.engine.adoption import Adoption
 from holdfast.engine.back import Back
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.listening import Listening
@@ -190,7 +191,7 @@ class Engine:
             self._hand_over()
         now = asyncio.get_running_loop().time
         deadline = now() + self.settings.times.drain
-        while ((tasks := self._running()) or self.exchanges.claiming) and now() < deadline:
+        while ((tasks := self._working()) or self.exchanges.claiming) and now() < deadline:
             if tasks:
                 await asyncio.wait(tasks, timeout=deadline - now())
             else:
@@ -209,10 +210,18 @@ class Engine:
                     for reader in readers:
                         reader.stop(End.AGED)
 
-    def _running(self) -> set[asyncio.Task[None]]:
-        exchanges = [exchange for s in self.runtime.sessions.values() for exchange in s.exchanges.values()]
-        running = {exchange.task for exchange in exchanges if exchange.task and not exchange.task.done()}
-        return running | self.modern.working()
+    def _working(self) -> dict[asyncio.Task[None], Exchange]:
+        """Return the handlers that run here, each with its exchange; not those that wait for a client."""
+        sessions = self.runtime.sessions.values()
+        exchanges = [*self.modern.working(), *(e for session in sessions for e in session.exchanges.values())]
+        return {
+            exchange.task: exchange for exchange in exchanges if exchange.task and not exchange.task.done()
+        }
+
+    def in_flight(self) -> list[str]:
+        """Return what a stop waits for: the name of the tool or prompt, else the method, of each running request."""
+        requests = [exchange.request for exchange in self._working().values()]
+        return [str(request.params.get("name", request.method)) for request in requests]
 
     def _ring(self, what: Ring, key: str, name: str) -> None:
         """Take a bell of the store's."""

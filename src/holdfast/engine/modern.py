@@ -246,13 +246,9 @@ class Modern:
         """Return the handlers that run or are parked."""
         return {exchange.task for exchange in self._running if exchange.task and not exchange.task.done()}
 
-    def working(self) -> set[asyncio.Task[None]]:
-        """Return the handlers that have something to do; those that wait for a client may wait for ever."""
-        return {
-            exchange.task
-            for exchange in self._running
-            if exchange.task and not exchange.task.done() and not _waits(exchange)
-        }
+    def working(self) -> list[Exchange]:
+        """Return the exchanges whose handlers have something to do; those that wait for a client may wait for ever."""
+        return [exchange for exchange in self._running if not _waits(exchange)]
 
     async def end_work(self, reason: str) -> None:
         """End what still runs or is parked; a retry of a parked call gets the one error."""

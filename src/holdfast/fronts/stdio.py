@@ -7,6 +7,7 @@ import signal
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.errors import WireError
+from holdfast.fronts.countdown import count_down
 from holdfast.fronts.duplex import Duplex
 from holdfast.transports.loops import run
 from holdfast.transports.pipes import PipeReader, PipeWriter
@@ -62,7 +63,12 @@ class StdioFront:
         patience = asyncio.get_running_loop().call_later(
             times.drain + times.write_stall, self._writer.give_up
         )
+        loop = asyncio.get_running_loop()
+        # A client that hung up is no person at a terminal.
+        shown = loop.create_task(count_down(self._engine)) if reason is Input.SHUTDOWN else None
         await self._duplex.hang_up(reason)
+        if shown is not None:
+            shown.cancel()
         # Nobody can come back to what is parked.
         await self._engine.modern.end_work("the connection was closed")
         await self._engine.aclose()

@@ -16,6 +16,7 @@ import uvicorn
 from typing_extensions import override
 
 from holdfast.engine.engine import Engine
+from holdfast.fronts.countdown import count_down
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.protocol import GuardedProtocol, Watch
 
@@ -91,12 +92,15 @@ class Service(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain while still listening: a running call may need an answer or a resume, which are requests of their own."""
         await self._leave()
-        draining = asyncio.get_running_loop().create_task(self._engine.drain())
+        loop = asyncio.get_running_loop()
+        draining = loop.create_task(self._engine.drain())
+        shown = loop.create_task(count_down(self._engine, alone=not self._siblings))
         while not self.force_exit and not draining.done():
             await asyncio.wait({draining}, timeout=_POLL)
-        draining.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await draining
+        for task in (draining, shown):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
         await self._goodbye()
         await super().shutdown(sockets)
         if self.force_exit:

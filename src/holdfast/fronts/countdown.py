@@ -1,0 +1,57 @@
+"""What a stop waits for, shown to the person who pressed Ctrl+C: which calls, how long, and how to end at once."""
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, TextIO
+
+from holdfast.engine.engine import Engine
+
+_TICK: Final = 1.0
+_PLAIN_EVERY: Final = 5
+"""Ticks between two lines where lines cannot be overwritten."""
+_NAMES: Final = 3
+_NAME_LENGTH: Final = 40
+_OVERWRITE: Final = "\r\x1b[2K"
+
+
+def waiting(calls: Iterable[str], seconds: float) -> str:
+    """Return the sentence that says what is waited for. Names come from clients: only plain characters are shown."""
+    counted = Counter("".join(filter(_is_plain, call))[:_NAME_LENGTH] for call in calls)
+    names = [name if count == 1 else f"{name} ×{count}" for name, count in counted.most_common(_NAMES)]
+    if len(counted) > _NAMES:
+        names.append("…")
+    total = counted.total()
+    one = total == 1
+    return (
+        f"Stopping: {total} {'call is' if one else 'calls are'} running ({', '.join(names)}); "
+        f"waiting up to {seconds:.0f} s. Press Ctrl+C again to end {'it' if one else 'them'} now."
+    )
+
+
+def _is_plain(character: str) -> bool:
+    return character.isalnum() or character in "_-./"
+
+
+async def count_down(engine: Engine, output: TextIO | None = None, *, alone: bool = True) -> None:
+    """Say what a stop waits for until nothing is left; cancel it to stop. `alone`: no other process writes here."""
+    output = output or sys.stderr
+    deadline = asyncio.get_running_loop().time() + engine.settings.times.drain
+    overwrites = alone and output.isatty()
+    tick = 0
+    try:
+        while calls := engine.in_flight():
+            seconds = max(0.0, deadline - asyncio.get_running_loop().time())
+            if overwrites:
+                output.write(_OVERWRITE + waiting(calls, seconds))
+            elif tick % _PLAIN_EVERY == 0:
+                output.write(f"{'' if alone else f'worker {os.getpid()}: '}{waiting(calls, seconds)}\n")
+            output.flush()
+            tick += 1
+            await asyncio.sleep(_TICK)
+    finally:
+        if overwrites and tick:
+            output.write("\n")
+            output.flush()

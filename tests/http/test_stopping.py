@@ -1,0 +1,74 @@
+"""Ctrl+C and SIGTERM while calls run: the process says what it waits for, and ends when it should."""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.http.client import Client
+from tests.http.serving import Process, holdfast_serve
+from tests.support import async_test
+
+SERVER: Final = """
+import asyncio, time
+from holdfast import Server
+
+server = Server("stopping")
+
+@server.tool
+def block(seconds: float) -> str:
+    time.sleep(seconds)
+    return "never"
+
+@server.tool
+async def wait(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "waited"
+"""
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def says(process: Process, text: str) -> bool:
+    return text in process.output()
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    (tmp_path / "stopping.py").write_text(SERVER)
+    return f"{tmp_path / 'stopping.py'}:server"
+
+
+@async_test
+async def _started(port: int, tool: str, seconds: float) -> None:
+    client = await Client.opened(port)
+    await client.start(tool, seconds=seconds)
+
+
+def test_a_blocked_function_does_not_outlast_the_drain_time(target: str) -> None:
+    with holdfast_serve(target, "--drain", "1") as process:
+        _started(process.port, "block", 60.0)
+        began = time.monotonic()
+        assert process.terminate(15) == 0
+        assert time.monotonic() - began < 10
+
+
+def test_ctrl_c_says_what_it_waits_for_and_a_second_one_ends_it(target: str) -> None:
+    with holdfast_serve(target) as process:
+        _started(process.port, "wait", 60.0)
+        process.tell(signal.SIGINT)
+        until(
+            lambda: says(
+                process, "Stopping: 1 call is running (wait); waiting up to 30 s. Press Ctrl+C again"
+            )
+        )
+        process.tell(signal.SIGINT)
+        assert process.ended(10) == 0
