@@ -14,6 +14,7 @@ MIB = 1024 * KIB
 _MAY_BE_ZERO: Final = frozenset(
     {
         "subscriptions", "queued", "queue_seconds", "asks_queued", "store_seconds", "handles", "handles_per_principal",
+        "principal_states", "principal_state_bytes",
         "listeners", "listeners_per_principal", "parked", "parked_per_principal", "tasks", "tasks_per_principal",
         "state_bytes", "idle_readers",
         "grace", "stream_after", "retry", "quiet", "drain_notice", "drain",
@@ -116,6 +117,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     handles: int = 10_000
     handles_per_principal: int = 1_000
     """Handles for state (`ctx.new_handle`), in all and per authenticated principal; beyond: StateError."""
+    principal_states: int = 100_000
+    """Principals whose own state is kept (`Settings.state`); beyond: StateError. As many as there may be sessions."""
     listeners: int = 10_000
     listeners_per_principal: int = 1_000
     """Open `subscriptions/listen` streams, in all and per authenticated principal; beyond: 429, −31001."""
@@ -145,7 +148,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Requests of a session that are kept while they run, so that another replica may run them again
     (`Settings.reruns`); beyond: the next ones are not, and end with −31002 if their replica dies."""
     state_bytes: int = 256 * KIB
-    """User state of one session; beyond: StateError."""
+    """User state of one session or handle; beyond: StateError."""
+    principal_state_bytes: int = 256 * KIB
+    """A principal's own state; beyond: StateError."""
     idle_readers: int = 4
     """Superseded GET readers left open and idle per session. Closing them makes clients flap."""
     threads: int = 64
@@ -185,6 +190,8 @@ class Times(Struct, frozen=True, kw_only=True):
     For balancers that cut every response: set it well below their limit."""
     handle: float = 86_400.0
     """How long state is kept under a handle that nobody uses."""
+    principal_state: float = 2_592_000.0
+    """How long a principal's own state is kept that no call uses. Thirty days: people come back after a holiday."""
     task: float = 3_600.0
     """How long a task is kept after it last changed: the time a client has to come for the result."""
     task_poll: float = 1.0
@@ -220,6 +227,7 @@ class Times(Struct, frozen=True, kw_only=True):
 Eras = Literal["both", "sessions", "modern"]
 """The protocols with sessions (2025-03-26 to 2025-11-25), the one without (2026-07-28), or both at one address."""
 Duplicates = Literal["reject", "isolate"]
+StateOf = Literal["session", "principal"]
 ResponseMode = Literal["adaptive", "json", "sse"]
 
 
@@ -238,6 +246,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     eras: Eras = "both"
     eras_by_client: Mapping[str, Eras] = {}
     """By the name a client gives itself: what it is served instead, where one era of it is known to be broken."""
+    state: StateOf = "session"
+    """Whose `ctx.state` is: the session's, so that clients without one have none, or the principal's, in both eras."""
     mask_errors: bool = False
     """Send clients a correlation id instead of the text of an exception that an author's function raised."""
     stateless: bool = False
@@ -245,6 +255,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _choose("duplicates", self.duplicates, Duplicates)
+        _choose("state", self.state, StateOf)
         if self.reruns < 0:
             raise ConfigError(f"reruns={self.reruns!r}: give a number of runs, or 0 for none")
 

@@ -268,7 +268,8 @@ class NoSession(StateError):
     def __init__(self, what: str) -> None:
         super().__init__(
             f"{what} needs a session, and this client's protocol has none; "
-            "keep state under a handle: ctx.new_handle() and ctx.state_for(handle)"
+            'keep it by principal with Server(state="principal"), or under a handle: ctx.new_handle() and '
+            "ctx.state_for(handle)"
         )
 
 

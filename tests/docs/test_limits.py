@@ -34,7 +34,7 @@ def shown(name: str, value: Any) -> str:
         case int():
             return f"{value:,}"
         case float():
-            return f"{value:,g} s"
+            return f"{value:,.10g} s"
         case (float(low), float(high)):
             return f"{low:g}–{high:g} s"
         case str():

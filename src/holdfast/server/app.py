@@ -11,8 +11,7 @@ from typing import Any, Literal, TypeVar, Unpack
 
 from holdfast.auth import Verifier
 from holdfast.backs.native import Handler, NativeBack
-from holdfast.config import Eras, HttpOptions, HttpSettings, Settings
-from holdfast.core.eras import with_eras
+from holdfast.config import Eras, HttpOptions, HttpSettings, Settings, StateOf
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Client
 from holdfast.engine.guest import Guest
@@ -31,6 +30,7 @@ from holdfast.server.caching import Cache, CacheSettings, by_method
 from holdfast.server.completions import Completer
 from holdfast.server.features import Features
 from holdfast.server.handlers import Handlers
+from holdfast.server.handles import check_strangers
 from holdfast.server.hooks import Hook, Hooks
 from holdfast.server.lifespan import Lifespan
 from holdfast.server.middleware import Middleware, surround
@@ -74,6 +74,7 @@ class Server(Features):
         verifier: Verifier | None = None,
         observer: Observer | None = None,
         mask_errors: bool = False,
+        state: StateOf | None = None,
     ) -> None:
         """Describe the server.
 
@@ -83,7 +84,8 @@ class Server(Features):
         without one sessions live in memory. `namespace` keeps servers apart that share a store; it
         is the server's name unless given. Without an `observer` events are logged under
         `holdfast`. `eras` and `eras_by_client` are those of `Settings`. `cache` is what clients of
-        2026-07-28 are told of keeping what they get, in all or by method. `mask_errors` is that of `Settings`.
+        2026-07-28 are told of keeping what they get, in all or by method. `mask_errors` and
+        `state` are those of `Settings`.
 
         Raises:
             ConfigError: a caching hint, or an era, is none.
@@ -97,7 +99,7 @@ class Server(Features):
             icons=list(icons) if icons is not None else None,
         )
         self.instructions = instructions
-        self.settings = overlaid(with_eras(settings, eras, eras_by_client), mask_errors=mask_errors or None)
+        self.settings = overlaid(settings, eras, eras_by_client, mask_errors=mask_errors or None, state=state)
         self._cache = by_method(cache)
         self.verifier = verifier
         self.routes: list[Route] = []
@@ -109,9 +111,8 @@ class Server(Features):
         self._middleware: list[Middleware] = []
         self._included: list[tuple[Server, Callable[[], list[Completer]]]] = []
         self._hosts: list[tuple[Server, Callable[[str], str]]] = []
-        self._table = Handlers(self).table()
         self._modern = ModernResults(self.info)
-        self.handlers: Mapping[str, Handler] = self._table
+        self.handlers: Mapping[str, Handler] = Handlers(self).table()
         """What answers each method."""
 
     def __repr__(self) -> str:
@@ -180,7 +181,7 @@ class Server(Features):
     def middleware(self, middleware: M) -> M:
         """Put `async (request, call_next) -> result` around every request; the first added is outermost."""
         self._middleware.append(middleware)
-        self.handlers = surround(self._table, self._middleware, self)
+        self.handlers = surround(Handlers(self).table(), self._middleware, self)
         return middleware
 
     def route(self, path: str, *, methods: Iterable[str] = ("GET",)) -> Callable[[R], R]:
@@ -244,7 +245,13 @@ class Server(Features):
         return Mount(lambda: self.front(settings), host_signals=settings.host_signals)
 
     def front(self, settings: HttpSettings) -> HttpFront:
-        """Build the HTTP endpoint, and the engine if no other endpoint has."""
+        """Build the HTTP endpoint, and the engine if no other endpoint has.
+
+        Raises:
+            ConfigError: strangers would share one principal's state.
+        """
+        if self.settings.state == "principal" and self.verifier is None:
+            check_strangers(settings)
         routes = applications(self.routes, self.engine.settings.limits.body_seconds)
         return HttpFront(self.engine, settings, verifier=self.verifier, routes=routes)
 

@@ -26,7 +26,7 @@ from holdfast.protocol.types import (
 )
 from holdfast.server.blocking import BlockingContext
 from holdfast.server.elicitation import Elicited, answer
-from holdfast.server.handles import find_handle, open_handle
+from holdfast.server.handles import find_handle, open_handle, principal_state
 from holdfast.server.inputs import Wanted, WantedForm, WantedPage, WantedRoots, WantedSample
 from holdfast.server.sampling import SamplingOptions
 from holdfast.server.session_view import SessionView, log_params
@@ -59,12 +59,13 @@ class Context(ContextBase):
     `ctx.sync`, and its result is dropped.
     """
 
-    __slots__ = ("_done", "_exchange", "_owner", "server")
+    __slots__ = ("_done", "_exchange", "_owner", "_state", "server")
 
     def __init__(self, exchange: Exchange, server: "Server", owner: "Server") -> None:
         self._exchange = exchange
         self._owner = owner
         self._done: float | None = None
+        self._state: State | None = None
         self.server = server
         """The server that answers; of an included one, the one that includes it."""
 
@@ -101,11 +102,16 @@ class Context(ContextBase):
 
     @property
     def state(self) -> State:
-        """The session's state.
+        """The session's state; the principal's own with `Server(state="principal")`, which works in both eras.
 
         Raises:
-            NoSession: the client has no session (2026-07-28); `state_for` works with all.
+            NoSession: it is the session's, and the client has none (2026-07-28); `state_for` works with all.
         """
+        if self.server.settings.state == "principal":
+            if self._state is None:
+                ttl = self.server.settings.times.principal_state
+                self._state = principal_state(self._exchange, self._random, ttl)
+            return self._state
         key = self._exchange.session.record.key
         if not key:
             raise NoSession("ctx.state")

@@ -6,12 +6,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.config import Settings
+from holdfast.config import Eras, Settings
+from holdfast.core.eras import with_eras
 
 
-def overlaid(settings: Settings, **given: Any) -> Settings:
-    """Return settings with what was given beside them; None leaves the settings' own value."""
-    return replace(settings, **{name: value for name, value in given.items() if value is not None})
+def overlaid(
+    settings: Settings, eras: Eras | None, eras_by_client: Mapping[str, Eras] | None, **given: Any
+) -> Settings:
+    """Return settings with what was given beside them; None leaves the settings' own value.
+
+    Raises:
+        ConfigError: one of them cannot be.
+    """
+    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    return with_eras(settings, eras, eras_by_client)
 
 
 def check_options(options: Mapping[str, object], kind: type, what: str) -> None:

@@ -409,7 +409,11 @@ class Store(Protocol):
     # State: of a session, or of a scope that belongs to a principal
 
     async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
-        """Begin state under a name of its own, forgotten once unused for `ttl` seconds. False: no room."""
+        """Begin state under a name of its own, forgotten once unused for `ttl` seconds. False: no room, or another's.
+
+        Begun again, by whichever replica, it is the same one and its time starts again. A name made by
+        `holdfast.stores.scopes.own_scope` is a principal's own state, which is bounded apart from handles.
+        """
         ...
 
     async def find_scope(self, scope: str, principal: str) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 from holdfast.config import Limits
 from holdfast.errors import StateError
 from holdfast.stores.base import Cell
+from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
 REMEMBERED_OPS = 256
 """State operations whose result is kept for a command that is sent again."""
@@ -79,26 +80,42 @@ class Scopes:
         self._now = now
         self._scopes: dict[str, Scope] = {}
         self._owners: Counter[str] = Counter()
+        """Handles by principal."""
+        self._kinds: Counter[bool] = Counter()
+        """Scopes by their kind."""
 
     def clear(self) -> None:
         """Forget all of them."""
         self._scopes.clear()
         self._owners.clear()
+        self._kinds.clear()
 
     def open(self, key: str, principal: str, ttl: float) -> bool:
         """Begin a scope; begun twice it is the same one."""
-        if key in self._scopes:
+        if self.get(key) is not None:
             return self.find(key, principal) is not None
-        crowded = bool(principal) and self._owners[principal] >= self._limits.handles_per_principal
-        if crowded or len(self._scopes) >= self._limits.handles:
+        if self._is_full(key, principal):
             self.sweep()
-            crowded = bool(principal) and self._owners[principal] >= self._limits.handles_per_principal
-            if crowded or len(self._scopes) >= self._limits.handles:
+            if self._is_full(key, principal):
                 return False
         scope = self._scopes[key] = Scope(principal, ttl)
         scope.due = self._now() + ttl
-        self._owners[principal] += 1
+        self._count(key, principal, 1)
         return True
+
+    def _is_full(self, key: str, principal: str) -> bool:
+        own_most = most_of_one(key, principal, self._limits)
+        if own_most is not None and self._owners[principal] >= own_most:
+            return True
+        return self._kinds[is_own(key)] >= most_scopes(key, self._limits)
+
+    def _count(self, key: str, principal: str, by: int) -> None:
+        self._kinds[is_own(key)] += by
+        if is_own(key):
+            return
+        self._owners[principal] += by
+        if not self._owners[principal]:
+            del self._owners[principal]
 
     def find(self, key: str, principal: str) -> Scope | None:
         """Return a living scope of this principal; its time starts again."""
@@ -124,9 +141,7 @@ class Scopes:
 
     def _forget(self, key: str, scope: Scope) -> None:
         del self._scopes[key]
-        self._owners[scope.principal] -= 1
-        if not self._owners[scope.principal]:
-            del self._owners[scope.principal]
+        self._count(key, scope.principal, -1)
 
 
 class MemoryState:
@@ -157,8 +172,8 @@ class MemoryState:
         self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
     ) -> int:
         """Set or delete a field."""
-        return self._cells(scope).set_cell(field, value, op, version, self._limits.state_bytes)
+        return self._cells(scope).set_cell(field, value, op, version, most_bytes(scope, self._limits))
 
     async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter."""
-        return self._cells(scope).add_cell(field, by, op, self._limits.state_bytes)
+        return self._cells(scope).add_cell(field, by, op, most_bytes(scope, self._limits))

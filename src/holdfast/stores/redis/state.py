@@ -5,6 +5,7 @@ from typing import Any
 from holdfast.errors import SessionGone, StateError
 from holdfast.stores.base import Cell, Refusal, Ring
 from holdfast.stores.redis.core import Core, flag, hashed
+from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
 
 def _ms(seconds: float) -> int:
@@ -16,8 +17,15 @@ class StateMethods(Core):
 
     async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
         """Take a place in the index, then begin the scope."""
-        own, limits = hashed(principal), self._limits
-        place = (scope, own, _ms(ttl), limits.handles, limits.handles_per_principal, flag(principal))
+        own_most = most_of_one(scope, principal, self._limits)
+        place = (
+            scope,
+            hashed(principal),
+            _ms(ttl),
+            most_scopes(scope, self._limits),
+            "" if own_most is None else own_most,
+            flag(is_own(scope)),
+        )
         if (await self.index("reserve_scope", *place))[0] != b"ok":
             return False
         return bool((await self.run("open_scope", scope, principal, _ms(ttl)))[0] == b"ok")
@@ -33,7 +41,7 @@ class StateMethods(Core):
     async def get_state(self, scope: str, field: str) -> Cell | None:
         """Return a field."""
         reply = await self.run("get", scope, field)
-        self._check(reply, field)
+        self._check(reply, field, scope)
         return Cell(reply[2], reply[3]) if reply[0] == b"ok" else None
 
     async def set_state(
@@ -42,22 +50,22 @@ class StateMethods(Core):
         """Set or delete a field."""
         given = ("0", b"") if value is None else ("1", value)
         expected = "" if version is None else version
-        reply = await self.run("set", scope, op, field, *given, expected, self._limits.state_bytes)
-        self._check(reply, field)
+        reply = await self.run("set", scope, op, field, *given, expected, most_bytes(scope, self._limits))
+        self._check(reply, field, scope)
         return int(reply[2])
 
     async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter."""
-        reply = await self.run("add", scope, op, field, by, self._limits.state_bytes)
-        self._check(reply, field)
+        reply = await self.run("add", scope, op, field, by, most_bytes(scope, self._limits))
+        self._check(reply, field, scope)
         return int(reply[2])
 
-    def _check(self, reply: list[Any], field: str) -> None:
+    def _check(self, reply: list[Any], field: str, scope: str) -> None:
         match reply[0]:
             case b"gone":
                 raise SessionGone
             case b"full":
-                limit = self._limits.state_bytes
+                limit = most_bytes(scope, self._limits)
                 raise StateError(f"state is limited to {limit} bytes; {field!r} would exceed it")
             case b"no integer":
                 raise StateError(f"state field {field!r} does not hold an integer of 64 bits")

@@ -9,10 +9,14 @@ import msgspec
 
 from holdfast.errors import SessionGone, StateError
 from holdfast.stores.base import Cell
+from holdfast.stores.scopes import OWN, is_own, most_bytes, most_of_one, most_scopes
 from holdfast.stores.sqlite.transaction import Transaction
 
 REMEMBERED_OPS: Final = 256
 """State operations whose result is kept for a command that is sent again."""
+_COUNT: Final = "SELECT count(*) FROM scope WHERE due IS NOT NULL AND (substr(name, 1, ?) = ?) = ?"
+_KINDS: Final = {own: (len(OWN), OWN, own) for own in (False, True)}
+"""What picks the scopes of principals (True) or of handles."""
 _ALIVE: Final = "(due IS NULL OR due > ?)"
 
 
@@ -21,9 +25,10 @@ def open_scope(tx: Transaction, name: str, principal: str, ttl: float) -> bool:
     sweep(tx)
     if tx.one("SELECT 1 FROM scope WHERE name = ? AND due IS NOT NULL", name):
         return find_scope(tx, name, principal)
-    own = tx.one("SELECT count(*) FROM scope WHERE principal = ? AND due IS NOT NULL", principal)
-    is_crowded = bool(principal) and own >= tx.limits.handles_per_principal
-    if is_crowded or tx.one("SELECT count(*) FROM scope WHERE due IS NOT NULL") >= tx.limits.handles:
+    own_most = most_of_one(name, principal, tx.limits)
+    if own_most is not None and tx.one(f"{_COUNT} AND principal = ?", *_KINDS[False], principal) >= own_most:
+        return False
+    if tx.one(_COUNT, *_KINDS[is_own(name)]) >= most_scopes(name, tx.limits):
         return False
     _insert(tx, name, principal, ttl, tx.now + ttl)
     return True
@@ -120,7 +125,7 @@ def _cell(tx: Transaction, name: str, field: str) -> Cell | None:
 def _write(tx: Transaction, scope: _Scope, field: str, value: bytes | None, cell: Cell | None) -> int:
     before = len(field) + len(cell.value) if cell else 0
     after = len(field) + len(value) if value is not None else 0
-    limit = tx.limits.state_bytes
+    limit = most_bytes(scope.name, tx.limits)
     if after > before and scope.bytes + after - before > limit:
         raise StateError(f"state is limited to {limit} bytes; {field!r} would exceed it")
     _ensure(tx, scope)

@@ -6,6 +6,7 @@ from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.errors import SessionGone
 from holdfast.stores.base import Answered, Claim, Claimed, Duplicate, Refusal, Ring
+from holdfast.stores.scopes import own_scope
 from holdfast.testing.store.adoption import AdoptionContract
 from holdfast.testing.store.bench import (
     GRACE,
@@ -150,6 +151,19 @@ class SharedContract(AdoptionContract, LeaseContract):
         assert told is not None
         assert told.word % 2
         assert told.word != first.word
+
+    @voyage()
+    async def test_replicas_that_begin_a_principals_state_at_once_begin_one(self, fleet: Fleet) -> None:
+        scope = own_scope(PRINCIPAL)
+
+        async def use(bench: Bench, number: int) -> None:
+            assert await bench.store.open_scope(scope, PRINCIPAL, 100.0)
+            await bench.store.add_state(scope, "n", 1, op=f"op{number}")
+
+        await asyncio.gather(*(use(fleet.benches[number % 3], number) for number in range(12)))
+        cell = await fleet.benches[0].store.get_state(scope, "n")
+        assert cell is not None
+        assert cell.value == b"12", "a second beginning would have lost what was counted before it"
 
     @voyage()
     async def test_answers_and_cancellations_ring_where_the_exchange_runs(self, fleet: Fleet) -> None:

@@ -107,17 +107,19 @@ end
 return {'ok', {}, alive}
 
 --## reserve_scope: shared
+-- Opened again, its time starts again. A principal's own scope is one of :states, a handle's of :scopes and its owner's.
 local key, principal, life, most, own_most = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local own = g .. ':sp:' .. principal
-if redis.call('ZSCORE', g .. ':scopes', key) then return {'ok'} end
-redis.call('ZREMRANGEBYSCORE', g .. ':scopes', '-inf', now)
-redis.call('ZREMRANGEBYSCORE', own, '-inf', now)
-if redis.call('ZCARD', g .. ':scopes') >= most then return {'full'} end
-if ARGV[10] == '1' and redis.call('ZCARD', own) >= own_most then return {'full'} end
-redis.call('ZADD', g .. ':scopes', now + life, key)
-redis.call('ZADD', own, now + life, key)
-live(g .. ':scopes', life + SLACK)
-live(own, life + SLACK)
+local places = ARGV[10] == '1' and {g .. ':states'} or {g .. ':scopes', g .. ':sp:' .. principal}
+local known = redis.call('ZSCORE', places[1], key)
+if not known then
+  for _, place in ipairs(places) do redis.call('ZREMRANGEBYSCORE', place, '-inf', now) end
+  if redis.call('ZCARD', places[1]) >= most then return {'full'} end
+  if own_most and redis.call('ZCARD', places[2]) >= own_most then return {'full'} end
+end
+for _, place in ipairs(places) do
+  redis.call('ZADD', place, known and 'XX' or 'NX', now + life, key)
+  live(place, life + SLACK)
+end
 return {'ok'}
 
 --## seen_scope: shared !allow-oom
@@ -165,4 +167,5 @@ return {'ok'}
 --## sweep_tasks: shared tasks !allow-oom
 sweep_tasks()
 redis.call('ZREMRANGEBYSCORE', g .. ':scopes', '-inf', now)
+redis.call('ZREMRANGEBYSCORE', g .. ':states', '-inf', now)
 return {'ok'}

@@ -1,0 +1,40 @@
+"""The two kinds of scopes, told apart by their names, and what bounds each.
+
+A handle's scope has a hash for its name: a principal may have many, and each belongs to who began it.
+A principal's own state (`Settings.state`) is one scope whose name is derived from the principal, so
+that every replica finds the same one, and replicas that begin it at once begin one. Both kinds are
+counted and bounded apart: handles never take the room of principals, nor the other way round.
+"""
+
+from hashlib import sha256
+from typing import Final
+
+from holdfast.config import Limits
+
+OWN: Final = "p:"
+"""How the name of a principal's own scope begins. A hash, and a session's key, never do."""
+
+
+def own_scope(principal: str) -> str:
+    """Return the name of a principal's own state. It does not tell who the principal is."""
+    return f"{OWN}{sha256(principal.encode()).hexdigest()}"
+
+
+def is_own(scope: str) -> bool:
+    """Tell whether a scope is a principal's own state, and not a handle's."""
+    return scope.startswith(OWN)
+
+
+def most_scopes(scope: str, limits: Limits) -> int:
+    """Return how many scopes of this one's kind there may be."""
+    return limits.principal_states if is_own(scope) else limits.handles
+
+
+def most_of_one(scope: str, principal: str, limits: Limits) -> int | None:
+    """Return how many of this kind one principal may have; None: what all may have together."""
+    return None if is_own(scope) or not principal else limits.handles_per_principal
+
+
+def most_bytes(scope: str, limits: Limits) -> int:
+    """Return how large the state under a name may be: a session's, a handle's or a principal's."""
+    return limits.principal_state_bytes if is_own(scope) else limits.state_bytes
