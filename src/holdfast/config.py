@@ -85,6 +85,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Beyond it an authenticated principal's longest idle session is evicted (some clients open one per call)."""
     subscriptions: int = 1_000
     """Resource subscriptions of a session, or of one listener (2026-07-28)."""
+    subscription_bytes: int = 256 * KIB
+    """Their URIs together. A URI may be as long as a message: the number alone bounds nothing."""
 
     running: int = 256
     """Calls of one session that run at once; the next ones queue."""
@@ -122,12 +124,21 @@ class Limits(Struct, frozen=True, kw_only=True):
     listeners: int = 10_000
     listeners_per_principal: int = 1_000
     """Open `subscriptions/listen` streams, in all and per authenticated principal; beyond: 429, −31001."""
+    listener_bytes: int = 64 * MIB
+    principal_listener_bytes: int = 16 * MIB
+    """What listeners want to be told of, in all and per authenticated principal: the names, and 256 bytes for the
+    entries of each; beyond: 429, −31001."""
     listener_changes: int = 1_024
     """Different changes that may wait for a listener that reads slowly; beyond: its stream is dropped. Above
     `subscriptions`, no burst of changes is too much for it."""
     parked: int = 10_000
     parked_per_principal: int = 1_000
     """Calls that wait for a retry, in all and per authenticated principal; beyond: busy."""
+
+    parked_bytes: int = 64 * MIB
+    principal_parked_bytes: int = 32 * MIB
+    """What such calls have asked for, and arguments that are not part of `work_bytes`, in all and per authenticated
+    principal; beyond: busy. Half for one principal: another one can always ask."""
 
     tasks: int = 10_000
     tasks_per_principal: int = 1_000

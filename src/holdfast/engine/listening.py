@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
+from holdfast.core.budget import Charge
 from holdfast.core.tasks import task_key
 from holdfast.engine.guest import Guest
 from holdfast.engine.runtime import Runtime
@@ -29,6 +30,8 @@ from holdfast.protocol.subscriptions import (
 )
 from holdfast.wire.jsonrpc import Request, RequestId
 
+_ENTRY_BYTES: Final = 256
+"""What a name costs in the tables by which changes find their listeners."""
 FLUSH_SECONDS: Final = 1.0
 """How long a server that stops waits for listeners to take their last message."""
 
@@ -49,10 +52,17 @@ class Ended(Enum):
 class Listener:
     """One subscription. Whoever serves its connection takes messages from it until there are no more."""
 
-    __slots__ = ("_acknowledged", "_completed", "_limit", "_waiting", "end", "filter", "on_slow", "owner",
+    __slots__ = ("_acknowledged", "_completed", "_limit", "_waiting", "charge", "end", "filter", "on_slow", "owner",
                  "subscription", "wake")  # fmt: skip
 
-    def __init__(self, subscription: RequestId, owner: str, honoured: Filter, limit: int) -> None:
+    def __init__(
+        self,
+        subscription: RequestId,
+        owner: str,
+        honoured: Filter,
+        limit: int,
+        charge: Charge | None = None,
+    ) -> None:
         self.subscription = subscription
         self.owner = owner
         self.filter = honoured
@@ -64,6 +74,8 @@ class Listener:
         self._acknowledged = self._completed = False
         self._waiting: dict[Key, Change] = {}
         self._limit = limit
+        self.charge = charge
+        """What its filter takes in memory."""
 
     def __repr__(self) -> str:
         state = self.end.value if self.end else f"{len(self._waiting)} waiting"
@@ -127,7 +139,7 @@ class Listening:
             Busy: there are too many listeners, of this principal or in all; or the server is stopping.
         """
         limits = self._runtime.settings.limits
-        wanted = read_filter(request.params, limits.subscriptions)
+        wanted = read_filter(request.params, limits.subscriptions, limits.subscription_bytes)
         if wanted.names.get("task") and not _knows_tasks(guest):
             raise MissingCapability({"extensions": {TASKS: {}}})
         owner = guest.record.principal
@@ -135,9 +147,21 @@ class Listening:
         honoured = await self._runtime.back.honoured(guest, wanted)
         # Others may have come while the back looked.
         self._check_room(owner)
-        listener = Listener(request.id, owner, honoured, limits.listener_changes)
+        charge = self._charge(owner, honoured)
+        listener = Listener(request.id, owner, honoured, limits.listener_changes, charge)
         self._add(listener, expires)
         return listener
+
+    def _charge(self, owner: str, honoured: Filter) -> Charge:
+        load = self._runtime.load
+        size = honoured.size + len(honoured.keys) * _ENTRY_BYTES
+        charge = load.listeners.take(size, **load.held_by(owner))
+        if charge is None:
+            self._runtime.observer.note("listen.refused", listeners=len(self))
+            raise Busy(
+                "Busy: listeners want to be told of too much; close one, or try again later", retry_after=30
+            )
+        return charge
 
     def _check_room(self, owner: str) -> None:
         limits = self._runtime.settings.limits
@@ -185,6 +209,8 @@ class Listening:
         if listener not in self._listeners:
             return
         timer = self._listeners.pop(listener)
+        if listener.charge is not None:
+            listener.charge.free()
         if timer is not None:
             timer.cancel()
         self._owners[listener.owner] -= 1

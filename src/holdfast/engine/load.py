@@ -33,6 +33,8 @@ class Load:
         self._values = limits.values
         principal, session = limits.principal_work_bytes, limits.session_work_bytes
         self.work = Budget(limits.work_bytes, principal=principal, session=session)
+        self.parked = Budget(limits.parked_bytes, principal=limits.principal_parked_bytes)
+        self.listeners = Budget(limits.listener_bytes, principal=limits.principal_listener_bytes)
         self.reserve = Budget(limits.work_bytes // _RESERVE, principal=principal // _RESERVE)
 
     def __repr__(self) -> str:
@@ -41,6 +43,11 @@ class Load:
     def intake(self, who: str, session: object = "") -> "Intake":
         """Begin to take a message. `who` is a principal's key, or the address of an anonymous client."""
         return Intake(self, who, session)
+
+    @staticmethod
+    def held_by(owner: str) -> dict[str, str]:
+        """Return the holders of what a principal has for long. Anonymous clients are none: they share the whole."""
+        return {"principal": owner} if owner else {}
 
     def cost(self, data: bytes) -> int:
         """Return what a message costs."""

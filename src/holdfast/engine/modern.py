@@ -145,7 +145,6 @@ class Modern:
 
     def _park(self, exchange: Exchange, number: int, asked: dict[str, Asked]) -> bytes:
         exchange.key = exchange.key or self._runtime.random.token(12)
-        self.parking.keep(exchange)
         result: dict[str, Any] = {
             "resultType": "input_required",
             "requestState": self._seal(exchange, exchange.key, number),
@@ -155,7 +154,32 @@ class Modern:
         info = self._runtime.back.initialize({}, MODERN).get("serverInfo")
         if info is not None:
             result["_meta"] = {SERVER_KEY: info}
-        return encode(result)
+        encoded = encode(result)
+        self._charge(exchange, len(encoded))
+        try:
+            self.parking.keep(exchange)
+        except Busy:
+            _free(exchange)
+            raise
+        return encoded
+
+    def _charge(self, exchange: Exchange, size: int) -> None:
+        """Charge a call for what it asks, which is kept for repeats, and at first for its arguments.
+
+        Raises:
+            Busy: there is no room.
+        """
+        outlet, load = exchange.outlet, self._runtime.load
+        if not isinstance(outlet, RoundOutlet):
+            return
+        if outlet.charge is None:
+            outlet.charge = load.parked.open(**load.held_by(exchange.session.record.principal))
+            if exchange.caller.charge is None:
+                size += load.cost(encode(exchange.request.params))
+        if not outlet.charge.grow(outlet.charge.size + size):
+            raise Busy(
+                "Busy: calls that wait for input take too much memory; try again later", retry_after=30
+            )
 
     def seal(self, exchange: Exchange, state: str) -> str:
         """Return an author's own state as a client carries it: bound as tightly as a parked call's.
@@ -238,6 +262,7 @@ class Modern:
                 task.cancel()
 
     def _expired(self, exchange: Exchange) -> None:
+        _free(exchange)
         # A call that has become a task meanwhile has its own time.
         if isinstance(exchange.outlet, RoundOutlet):
             self._runtime.spawn(self.end(exchange, ParkedGone()))
@@ -266,6 +291,13 @@ def _waits(exchange: Exchange) -> bool:
     if isinstance(outlet, TaskOutlet):
         return outlet.is_waiting
     return isinstance(outlet, RoundOutlet) and outlet.is_parked
+
+
+def _free(exchange: Exchange) -> None:
+    """Free what a call's rounds took: no retry can come for them. The call itself may live on, as a task or as garbage."""
+    outlet = _rounds_of(exchange)
+    if outlet is not None and outlet.charge is not None:
+        outlet.charge.free()
 
 
 def _rounds_of(exchange: Exchange | None) -> RoundOutlet | None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from holdfast.core.budget import Charge
 from holdfast.core.rounds import Asked, Rounds, Taken
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.wake import Wake
@@ -66,6 +67,8 @@ class RoundOutlet(Struct, eq=False):
     """Answers that the request itself brought: an ask with such a key needs no round."""
     outcomes: dict[int, Outcome] = {}
     """What followed each round. Kept: a repeated retry gets the same."""
+    charge: Charge | None = None
+    """What its rounds take in memory, for as long as it is kept."""
     _rounds: Rounds | None = None
     _answers: dict[str, asyncio.Future[Any]] = {}
     _attendants: list[Attendant] = []

@@ -84,6 +84,11 @@ class Filter(Struct, frozen=True):
         """Every change it asks for."""
         return [(kind, name) for kind, names in self.names.items() for name in names]
 
+    @property
+    def size(self) -> int:
+        """The bytes of all names."""
+        return sum(len(name.encode()) for names in self.names.values() for name in names)
+
     def only(self, kind: Kind, names: Iterable[str]) -> "Filter":
         """Return the filter with these of one kind's names."""
         return Filter({**self.names, kind: tuple(names)})
@@ -110,11 +115,11 @@ def _has(capabilities: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     return found is not None and found is not False
 
 
-def read_filter(params: Mapping[str, Any], limit: int) -> Filter:
+def read_filter(params: Mapping[str, Any], limit: int, size: int) -> Filter:
     """Return what a listen request asks for; members of other revisions are passed over.
 
     Raises:
-        InvalidParams: it is malformed, or names more than `limit` things.
+        InvalidParams: it is malformed, or names more than `limit` things, or more than `size` bytes of them.
     """
     wanted = params.get("notifications")
     if type(wanted) is not dict:
@@ -127,7 +132,10 @@ def read_filter(params: Mapping[str, Any], limit: int) -> Filter:
         names[kind] = _names(value, topic) if topic.name else _whole(value, topic)
     if sum(map(len, names.values())) > limit + len(TOPICS):
         raise InvalidParams(f"Too many subscriptions: a listener may have {limit}")
-    return Filter(names)
+    found = Filter(names)
+    if found.size > size:
+        raise InvalidParams(f"Too many subscriptions: the names of a listener's have at most {size} bytes")
+    return found
 
 
 def _names(value: object, topic: Topic) -> tuple[str, ...]:

@@ -143,8 +143,9 @@ class Handlers:
         uri = _read(params, ReadResourceParams).uri
         self._find(uri, exchange.session)
         if not await exchange.store.subscribe(exchange.session.record.key, uri):
-            limit = exchange.session.limits.subscriptions
-            raise InvalidParams(f"Too many subscriptions: a session may have {limit}")
+            limits = exchange.session.limits
+            most = f"{limits.subscriptions}, with {limits.subscription_bytes} bytes of URIs"
+            raise InvalidParams(f"Too many subscriptions: a session may have {most}")
         return EMPTY
 
     async def unsubscribe(self, exchange: Exchange, params: Params) -> Result:

@@ -21,7 +21,11 @@ class SubscriptionMethods:
         if session is None:
             return False
         if uri not in session.subscriptions:
-            if len(session.subscriptions) >= self._limits.subscriptions:
+            size = sum(len(known.encode()) for known in (*session.subscriptions, uri))
+            if (
+                len(session.subscriptions) >= self._limits.subscriptions
+                or size > self._limits.subscription_bytes
+            ):
                 return False
             session.subscriptions.add(uri)
             self._subscribers[uri].add(key)

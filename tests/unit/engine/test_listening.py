@@ -241,3 +241,29 @@ async def test_a_listener_that_is_dropped_or_refused_is_noted() -> None:
     await engine.changed(Change("resource", "a://1"))
     await engine.changed(Change("resource", "a://2"))
     assert len(observer.named("listen.refused")) == len(observer.named("listen.dropped")) == 1
+
+
+@virtual_test
+async def test_what_listeners_want_to_be_told_of_has_a_limit_in_bytes() -> None:
+    engine = make(listener_bytes=3_000, principal_listener_bytes=1_300)
+    first = await listen(engine, "ann", resourceSubscriptions=["x" * 1_000])
+    with pytest.raises(Busy, match="too much"):
+        await listen(engine, "ann", resourceSubscriptions=["y" * 100])
+    second = await listen(engine, "bob", resourceSubscriptions=["x" * 1_000])
+    with pytest.raises(Busy, match="too much"):
+        await listen(engine, resourceSubscriptions=["z" * 500])
+    assert len(engine.listening) == 2
+    engine.listening.leave(first)
+    third = await listen(engine, "ann", resourceSubscriptions=["y" * 100])
+    assert engine.runtime.load.listeners.used == 1_256 + 356
+    for listener in (second, third):
+        engine.listening.leave(listener)
+    assert engine.runtime.load.listeners.used == 0
+
+
+@virtual_test
+async def test_many_short_names_cost_what_their_entries_do() -> None:
+    engine = make(listener_bytes=10_000)
+    listeners = [await listen(engine, resourceSubscriptions=[str(n) for n in range(20)])]
+    with pytest.raises(Busy, match="too much"):
+        listeners += [await listen(engine, resourceSubscriptions=[str(n) for n in range(20)])]

@@ -337,6 +337,40 @@ async def test_ten_thousand_abandoned_calls_cannot_exceed_the_cap() -> None:
 
 
 @engine_test
+async def test_calls_that_wait_have_a_limit_in_bytes() -> None:
+    async def asks_much(exchange: Exchange) -> object:
+        for _ in range(3):
+            await exchange.ask("elicitation/create", {"message": "x" * 4_000})
+        return "done"
+
+    async with house(asks_much, limits=Limits(parked_bytes=20_000, principal_parked_bytes=11_000)) as home:
+        parked = home.engine.runtime.load.parked
+        first, second = [await home.call(caller=ALICE).answer() for _ in range(2)]
+        assert 8_000 < parked.used < 11_000
+        over = await home.call(caller=ALICE).answer()
+        assert over["error"]["code"] == Busy("").code
+        assert "too much memory" in over["error"]["message"]
+        assert "result" in await home.call(caller=BOB).answer()
+        # What a round asked is kept for repeats of it: the next round comes on top.
+        [key] = first["result"]["inputRequests"]
+        ended = await home.retry(first, {key: {}}, caller=ALICE).answer()
+        assert ended["error"]["code"] == Busy("").code
+        del over, ended
+        await asyncio.sleep(601)
+        await settle_down()
+        assert parked.used == 0, "it is free when nobody can come back to them"
+        assert "result" in second
+
+
+@engine_test
+async def test_the_arguments_of_calls_that_wait_count_where_they_are_not_counted_as_work() -> None:
+    async with house(one_ask, limits=Limits(parked_bytes=20_000)) as home:
+        await home.call({"text": "x" * 10_000}).answer()
+        assert home.engine.runtime.load.parked.used > 10_000
+        assert (await home.call({"text": "x" * 10_000}).answer())["error"]["code"] == Busy("").code
+
+
+@engine_test
 async def test_a_limit_of_running_calls_refuses_the_next_as_busy() -> None:
     async def wait(exchange: Exchange) -> object:
         await asyncio.sleep(1)

@@ -27,7 +27,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 def read(limit: int = 10, **wanted: object) -> Filter:
-    return read_filter({"notifications": wanted}, limit)
+    return read_filter({"notifications": wanted}, limit, 100)
 
 
 def test_a_filter_travels_there_and_back() -> None:
@@ -55,11 +55,13 @@ def test_a_name_given_twice_is_one() -> None:
         {"notifications": {"resourceSubscriptions": [1]}},
         {"notifications": {"taskIds": {"a": 1}}},
         {"notifications": {"resourceSubscriptions": [str(n) for n in range(16)]}},
+        {"notifications": {"resourceSubscriptions": ["x" * 101]}},
+        {"notifications": {"resourceSubscriptions": ["a" * 40, "ü" * 31]}},
     ],
 )
 def test_a_malformed_or_too_large_filter_is_refused(params: dict[str, Any]) -> None:
     with pytest.raises(InvalidParams):
-        read_filter(params, 10)
+        read_filter(params, 10, 100)
 
 
 @pytest.mark.parametrize(

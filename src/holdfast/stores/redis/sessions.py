@@ -167,7 +167,14 @@ class SessionMethods(Core):
 
     async def subscribe(self, key: str, uri: str) -> bool:
         """Remember a subscription, in the session and under the resource."""
-        reply = await self.run("subscribe", key, hashed(uri), self._limits.subscriptions)
+        reply = await self.run(
+            "subscribe",
+            key,
+            hashed(uri),
+            self._limits.subscriptions,
+            len(uri.encode()),
+            self._limits.subscription_bytes,
+        )
         if reply[0] != b"ok":
             return False
         await self.index("subscribed", hashed(uri), key, _ms(86_400))

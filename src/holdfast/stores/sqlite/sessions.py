@@ -121,7 +121,10 @@ def subscribe(tx: Transaction, key: str, uri: str) -> bool:
         return False
     if tx.one("SELECT 1 FROM subscription WHERE uri = ? AND sid = ?", uri, sid):
         return True
-    if tx.one("SELECT count(*) FROM subscription WHERE sid = ?", sid) >= tx.limits.subscriptions:
+    [(count, size)] = tx.execute(
+        "SELECT count(*), coalesce(sum(length(CAST(uri AS BLOB))), 0) FROM subscription WHERE sid = ?", (sid,)
+    )
+    if count >= tx.limits.subscriptions or size + len(uri.encode()) > tx.limits.subscription_bytes:
         return False
     tx.execute("INSERT INTO subscription (uri, sid) VALUES (?, ?)", (uri, sid))
     return True

@@ -167,6 +167,18 @@ class SessionContract(Contract):
         assert sorted(await bench.store.subscribers("u:1")) == sorted([KEY, OTHER])
         assert await bench.store.subscribers("u:3") == []
 
+    @scenario(subscription_bytes=20)
+    async def test_subscriptions_have_a_limit_in_bytes(self, bench: Bench) -> None:
+        await bench.open()
+        assert not await bench.store.subscribe(KEY, "u:" + "x" * 19)
+        assert await bench.store.subscribe(KEY, "u:" + "x" * 10)
+        assert not await bench.store.subscribe(KEY, "v:" + "ü" * 4), "bytes count, not characters"
+        assert await bench.store.subscribe(KEY, "v:" + "ü" * 3)
+        assert await bench.store.subscribe(KEY, "u:" + "x" * 10), "once more is nothing new"
+        assert not await bench.store.subscribe(KEY, "w")
+        await bench.store.unsubscribe(KEY, "u:" + "x" * 10)
+        assert await bench.store.subscribe(KEY, "w:" + "x" * 10)
+
     @scenario(subscriptions=1)
     async def test_a_subscription_ends_by_word_or_with_its_session(self, bench: Bench) -> None:
         await bench.open()

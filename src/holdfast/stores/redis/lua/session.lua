@@ -3,7 +3,7 @@
 --   main hash   s: the numbers below, packed   rec: the record as it was opened   lv, in: what may change of it
 --               c:<stream>: an exchange, packed   i:<typed id>: the stream that has the id
 --               p:<stream>: what it takes to run it again, if that may be
---               a:<ask>: an ask, packed   q:<stream>: its asks, packed   u:<hash>: a subscription
+--               a:<ask>: an ask, packed   q:<stream>: its asks, packed   u:<hash>: a subscription, its length
 --               d: digests of answers whose asks are forgotten, packed
 --   :e:<stream> the log   :f finished streams, oldest first   :k state   :o, :q results of state operations
 --   :x          what is left of a closed session until its listeners were told

@@ -77,17 +77,20 @@ return {'closed', {}, unpack(cmsgpack.unpack(packed).last)}
 load()
 if not S then return {'none'} end
 if redis.call('HEXISTS', base, 'u:' .. ARGV[5]) == 0 then
-  if S.nsub >= tonumber(ARGV[6]) then return {'full'} end
-  S.nsub = S.nsub + 1
-  save('u:' .. ARGV[5], 1)
+  local size = (S.bsub or 0) + tonumber(ARGV[7])
+  if S.nsub >= tonumber(ARGV[6]) or size > tonumber(ARGV[8]) then return {'full'} end
+  S.nsub, S.bsub = S.nsub + 1, size
+  save('u:' .. ARGV[5], ARGV[7])
 end
 return {'ok', {}}
 
 --## unsubscribe: session !allow-oom
 load()
 if not S then return {'none'} end
-if redis.call('HDEL', base, 'u:' .. ARGV[5]) == 1 then
-  S.nsub = S.nsub - 1
+local size = redis.call('HGET', base, 'u:' .. ARGV[5])
+if size then
+  redis.call('HDEL', base, 'u:' .. ARGV[5])
+  S.nsub, S.bsub = S.nsub - 1, math.max(0, (S.bsub or 0) - tonumber(size))
   save()
 end
 return {'ok', {}}
