@@ -19,7 +19,7 @@ PACKAGE: Final = ROOT / "src" / "holdfast"
 
 # A module imports only from its own row or from rows above it. `testing` is for users' tests: it sees all.
 LAYERS: Final = (
-    ("errors", "config", "ports"),
+    ("errors", "config", "ports", "supervision"),
     ("wire",),
     ("protocol",),
     ("core",),

@@ -5,7 +5,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from holdfast.stores.redis.link import Argument, Link, Lost, connect
+from holdfast.stores.redis.link import Argument, Link, connect
+from holdfast.stores.redis.refusals import Lost
 
 
 class Lossy:

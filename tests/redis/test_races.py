@@ -13,7 +13,8 @@ from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.stores.base import Answered, Attached, Claim, Claimed, Refusal
-from holdfast.stores.redis.link import Argument, Lost
+from holdfast.stores.redis.link import Argument
+from holdfast.stores.redis.refusals import Lost
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record

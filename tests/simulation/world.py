@@ -47,7 +47,14 @@ Script = Callable[["World"], Coroutine[Any, Any, None]]
 class SimKeeper:
     """Keeps a lease as the real keeper does, from a task: a stopped process stops its threads too."""
 
-    def __init__(self, store: Store, times: Times, clock: Clock, lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        times: Times,
+        clock: Clock,
+        lost: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
         self._store = store
         self._times = times
         self._lost = lost

@@ -5,8 +5,8 @@ task in between.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -21,6 +21,7 @@ from holdfast.engine.listening import Listening
 from holdfast.engine.modern import Modern
 from holdfast.engine.reader import End
 from holdfast.engine.readers import Readers
+from holdfast.engine.readiness import Readiness
 from holdfast.engine.replica import Replica
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
@@ -32,6 +33,7 @@ from holdfast.protocol.quirks import KNOWN, Quirks
 from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Ring, Store
 from holdfast.stores.memory import MemoryStore
+from holdfast.supervision import supervise
 
 _SERVED: Final[WeakKeyDictionary[Store, "Engine"]] = WeakKeyDictionary()
 """By store: the engine that it wakes. A store has one bell, so a second engine would take the first one's wake-ups."""
@@ -77,12 +79,13 @@ class Engine:
         self.forwarding = Forwarding(self.runtime, self.readers, self.modern)
         adoption = Adoption(self.runtime, self.exchanges)
         self.replica = Replica(self.runtime, self.sessions, self.listening, self.forwarding, adoption)
+        self.readiness = Readiness(self.runtime)
         self.leaving = False
         """Told to stop, and still serving while those who send requests notice."""
         self.draining = False
         """Asked to stop: what runs may finish, nothing new begins."""
         self._starting: asyncio.Future[None] | None = None
-        self._sweeper: asyncio.Task[None] | None = None
+        self._sweeping: list[asyncio.Task[None]] = []
         self.started = False
         self.drained = False
         """Nothing runs any more, and whatever comes now is refused."""
@@ -110,7 +113,7 @@ class Engine:
             if _SERVED.get(self.runtime.store) is self:
                 del _SERVED[self.runtime.store]
             raise
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        self._sweep()
         self.listening.start()
         self.started = True
 
@@ -138,8 +141,8 @@ class Engine:
         if not self.started or self._closing:
             return
         self._closing = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for job in self._sweeping:
+            job.cancel()
         await self.drain()
         # From here on nothing may begin: it would find its back stopped, or start the engine anew.
         self.drained = True
@@ -252,10 +255,20 @@ class Engine:
             case Ring.TASK | Ring.FORWARD | Ring.NEWS:
                 raise AssertionError(f"{what} concerns no session")
 
-    async def _sweep(self) -> None:
+    def _sweep(self) -> None:
+        """Begin the jobs of the sweep, each in a loop of its own: one that fails or waits stops no other."""
+        jobs = {
+            "sessions": self.sessions.sweep,
+            "orphans": self.replica.sweep,
+            "closings": self.replica.tell_again,
+            "tasks": self.tasks.sweep,
+        }
+        observer = self.runtime.observer
+        self._sweeping = [
+            supervise(f"sweep of {name}", partial(self._repeat, job), observer) for name, job in jobs.items()
+        ]
+
+    async def _repeat(self, job: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(self.settings.times.sweep)
-            with contextlib.suppress(Exception):
-                await self.sessions.sweep()
-                await self.replica.sweep()
-                await self.tasks.sweep()
+            await job()

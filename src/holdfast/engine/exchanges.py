@@ -19,7 +19,7 @@ from holdfast.engine.outlet import ChannelOutlet, SessionOutlet, StreamOutlet
 from holdfast.engine.repeats import Repeats
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
-from holdfast.errors import Busy, McpError, OutcomeUnknown, SessionGone, StoreError, StoreUnavailable
+from holdfast.errors import Busy, Fenced, McpError, OutcomeUnknown, SessionGone, StoreError, StreamClosed
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Adopted, Claim, Claimed, Duplicate, Refusal
 from holdfast.wire.jsonrpc import Request
@@ -195,18 +195,19 @@ class Exchanges:
         outlet = exchange.outlet
         try:
             await (outlet.close(terminal) if closed else outlet.settle(terminal))
-        except StoreUnavailable as error:
-            self._runtime.observer.note("exchange.unsettled", session=exchange.session.name, error=error)
-            return False
         except asyncio.CancelledError:
             self._runtime.spawn(self._write_later(exchange, terminal))
             raise
         except SessionGone:
             # Closed by another replica, whose bell is late or was lost.
             self._runtime.on_gone(exchange.session)
-        except (StoreError, OSError) as error:
+        except (Fenced, StreamClosed, OSError) as error:
             # The connection is gone, or somebody else ended this exchange: nothing is left to write to.
             self._runtime.observer.note("exchange.fenced", session=exchange.session.name, error=error)
+        except StoreError as error:
+            # Whatever the store's trouble is, it is no sign that somebody else has ended this exchange.
+            self._runtime.observer.note("exchange.unsettled", session=exchange.session.name, error=error)
+            return False
         return True
 
     async def _write_later(self, exchange: SessionExchange, terminal: bytes) -> None:

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.config import Times
-from holdfast.errors import StoreError
 from holdfast.ports import Clock
 from holdfast.stores.base import Store
 
@@ -30,13 +29,24 @@ _RETRY_SECONDS: Final = 0.5
 
 
 class LeaseKeeper:
-    """Renews a lease until stopped; calls `lost`, on the thread, when it came back as another incarnation."""
+    """Renews a lease until stopped; calls `lost`, on the thread, when it came back as another incarnation.
 
-    def __init__(self, store: Store, times: Times, clock: Clock, lost: Callable[[], None]) -> None:
+    `failed` is called, on the thread, with what a renewal raised.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        times: Times,
+        clock: Clock,
+        lost: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
         self._store = store
         self._times = times
         self._clock = clock
         self._lost = lost
+        self._failed = failed
         self._stopping = threading.Event()
         self._ticked = clock.now()
         self._thread: threading.Thread | None = None
@@ -68,7 +78,8 @@ class LeaseKeeper:
                     continue
                 try:
                     lease = await store.renew(self._times.lease)
-                except (StoreError, OSError):
+                except Exception as error:  # noqa: BLE001 - whatever it is, the lease has to be kept
+                    self._failed(error)
                     # If the lease ends meanwhile, this replica keeps its calls until another one declares it dead.
                     pause = min(pause, _RETRY_SECONDS)
                     continue

@@ -9,6 +9,8 @@ import logging
 import traceback
 from typing import Final
 
+from holdfast.ports import Clock, SystemClock
+
 LOGGER: Final = logging.getLogger("holdfast")
 AUDIT: Final = logging.getLogger("holdfast.audit")
 
@@ -26,10 +28,16 @@ LEVELS: Final = {
     "exchange.adopted": logging.WARNING,
     "exchange.reaped": logging.WARNING,
     "replica.lease_lost": logging.WARNING,
+    "lease.not_renewed": logging.WARNING,
+    "loop.failed": logging.ERROR,
+    "orphan.left": logging.WARNING,
     "store.evicts": logging.WARNING,
+    "store.not_ready": logging.WARNING,
     "store.poisoned": logging.WARNING,
     "store.rebased": logging.WARNING,
+    "store.refused": logging.WARNING,
     "store.unreachable": logging.WARNING,
+    "work.failed": logging.ERROR,
     "session.opened": logging.INFO,
     "session.closed": logging.INFO,
 }
@@ -39,10 +47,27 @@ TRACED: Final = frozenset({"handler.failed", "listener.failed", "notification.fa
 
 
 _SPECIAL: Final = frozenset(' ="\\')
+REPEATING: Final = frozenset(
+    {
+        "lease.not_renewed",
+        "loop.failed",
+        "orphan.left",
+        "store.not_ready",
+        "store.refused",
+        "store.unreachable",
+    }
+)
+"""Events that one cause brings about again and again: of each, one line in `REPEAT_SECONDS`, with how many it stands for."""
+REPEAT_SECONDS: Final = 10.0
 
 
 class LogObserver:
     """Writes each event with its facts: `handler.failed session=1f0c… method=tools/call …`."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._repeats: dict[tuple[str, object], tuple[float, int]] = {}
+        """By event and loop: when the last line was written, and how many were left out since."""
 
     def note(self, event: str, /, **facts: object) -> None:
         """Log one line, and the traceback where an author's code failed."""
@@ -51,6 +76,14 @@ class LogObserver:
             logger, level = AUDIT, logging.WARNING
         if not logger.isEnabledFor(level):
             return
+        if event in REPEATING:
+            name, now = (event, facts.get("loop")), self._clock.now()
+            written, left_out = self._repeats.get(name, (-REPEAT_SECONDS, 0))
+            if now - written < REPEAT_SECONDS:
+                self._repeats[name] = written, left_out + 1
+                return
+            self._repeats[name] = now, 0
+            facts = {**facts, "left_out": left_out} if left_out else facts
         error = facts.get("error")
         traced = error if event in TRACED and isinstance(error, BaseException) else None
         words = [event, *(f"{name}={_plain(value)}" for name, value in facts.items())]

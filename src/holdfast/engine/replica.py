@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from holdfast.engine.sessions import Sessions
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError
 from holdfast.protocol.subscriptions import Change, decode_change, encode_change
 from holdfast.stores.base import Orphan, Ring
+from holdfast.supervision import supervise
 from holdfast.wire.jsonrpc import refusal
 
 _TICK: Final = 1.0
@@ -57,7 +59,7 @@ class Replica:
         if runtime.store.is_shared:
             await self._take_lease()
             self._heard = (await runtime.store.announced("")).cursor
-            self._ticking = asyncio.get_running_loop().create_task(self._tick())
+            self._ticking = supervise("tick", self._tick, runtime.observer)
 
     async def _take_lease(self) -> None:
         runtime = self._runtime
@@ -68,6 +70,7 @@ class Replica:
             runtime.settings.times,
             runtime.clock,
             lambda: _call(loop, self._lost_lease),
+            lambda error: _call(loop, partial(runtime.observer.note, "lease.not_renewed", error=error)),
         )
         self._keeper = keeper
         keeper.start(lease.incarnation)
@@ -113,13 +116,21 @@ class Replica:
     # What the dead leave behind
 
     async def sweep(self) -> None:
-        """Run the exchanges of dead replicas again, or end each with one honest error; tell again what nobody reported told."""
+        """Run the exchanges of dead replicas again, or end each with one honest error."""
         store = self._runtime.store
         if not store.is_shared:
             return
-        await asyncio.gather(*(self._look_after(orphan) for orphan in await store.orphans()))
-        for closed in await store.untold():
-            self._sessions.announce(closed)
+        looks = [self._look_after(orphan) for orphan in await store.orphans()]
+        for failed in await asyncio.gather(*looks, return_exceptions=True):
+            if failed is not None:
+                # It is an orphan still, and found again.
+                self._runtime.observer.note("orphan.left", error=failed)
+
+    async def tell_again(self) -> None:
+        """Tell listeners of the closings that nobody has reported told."""
+        if self._runtime.store.is_shared:
+            for closed in await self._runtime.store.untold():
+                self._sessions.announce(closed)
 
     async def _look_after(self, orphan: Orphan) -> None:
         if self._adoption.may_adopt(orphan):

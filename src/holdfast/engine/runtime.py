@@ -78,7 +78,13 @@ class Runtime:
         """Run something on its own; the engine keeps hold of it and ends it with itself."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Nobody waits for it: only the log can tell.
+            self.observer.note("work.failed", error=error)
 
     async def finish(self, seconds: float) -> None:
         """Wait for everything that was spawned, and what that spawns; after so long, end what is left."""

@@ -246,6 +246,14 @@ class Store(Protocol):
         """Let go of everything held: threads, connections, and what only this process knows."""
         ...
 
+    async def prove(self) -> None:
+        """Write something of no meaning, as new work would be written.
+
+        Raises:
+            StoreUnavailable: new work cannot be written now.
+        """
+        ...
+
     # Sessions
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:

@@ -89,6 +89,9 @@ class MemoryStore(MemoryState, AskMethods, ProbeMethods, TaskMethods, Subscripti
         self._lingering.clear()
         self._bytes = 0
 
+    async def prove(self) -> None:
+        """Do nothing: memory takes what its limits allow."""
+
     # Sessions
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:

@@ -67,9 +67,10 @@ def die(desk: Desk) -> None:
     """Let an engine be taken for dead: it renews nothing and sweeps nothing more. Its handlers hang on."""
     replica = desk.engine.replica
     assert replica._keeper is not None
-    assert desk.engine._sweeper is not None
+    assert desk.engine._sweeping
     replica._keeper.stop()
-    desk.engine._sweeper.cancel()
+    for job in desk.engine._sweeping:
+        job.cancel()
 
 
 async def end_of(desk: Desk, stream: str) -> Json:

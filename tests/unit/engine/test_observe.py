@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from holdfast.engine.observe import LogObserver
+from holdfast.testing import VirtualClock
 
 
 def test_an_event_is_one_line_with_its_facts(caplog: pytest.LogCaptureFixture) -> None:
@@ -76,3 +77,21 @@ def test_a_level_that_nobody_reads_costs_no_text(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.WARNING, "holdfast"):
         LogObserver().note("session.opened", session=Loud())
     assert caplog.records == []
+
+
+def test_an_event_that_repeats_is_one_line_in_ten_seconds_with_how_many_were_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = VirtualClock()
+    observer = LogObserver(clock)
+    with caplog.at_level(logging.DEBUG, "holdfast"):
+        for _ in range(12):
+            for loop in ("poll", "sweep"):
+                observer.note("loop.failed", loop=loop)
+            clock.advance(1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "loop.failed loop=poll",
+        "loop.failed loop=sweep",
+        "loop.failed loop=poll left_out=9",
+        "loop.failed loop=sweep left_out=9",
+    ]

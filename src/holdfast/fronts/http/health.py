@@ -3,11 +3,14 @@
 Probes come by address, not by name, so the Host rule does not hold here; they tell nothing but a word.
 """
 
+from typing import Final
+
 from holdfast.engine.engine import Engine
 from holdfast.errors import StoreError
 from holdfast.fronts.http.answer import Answer, retry_after
 
 LIVE, READY = "/healthz", "/readyz"
+_NO_STORE: Final = b"the store takes no new work\n"
 
 
 def _word(status: int, text: bytes) -> Answer:
@@ -20,14 +23,13 @@ def _word(status: int, text: bytes) -> Answer:
 
 
 async def health(engine: Engine, path: str) -> Answer:
-    """Answer a probe: live while the loop runs; ready unless stopping or without a store."""
+    """Answer a probe: live while the loop runs; ready unless stopping or without a store that takes new work."""
     if path == LIVE:
         return _word(200, b"alive\n")
     if engine.leaving or engine.draining:
         return _word(503, b"draining\n")
     try:
         await engine.ensure_started()
-        await engine.runtime.store.replicas()
     except StoreError:
-        return _word(503, b"the store cannot be reached\n")
-    return _word(200, b"ready\n")
+        return _word(503, _NO_STORE)
+    return _word(200, b"ready\n") if await engine.readiness.is_writable() else _word(503, _NO_STORE)

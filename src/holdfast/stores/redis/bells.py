@@ -10,11 +10,14 @@ from typing import Any, Final
 
 from redis.exceptions import RedisClusterException, RedisError
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores.base import Bell, Ring
 from holdfast.stores.redis.core import Core, Seat
+from holdfast.supervision import supervise
 
 POLL_SECONDS: Final = 1.0
+_AT_ONCE: Final = 64
+"""Sessions that are compared at the same time: one on a shard that is away delays few others."""
 _RINGS: Final = {ring.value.encode(): ring for ring in Ring}
 
 
@@ -29,8 +32,8 @@ class BellMethods(Core):
         self._bell = bell
         if not self._tasks:
             self._take_name()
-            loop = asyncio.get_running_loop()
-            self._tasks = [loop.create_task(self._listen()), loop.create_task(self._poll())]
+            loops = {"bells": self._listen, "polling": self._poll}
+            self._tasks = [supervise(name, loop, self._observer) for name, loop in loops.items()]
 
     async def check(self) -> None:
         """Look at Redis as an operator should."""
@@ -92,25 +95,25 @@ class BellMethods(Core):
     async def _look_at(self, key: str) -> None:
         seat = self._seats.get(key)
         if seat is not None:
-            with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(StoreError):
                 await self._compare(key, seat)
 
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            with contextlib.suppress(StoreUnavailable):
-                await self.look_again()
+            await self.look_again()
 
     async def look_again(self) -> None:
         """Ring for everything here that has changed without a bell."""
-        for key, seat in list(self._seats.items()):
-            await self._compare(key, seat)
         for ring in (Ring.FORWARD, Ring.NEWS):
             self._bell(ring, "", "")
+        keys = list(self._seats)
+        for start in range(0, len(keys), _AT_ONCE):
+            await self.each(self._look_at(key) for key in keys[start : start + _AT_ONCE])
 
     async def _compare(self, key: str, seat: Seat) -> None:
         streams = list({*seat.running, *seat.readers})
-        reply = await self.run("check", key, len(streams), *streams, *seat.asks)
+        reply = await self.session("check", key, len(streams), *streams, *seat.asks)
         if reply[0] != b"ok":
             if self.gone(key):
                 self._bell(Ring.CLOSED, key, "")

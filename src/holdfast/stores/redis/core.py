@@ -6,11 +6,12 @@ and is sent there next; if we die in between, the hint is late or missing, never
 
 import asyncio
 import re
+from collections.abc import Awaitable, Iterable
 from functools import lru_cache
 from hashlib import sha256
-from itertools import count
+from itertools import chain, count, repeat
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,7 +19,8 @@ from holdfast.config import Limits
 from holdfast.errors import ConfigError, StoreError, StoreUnavailable
 from holdfast.ports import Clock, Observer, Random
 from holdfast.stores.base import Bell, Claim, Ring, SessionRecord
-from holdfast.stores.redis.link import Argument, Link, Lost, Poisoned
+from holdfast.stores.redis.link import Argument, Link
+from holdfast.stores.redis.refusals import Later, Lost, Poisoned
 from holdfast.stores.redis.tails import Tails
 from holdfast.wire.jsonrpc import RequestId
 
@@ -26,10 +28,13 @@ FORMAT: Final = 1
 """In every key and channel. It changes only where an older release would misread what a newer one writes: fields that
 it can pass over come without a new format, and are missing from what it writes."""
 BACKOFFS: Final = (0.02, 0.1, 0.4)
-"""Seconds before a command whose reply was lost is sent again; after the last one the store is unavailable."""
+"""Seconds before a command is sent again whose reply was lost; after the last one the store is unavailable. One that
+was not executed, because of what passes by itself, is sent again at the last of these intervals."""
 PATIENCE: Final = 3.0
-"""Seconds after which it is not sent again: a client waits behind it."""
+"""Seconds after which no command is sent again: a client waits behind it."""
 SHARED: Final = "*"
+
+T = TypeVar("T")
 
 _record: Final = msgspec.json.Decoder(SessionRecord)
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -66,7 +71,7 @@ def record_of(blob: bytes, level: bytes, initialized: bytes) -> SessionRecord:
     try:
         record = _record.decode(blob)
     except msgspec.DecodeError as error:
-        raise StoreError("a session's record cannot be read") from error
+        raise Poisoned("a session's record cannot be read") from error
     if level:
         record.level = level.decode()
     if initialized:
@@ -144,22 +149,30 @@ class Core:
         return reply
 
     async def _sent(self, script: str, key: str, arguments: tuple[Argument, ...]) -> tuple[list[Any], bool]:
-        """Return the reply, and whether it had to be sent again."""
+        """Return the reply, and whether it may have been executed before."""
         name = f"{self._nonce}{next(self._numbers)}"
         now = "" if self._clock is None else str(ceil(self._clock.now() * 1000))
         where = self.key(key)
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        for attempt, pause in enumerate((*BACKOFFS, None)):
-            head = (now, self._owner, name, "1" if attempt else "0")
+        clock = asyncio.get_running_loop().time
+        begun, losses = clock(), 0
+        failed: Exception
+        pauses = chain(BACKOFFS, repeat(BACKOFFS[-1]))
+        while True:
+            head = (now, self._owner, name, flag(losses))
             try:
-                return await self._link.run(script, where, head + arguments), attempt > 0
+                return await self._link.run(script, where, head + arguments), losses > 0
             except Lost as lost:
-                if pause is None or loop.time() - begun > PATIENCE:
-                    self._observer.note("store.unreachable", error=lost)
-                    raise StoreUnavailable("the store cannot be reached") from lost
-                await asyncio.sleep(pause)
-        raise AssertionError
+                failed, losses = lost, losses + 1
+            except Later as later:
+                failed = later
+            except StoreError as error:
+                self._observer.note("store.refused", script=script, error=error.__cause__ or error)
+                raise
+            if losses > len(BACKOFFS) or clock() - begun > PATIENCE:
+                break
+            await asyncio.sleep(next(pauses))
+        self._observer.note("store.unreachable", script=script, error=failed.__cause__ or failed)
+        raise StoreUnavailable("the store cannot be reached") from failed
 
     async def index(self, script: str, *arguments: Argument) -> list[Any]:
         """Run a script on the shared indexes."""
@@ -178,6 +191,18 @@ class Core:
             await self._after(key, reply[1])
         return reply
 
+    async def each(self, works: Iterable[Awaitable[T]]) -> tuple[list[T], bool]:
+        """Do several things at once, each by itself; return what was done, and whether all of it was.
+
+        A shard that is away or a record that cannot be read costs what is stored there, and nothing else.
+        """
+        done = await asyncio.gather(*works, return_exceptions=True)
+        for failed in done:
+            if isinstance(failed, BaseException) and not isinstance(failed, StoreError):
+                raise failed
+        kept = [one for one in done if not isinstance(one, BaseException)]
+        return kept, len(kept) == len(done)
+
     async def _drop(self, key: str, error: Poisoned) -> list[Any]:
         """Forget a session whose record cannot be read: to its client it is one that never was."""
         self._observer.note("store.poisoned", session=key[:8], error=error)
@@ -186,6 +211,14 @@ class Core:
         self.gone(key)
         self._bell(Ring.CLOSED, key, "")
         return [b"none"]
+
+    async def readable(self, key: str, blob: bytes, level: bytes, initialized: bytes) -> SessionRecord | None:
+        """Return a session's record; None if it cannot be read, and then the session is forgotten."""
+        try:
+            return record_of(blob, level, initialized)
+        except Poisoned as error:
+            await self._drop(key, error)
+            return None
 
     async def _after(self, key: str, todo: list[Any]) -> None:
         steps = iter(todo)

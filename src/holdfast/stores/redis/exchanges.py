@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, Ring
-from holdfast.stores.redis.core import Core, flag, record_of, typed
+from holdfast.stores.redis.core import Core, flag, typed
 from holdfast.stores.redis.tails import Tail
 from holdfast.wire.jsonrpc import RequestId
 
@@ -39,8 +39,11 @@ class ExchangeMethods(Core):
         reply = await self.seated("claim", key, *facts, *room)
         match reply[0]:
             case b"ok":
+                record = await self.readable(key, *reply[4:7])
+                if record is None:
+                    return Refusal.NO_SESSION
                 self.seat(key).running[claim.stream] = claim
-                return Claimed(record_of(*reply[4:7]), reply[2], bool(reply[3]))
+                return Claimed(record, reply[2], bool(reply[3]))
             case b"duplicate":
                 stream, same, finished, has_reader, version = reply[2:7]
                 return Duplicate(
@@ -56,13 +59,11 @@ class ExchangeMethods(Core):
     ) -> None:
         """End an exchange, with or without a stream."""
         tail = self._tails.get(key, stream) if terminal is not None else None
-        try:
+        reply = await self._settle(key, stream, fence, terminal, tag, tail, keep=keep)
+        if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
             reply = await self._settle(key, stream, fence, terminal, tag, tail, keep=keep)
-            if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
-                reply = await self._settle(key, stream, fence, terminal, tag, tail, keep=keep)
-        finally:
-            # Also where the store could not be reached: what it still takes for running is then found as an orphan.
-            self._leave(key, stream)
+        # Only now: an end that could not be written is written late, and forgotten here it would look like an orphan.
+        self._leave(key, stream)
         check(reply)
         if terminal is not None:
             self._bell(Ring.STREAM, key, stream)

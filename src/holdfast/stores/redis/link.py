@@ -11,61 +11,22 @@ from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisClusterException,
-    RedisError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
-from holdfast.errors import ConfigError, StoreError, StoreUnavailable
+from holdfast.errors import ConfigError
 from holdfast.stores.redis.pipe import Pipe
+from holdfast.stores.redis.refusals import Lost, spoils, translated
 from holdfast.stores.redis.scripts import scripts
 
 Argument = bytes | str | int
 
 _OPTIONS: Final[dict[str, Any]] = {"socket_connect_timeout": 2, "socket_keepalive": True}
 
+_NEVER: Final = ":-"
+"""The end of a key that never exists."""
+
 _TLS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 """What a URL may say of TLS: the file of those who are believed, and our own certificate with its key."""
-
-_LOST: Final = (RedisConnectionError, RedisTimeoutError, OSError)
-_REFUSED: Final = (
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisClusterException,
-)
-_REFUSALS: Final = (
-    "OOM",
-    "READONLY",
-    "NOREPLICAS",
-    "LOADING",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "MISCONF",
-    "TRYAGAIN",
-)
-"""What Redis says when it cannot write now. Inside a script the words come with a prefix."""
-
-_UNREADABLE: Final = ("unreadable record", "Bad data format", "Missing bytes", "WRONGTYPE")
-"""What scripts fail with on a record that no release of ours wrote."""
-
-
-class Lost(Exception):
-    """No reply: the command may or may not have been executed."""
-
-
-class Poisoned(StoreError):
-    """What is stored cannot be read: somebody else has written it, or it is damaged."""
 
 
 class Link(Protocol):
@@ -79,7 +40,8 @@ class Link(Protocol):
 
         Raises:
             Lost: the reply is; whether it ran is not known.
-            StoreUnavailable: Redis refuses to work now.
+            Later: it did not run; the same command may succeed in a moment.
+            StoreUnavailable: it did not run; Redis refuses to work now.
             Poisoned: a record cannot be read.
         """
         ...
@@ -95,16 +57,6 @@ class Link(Protocol):
     async def aclose(self) -> None:
         """Let go of all connections."""
         ...
-
-
-def _translated(error: Exception) -> Exception:
-    if isinstance(error, _REFUSED) or any(word in str(error) for word in _REFUSALS):
-        return StoreUnavailable(f"the store cannot be written now: {error}")
-    if isinstance(error, _LOST):
-        return Lost(str(error))
-    if any(words in str(error) for words in _UNREADABLE):
-        return Poisoned(str(error))
-    return StoreError(f"the store failed: {error}")
 
 
 class Single:
@@ -126,7 +78,7 @@ class Single:
             except NoScriptError:
                 reply = await self.pipe.execute("EVAL", known.text, 1, key, *arguments)
         except (RedisError, RedisClusterException, OSError) as error:
-            raise _translated(error) from error
+            raise translated(error) from error
         return reply
 
     async def ear(self) -> Redis:
@@ -146,7 +98,13 @@ class Single:
 
 
 class Cluster:
-    """A cluster: each script goes to the node that has its slot."""
+    """A cluster: each script goes to the node that has its slot.
+
+    Keys of one session lie in one slot, and a script finds them by itself. While the slot is being moved, some of them
+    are here and some there: a script would be stopped in the middle, or would write a log anew that is still on the
+    other node. So each script names a second key that never exists: Redis refuses commands with several keys, of which
+    one is missing, on both nodes while they move a slot (TRYAGAIN), before anything is executed.
+    """
 
     ordered = False
 
@@ -158,15 +116,20 @@ class Cluster:
     async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
         """Run a script by its hash; where the node does not know it, by its text."""
         known = scripts()[script]
+        words = (2, key, key + _NEVER, *arguments)
         try:
             try:
-                reply: list[Any] = await self._client.execute_command(
-                    "EVALSHA", known.sha, 1, key, *arguments
-                )
+                reply: list[Any] = await self._client.execute_command("EVALSHA", known.sha, *words)
             except NoScriptError:
-                reply = await self._client.execute_command("EVAL", known.text, 1, key, *arguments)
+                reply = await self._client.execute_command("EVAL", known.text, *words)
         except (RedisError, RedisClusterException, OSError) as error:
-            raise _translated(error) from error
+            if spoils(error):
+                # It asks for the nodes and their slots again when it is next used.
+                await self._client.aclose()
+            raise translated(error) from error
+        except AttributeError as error:
+            # The library closes all connections after some failures, also those that another command is using.
+            raise Lost("the connection was closed") from error
         return reply
 
     async def ear(self) -> Redis:
@@ -191,6 +154,10 @@ class Cluster:
             with contextlib.suppress(RedisError, OSError):
                 await ear.aclose()
         await self._client.aclose()
+        # After a failure the library waits to ask for the nodes again, and then closes nothing.
+        with contextlib.suppress(RedisError, OSError):
+            for nodes in ("nodes_cache", "startup_nodes"):
+                await self._client.nodes_manager.aclose(nodes)
 
 
 def _once() -> Retry:
@@ -231,7 +198,14 @@ def _hosts(url: str, port: int) -> list[tuple[str, int]]:
 def _cluster(url: str) -> Cluster:
     options: dict[str, Any] = {**_credentials(url), **_OPTIONS, **_tls(url)}
     nodes = [ClusterNode(host, port) for host, port in _hosts(url, 6379)]
-    client: RedisCluster = RedisCluster(startup_nodes=nodes, retry=_once(), socket_timeout=3, **options)
+    client: RedisCluster = RedisCluster(
+        startup_nodes=nodes,
+        retry=_once(),
+        socket_timeout=3,
+        # A moved slot is noted by itself: to ask for all of them would close the connections of all other commands.
+        reinitialize_steps=0,
+        **options,
+    )
     return Cluster(client, options)
 
 

@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.exceptions import BusyLoadingError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+
+from holdfast.stores.redis.refusals import spoils
 
 SILENCE: Final = 2.0
 """A command that has no reply after this long is lost with its connection."""
@@ -108,16 +110,19 @@ class Pipe:
             while True:
                 try:
                     reply = await connection.read_response(timeout=math.inf)
-                except ResponseError as error:
+                except (ResponseError, BusyLoadingError) as error:
                     reply = error
                 self._answered += 1
                 future = waiting.popleft()
-                if future.done():
+                if not isinstance(reply, Exception):
+                    if not future.done():
+                        future.set_result(reply)
                     continue
-                if isinstance(reply, Exception):
+                if not future.done():
                     future.set_exception(reply)
-                else:
-                    future.set_result(reply)
+                if spoils(reply):
+                    # Whoever waits behind it may be sent again, to the node that is found by connecting anew.
+                    raise RedisConnectionError("another node does the work now") from reply
         except (RedisError, OSError, IndexError) as error:
             await self._lose(error, connection)
 

@@ -1,11 +1,9 @@
 """Replicas: leases by the store's clock, what the dead leave behind, and what the living tell each other."""
 
-import asyncio
-
 from holdfast.core.stream import Position
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Adopted, Announced, Claim, Forwarded, Lease, Orphan, Ring
-from holdfast.stores.redis.core import FORMAT, Core, record_of, untyped
+from holdfast.stores.redis.core import FORMAT, Core, untyped
 from holdfast.stores.redis.exchanges import before
 
 _INBOX = 10_000
@@ -53,7 +51,8 @@ class ReplicaMethods(Core):
             self._left(self._owner, key.decode(), round(_STRAY_SECONDS * 1000))
             for key in ([] if is_dead else own)
         ]
-        return [orphan for found in await asyncio.gather(*looks) for orphan in found]
+        found, _ = await self.each(looks)
+        return [orphan for some in found for orphan in some]
 
     async def _left(self, owner: str, key: str, min_age: int) -> list[Orphan]:
         seat = self._seats.get(key) if owner == self._owner else None
@@ -79,13 +78,16 @@ class ReplicaMethods(Core):
         reply = await self.seated("adopt", key, stream, orphan.owner, orphan.runs, str(tag))
         if reply[0] != b"ok":
             return None
+        record = await self.readable(key, *reply[8:11])
+        if record is None:
+            return None
         fence, seq, last, digest, control, payload = reply[2:8]
         claim = Claim(orphan.id, stream, digest, bool(control), payload)
         position = Position(seq, int(last))
         self.seat(key).running[stream] = claim
         self._tails.forget(key, stream)
         self._tails.begin(key, stream, position)
-        return Adopted(record_of(*reply[8:11]), claim, fence, position)
+        return Adopted(record, claim, fence, position)
 
     # Between replicas
 

@@ -8,6 +8,7 @@ import msgspec
 from holdfast.core.lifecycle import Input
 from holdfast.stores.base import Closed, Ending, Found, Refusal, Ring, SessionRecord
 from holdfast.stores.redis.core import Core, hashed, record_of
+from holdfast.stores.redis.refusals import Poisoned
 
 _BATCH: Final = 100
 _LOOKS: Final = 64
@@ -98,7 +99,8 @@ class SessionMethods(Core):
         reply = await self.session("find", key, principal)
         if reply[0] != b"ok":
             return None
-        return Found(record_of(*reply[3:6]), bool(reply[2]))
+        record = await self.readable(key, *reply[3:6])
+        return None if record is None else Found(record, bool(reply[2]))
 
     async def holder(self, key: str) -> str | None:
         """Return whose living session this is."""
@@ -126,9 +128,10 @@ class SessionMethods(Core):
         while True:
             mark = f"0.{int(self._random.uniform(1, 999)):03d}"
             _, _, marked, keys = await self.index("due", _BATCH, mark)
-            looks = await asyncio.gather(*(self._look(key.decode(), marked) for key in keys))
+            looks, whole = await self.each(self._look(key.decode(), marked) for key in keys)
             closed += [look for look in looks if look is not None]
-            if len(keys) < _BATCH:
+            # What could not be looked at is due again in two seconds, and must not keep this sweep going.
+            if len(keys) < _BATCH or not whole:
                 return closed
 
     async def _look(self, key: str, marked: bytes) -> Closed | None:
@@ -147,7 +150,11 @@ class SessionMethods(Core):
             await self._gone(key, "")
         if reply[0] != b"closed":
             return None
-        closed = closed_of(reply)
+        try:
+            closed = closed_of(reply)
+        except Poisoned as error:
+            await self._drop(key, error)
+            return None
         owners, subscriptions = reply[7], reply[8]
         principal = hashed(closed.record.principal)
         untold = _ms(UNTOLD_SECONDS)
@@ -199,14 +206,19 @@ class SessionMethods(Core):
     async def untold(self) -> list[Closed]:
         """Return closings that nobody has reported told for a while."""
         _, _, keys = await self.index("outbox", _BATCH, _ms(UNTOLD_SECONDS))
-        replies = await asyncio.gather(*(self.run("untold", key.decode()) for key in keys))
-        found: list[Closed] = []
-        for key, reply in zip(keys, replies, strict=True):
+        found, _ = await self.each(self._untold(key) for key in keys)
+        return [closed for closed in found if closed is not None]
+
+    async def _untold(self, key: bytes) -> Closed | None:
+        try:
+            reply = await self.run("untold", key.decode())
             if reply[0] == b"closed":
-                found.append(closed_of(reply))
-            else:
-                await self.index("acknowledge", key)
-        return found
+                return closed_of(reply)
+        except Poisoned as error:
+            self._observer.note("store.poisoned", session=key.decode()[:8], error=error)
+            await self.run("drop", key.decode())
+        await self.index("acknowledge", key)
+        return None
 
 
 def _facts(record: SessionRecord) -> bytes:

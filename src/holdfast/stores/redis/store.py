@@ -105,6 +105,10 @@ class RedisStore(SessionMethods, StreamMethods, AskMethods, StateMethods, Replic
         self._is_closed = False
         super().bind(bell)
 
+    async def prove(self) -> None:
+        """Write a key of the shared indexes, which every new session needs."""
+        await self.index("prove")
+
     async def aclose(self) -> None:
         """Stop listening and let go of all connections. What is stored stays; `bind` opens the store again."""
         self._is_closed = True

@@ -5,9 +5,9 @@ from typing import Final
 from holdfast.core.stream import Event, Page, Position, Verdict
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Attached, Probed, Refusal, Ring
-from holdfast.stores.redis.core import flag, record_of
+from holdfast.stores.redis.core import flag
 from holdfast.stores.redis.exchanges import ExchangeMethods, check
-from holdfast.stores.redis.link import Lost
+from holdfast.stores.redis.refusals import Later, Lost
 
 _STANDALONE = -1
 _REFUSALS: Final = {
@@ -45,7 +45,7 @@ class StreamMethods(ExchangeMethods):
             reply = await self.session("append", key, *facts, *expected)
         except StoreUnavailable as error:
             # Refused, and not only unknown: what is remembered would differ from what is there.
-            if not isinstance(error.__cause__, Lost):
+            if not isinstance(error.__cause__, Lost | Later):
                 self._tails.forget(key, stream)
             raise
         if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
@@ -91,7 +91,9 @@ class StreamMethods(ExchangeMethods):
         if reply[0] != b"ok":
             return _REFUSALS[reply[0]]
         generation, seq, tag, returned = reply[2:6]
-        record = record_of(*reply[6:9])
+        record = await self.readable(key, *reply[6:9])
+        if record is None:
+            return Refusal.NO_SESSION
         self.seat(key).readers[stream or record.standalone] = seq
         return Attached(record, generation, Position(seq, int(tag)), bool(returned))
 

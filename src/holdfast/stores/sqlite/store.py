@@ -132,6 +132,10 @@ class SqliteStore:
         await self._worker.aclose()
         self._watch.clear()
 
+    async def prove(self) -> None:
+        """Write one row, as all work does."""
+        await self._do(replicas.prove)
+
     # Sessions
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:

@@ -20,6 +20,9 @@ class SharedStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__(clock=LoopClock())
         self.out_of_order = False
+        self.probes = 0
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     def twin(self) -> Self:
         """The lease's thread must not close the store under test."""
@@ -30,10 +33,11 @@ class SharedStore(MemoryStore):
             raise StoreUnavailable("the store cannot be reached")
         return await super().claim(key, principal, claim)
 
-    async def replicas(self) -> list[str]:
+    async def prove(self) -> None:
+        self.probes += 1
+        await self.may_answer.wait()
         if self.out_of_order:
-            raise StoreUnavailable("the store cannot be reached")
-        return await super().replicas()
+            raise StoreUnavailable("the store cannot be written now")
 
 
 @front_test
@@ -64,7 +68,36 @@ async def test_a_replica_without_its_store_is_alive_and_not_ready_and_comes_back
         assert "retry-after" in refused.headers
         store.out_of_order = False
         assert (await peer.call(1).done()).status == 200
+        await asyncio.sleep(1)
         assert (await peer.send("GET", path="/readyz").done()).status == 200
+
+
+@front_test
+async def test_readiness_is_proved_by_one_write_a_second_for_all_who_ask() -> None:
+    store = SharedStore()
+    async with bench(store=store) as b:
+        await b.peer().initialize()
+
+        async def ask() -> int:
+            return int((await b.peer().send("GET", path="/readyz").done()).status)
+
+        assert await asyncio.gather(*(ask() for _ in range(20))) == [200] * 20
+        assert store.probes == 1
+        store.out_of_order = True
+        await asyncio.sleep(1)
+        assert await asyncio.gather(*(ask() for _ in range(20))) == [503] * 20
+        assert store.probes == 2
+
+
+@front_test
+async def test_a_store_that_does_not_answer_is_not_ready_after_two_seconds() -> None:
+    store = SharedStore()
+    async with bench(store=store) as b:
+        await b.peer().initialize()
+        store.may_answer.clear()
+        asked = asyncio.get_running_loop().time()
+        assert (await b.peer().send("GET", path="/readyz").done()).status == 503
+        assert asyncio.get_running_loop().time() - asked == 2
 
 
 async def _draining(b: Bench) -> asyncio.Task[None]:

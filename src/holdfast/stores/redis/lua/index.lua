@@ -1,3 +1,7 @@
+--## prove: shared
+redis.call('SET', g .. ':proof', now, 'PX', 60000)
+return {'ok'}
+
 --## reserve: shared
 -- A place for a new session: 'ok', 'full', or 'evict' where one of the principal's own has to go first.
 local key, principal, hint, most, own_most, evict, life = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10] == '1', tonumber(ARGV[11])

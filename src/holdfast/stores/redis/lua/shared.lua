@@ -6,6 +6,7 @@
 --   :scopes, :sp:<principal>  handles' scopes by their end   :states  principals' own   :tasks, :tp:<principal>, :tb, :t:<task>  tasks
 --   :rep     replicas by the end of their lease, 0 if declared dead   :lease  their incarnations   :own:<owner>  where
 --            it has work   :seen  since when each has renewed without a gap, when last, and for how long
+--   :proof   when readiness was last proved
 --   hf:0:<namespace>:{*}:format  the newest format whose release has had a lease; of no format itself
 --   :in:<replica>  requests put to it   :news  what all replicas are told   :secret:<name>
 -- Hints only where a session is meant: what they say is checked again in the session's own slot.

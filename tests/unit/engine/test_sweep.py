@@ -1,0 +1,81 @@
+"""The jobs of the sweep: each runs by itself, its failures are noted, and it is tried again."""
+
+import asyncio
+
+from typing_extensions import override
+
+from holdfast.config import Limits
+from holdfast.stores.base import Closed, Orphan
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.simulation_store import Cluster
+from tests.unit.engine.desk import LoopClock, desk, engine_test
+
+
+class Broken(MemoryStore):
+    """A store whose sweep fails, as a damaged row or a fault of ours would have it."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=LoopClock())
+        self.sweeps = 0
+
+    @override
+    async def sweep(self) -> list[Closed]:
+        self.sweeps += 1
+        raise LookupError("on purpose")
+
+
+@engine_test
+async def test_a_job_that_fails_is_noted_and_tried_again_and_stops_no_other() -> None:
+    store = Broken()
+    async with desk(store=store) as d:
+        looks = 0
+
+        async def look() -> None:
+            nonlocal looks
+            looks += 1
+
+        for job in d.engine._sweeping:
+            job.cancel()
+        d.engine.tasks.sweep = look  # type: ignore[method-assign]
+        d.engine._sweep()
+        await asyncio.sleep(10)
+        assert looks >= 9, "another job goes on at its pace"
+        failed = [noted["loop"] for noted in d.noted.named("loop.failed")]
+        assert failed == ["sweep of sessions"] * store.sweeps
+        assert store.sweeps >= 4
+
+
+class Shelf(Cluster):
+    """A shared store in which one orphan cannot be ended."""
+
+    @override
+    async def orphans(self) -> list[Orphan]:
+        return [Orphan("bad", "a", 1, "x.1"), Orphan("good", "b", 2, "x.1")]
+
+    @override
+    async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
+        if orphan.session == "bad":
+            raise LookupError("on purpose")
+        return True
+
+
+@engine_test
+async def test_an_orphan_that_cannot_be_ended_keeps_no_other_from_its_end() -> None:
+    store = Shelf(Limits(), LoopClock())
+    async with desk(store=store.seat("one").store) as d:
+        await asyncio.sleep(1.5)
+        [left] = d.noted.named("orphan.left")
+        assert isinstance(left["error"], LookupError)
+        assert [noted["session"] for noted in d.noted.named("exchange.reaped")] == ["good"]
+
+
+@engine_test
+async def test_work_that_nobody_waits_for_is_noted_when_it_fails() -> None:
+    async def work() -> None:
+        raise LookupError("on purpose")
+
+    async with desk() as d:
+        d.engine.runtime.spawn(work())
+        await asyncio.sleep(1)
+        [failed] = d.noted.named("work.failed")
+        assert isinstance(failed["error"], LookupError)
