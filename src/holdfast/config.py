@@ -196,6 +196,9 @@ class Times(Struct, frozen=True, kw_only=True):
     """Asks of a call without a session that are made within this of each other go out in one round."""
     parked: float = 600.0
     """How long such a call waits for its retry, and its outcome for a repeat of it."""
+    key_rotation: float = 86_400.0
+    """How long one key seals the state that clients carry for such calls, before the next one does; never shorter than
+    `parked`. A key opens for one period more, and is forgotten after four."""
     continue_after: float | None = None
     """Answer such a call that still runs after this with its state alone; the client comes back for the rest.
     For balancers that cut every response: set it well below their limit."""

@@ -42,7 +42,7 @@ async def shared_things(store: RedisStore) -> None:
     await store.open_task("task", PRINCIPAL, b"{}", ttl=60)
     await store.forward(store.replica, "f", b"{}", seconds=60)
     await store.announce("a", b"{}")
-    await store.secret("seal", b"key")
+    await store.secret("seal", b"key", seconds=60)
 
 
 ADD = (
@@ -131,7 +131,7 @@ async def test_what_belongs_to_no_session_stays_in_its_namespace_too(server: Red
     assert not await other.find_scope("scope", PRINCIPAL)
     assert await mine.get_task("task", PRINCIPAL) is not None
     assert await other.get_task("task", PRINCIPAL) is None
-    assert await other.secret("seal", b"another") == b"another"
+    assert await other.secret("seal", b"another", seconds=60) == b"another"
     assert await other.replicas() == []
     assert not await other.forward(mine.replica, "f", b"{}", seconds=60)
     assert (await other.announced("0-1")).events == []

@@ -192,7 +192,7 @@ async def test_a_store_passes_over_columns_that_a_later_release_has_added_to_eve
         await store.open_scope("handle", PRINCIPAL, 5.0)
         assert await store.add_state("handle", "n", 2, op="1") == 2
         await store.open_task("task", PRINCIPAL, b"x", ttl=5.0)
-        assert await store.secret("seal", b"first") == b"first"
+        assert await store.secret("seal", b"first", seconds=60) == b"first"
         assert await other.forward(store.replica, "request", b"x", seconds=5.0)
         assert [name for name, _ in await store.inbox()] == ["request"]
         cursor = (await other.announced("")).cursor

@@ -141,7 +141,9 @@ async def test_a_request_waits_in_the_inbox_of_a_living_replica_until_it_is_take
 @async_test
 async def test_the_first_secret_is_everybodys() -> None:
     async with pair() as both:
-        offers = [store.secret("key", name) for store, name in ((both.here, b"1"), (both.there, b"2"))]
+        offers = [
+            store.secret("key", name, seconds=60) for store, name in ((both.here, b"1"), (both.there, b"2"))
+        ]
         first, second = await asyncio.gather(*offers)
         assert first == second
         assert first in {b"1", b"2"}

@@ -106,7 +106,7 @@ class Engine:
         try:
             self._take_store()
             await self.replica.start()
-            await self.modern.share_key()
+            await self.modern.keys.renew()
             await self.runtime.back.start()
         except BaseException:
             self._starting = None
@@ -262,6 +262,7 @@ class Engine:
             "orphans": self.replica.sweep,
             "closings": self.replica.tell_again,
             "tasks": self.tasks.sweep,
+            "keys": self.modern.keys.renew,
         }
         observer = self.runtime.observer
         self._sweeping = [

@@ -12,11 +12,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.auth.seal import KEY_BYTES, MAX_SEALED, Sealer
+from holdfast.auth.seal import MAX_SEALED
 from holdfast.core.rounds import Asked
 from holdfast.engine.exchange import NOTHING_GIVEN, Caller, Exchange, Given
 from holdfast.engine.guest import Guest
 from holdfast.engine.handling import run
+from holdfast.engine.keys import Keys
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.parking import Parking
 from holdfast.engine.rounds import Attendant, RoundOutlet
@@ -80,20 +81,13 @@ class Modern:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._sealer = Sealer(runtime.random, PURPOSE)
         self._running: set[Exchange] = set()
         times, limits = runtime.settings.times, runtime.settings.limits
+        self.keys = Keys(runtime, "requestState", PURPOSE, times.parked)
         self.parking = Parking(limits, times.parked, self._expired)
 
     def __repr__(self) -> str:
         return f"<Modern {len(self._running)} running, {self.parking!r}>"
-
-    async def share_key(self) -> None:
-        """Seal with the key that all replicas of the store have."""
-        runtime = self._runtime
-        candidate = bytes.fromhex(runtime.random.token(KEY_BYTES))
-        key = await runtime.store.secret("requestState", candidate)
-        self._sealer = Sealer(runtime.random, PURPOSE, [key])
 
     def start(
         self, meta: RequestMeta, caller: Caller, request: Request, given: Given | None = None
@@ -199,7 +193,7 @@ class Modern:
         state = _State(
             key, number, principal, _digest(exchange.request), expires, runtime.store.replica, by_hand
         )
-        return self._sealer.seal(encode(state))
+        return self.keys.sealer.seal(encode(state))
 
     def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> Attended:
         """Go on with the call a retry belongs to. From now on the request's id, `_meta` and headers are the retry's.
@@ -231,7 +225,7 @@ class Modern:
 
     def _open(self, request: Request, caller: Caller) -> _State:
         sealed = request.params.get("requestState")
-        opened = self._sealer.open(sealed) if isinstance(sealed, str) else None
+        opened = self.keys.sealer.open(sealed) if isinstance(sealed, str) else None
         if opened is None:
             raise ParkedGone
         try:

@@ -567,8 +567,11 @@ class Store(Protocol):
         """
         ...
 
-    async def secret(self, name: str, candidate: bytes) -> bytes:
-        """Return the secret of this name: the first candidate that any replica offered, the same for all."""
+    async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
+        """Return the secret of this name: the first candidate that any replica offered, the same for all.
+
+        It is kept for `seconds` after it was last asked for, and forgotten by a later sweep.
+        """
         ...
 
     async def told(self, closed: Closed) -> None:

@@ -1,6 +1,7 @@
 """What replicas need of a store, for the one process that a memory store has."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final, Self
 
 from holdfast.stores.base import Adopted, Announced, Bell, Closed, Forwarded, Lease, Orphan, Ring
@@ -14,6 +15,7 @@ class ReplicaMethods:
     """One replica, alive as long as it can ask. It has no orphans, and its listeners die with it."""
 
     _bell: Bell
+    _now: Callable[[], float]
     is_shared = False
     replica: str = "only"
 
@@ -25,7 +27,8 @@ class ReplicaMethods:
         self._inbox: OrderedDict[str, bytes] = OrderedDict()
         self._news: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
         self._announced = 0
-        self._secrets: dict[str, bytes] = {}
+        self._secrets: dict[str, tuple[bytes, float]] = {}
+        """Each with the time until which it is kept."""
         self._leased = False
 
     async def renew(self, seconds: float) -> Lease:
@@ -86,9 +89,13 @@ class ReplicaMethods:
         events = [event for number, event in self._news.values() if number > int(after)]
         return Announced(str(self._announced), events)
 
-    async def secret(self, name: str, candidate: bytes) -> bytes:
+    async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
         """Return the first candidate."""
-        return self._secrets.setdefault(name, candidate)
+        now = self._now()
+        kept = {one: secret for one, secret in self._secrets.items() if secret[1] > now}
+        value, _ = kept.get(name, (candidate, 0.0))
+        self._secrets = {**kept, name: (value, now + seconds)}
+        return value
 
     async def told(self, closed: Closed) -> None:
         """Take note of nothing."""

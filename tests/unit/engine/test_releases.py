@@ -78,9 +78,8 @@ async def test_a_request_that_cannot_be_read_is_taken_out_of_the_inbox_once() ->
 async def test_a_state_that_a_later_release_sealed_with_the_shared_key_is_refused_with_the_one_error() -> (
     None
 ):
-    async with replica() as (engine, store, _):
-        key = await store.secret("requestState", b"")
-        later = Sealer(SeededRandom(2), PURPOSE, [key])
+    async with replica() as (engine, _, _):
+        later = Sealer(SeededRandom(2), PURPOSE, engine.modern.keys.sealer._keys[:1])
         for text in LATER:
             params = {"name": "x", "requestState": later.seal(text)}
             with pytest.raises(ParkedGone):

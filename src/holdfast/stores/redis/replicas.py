@@ -114,7 +114,7 @@ class ReplicaMethods(Core):
         _, _, cursor, events = await self.index("news", after)
         return Announced(cursor.decode(), events)
 
-    async def secret(self, name: str, candidate: bytes) -> bytes:
-        """Return the secret of this name: the first candidate ever offered."""
-        value: bytes = (await self.index("secret", name, candidate))[2]
+    async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
+        """Return the secret of this name: the first candidate offered."""
+        value: bytes = (await self.index("secret", name, candidate, int(seconds * 1000)))[2]
         return value

@@ -165,13 +165,17 @@ def took(tx: Transaction, name: str) -> None:
     tx.execute("DELETE FROM inbox WHERE replica = ? AND name = ?", (tx.seat.replica, name))
 
 
-def secret(tx: Transaction, name: str, candidate: bytes) -> bytes:
-    """Return the secret of this name: the first candidate ever offered."""
-    tx.execute("INSERT OR IGNORE INTO secret (name, value) VALUES (?, ?)", (name, candidate))
+def secret(tx: Transaction, name: str, candidate: bytes, seconds: float) -> bytes:
+    """Return the secret of this name: the first candidate offered."""
+    tx.execute(
+        "INSERT INTO secret (name, value, until) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET until = excluded.until",
+        (name, candidate, tx.now + seconds),
+    )
     value: bytes = tx.one("SELECT value FROM secret WHERE name = ?", name)
     return value
 
 
 def sweep(tx: Transaction) -> None:
-    """Drop requests that nobody took in time."""
+    """Drop requests that nobody took in time, and secrets that nobody asks for any more."""
     tx.execute("DELETE FROM inbox WHERE expires <= ?", (tx.now,))
+    tx.execute("DELETE FROM secret WHERE until <= ?", (tx.now,))

@@ -213,6 +213,7 @@ ADDITIONS: Final[Mapping[str, str]] = {
     "lease.renewed": "ALTER TABLE lease ADD COLUMN renewed REAL NOT NULL DEFAULT 0",
     "lease.seconds": "ALTER TABLE lease ADD COLUMN seconds REAL NOT NULL DEFAULT 0",
     "ask.until": "ALTER TABLE ask ADD COLUMN until REAL",
+    "secret.until": "ALTER TABLE secret ADD COLUMN until REAL",
     "lingering": (
         "CREATE TABLE lingering (n INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, until REAL NOT NULL)"
     ),

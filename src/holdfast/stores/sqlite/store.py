@@ -379,9 +379,9 @@ class SqliteStore:
         """Return what was announced after a cursor."""
         return await self._look(outbox.announced, after)
 
-    async def secret(self, name: str, candidate: bytes) -> bytes:
-        """Return the secret of this name: the first candidate ever offered."""
-        return await self._do(replicas.secret, name, candidate)
+    async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
+        """Return the secret of this name: the first candidate offered."""
+        return await self._do(replicas.secret, name, candidate, seconds)
 
     async def told(self, closed: Closed) -> None:
         """Take note that the listeners of a closing were told."""

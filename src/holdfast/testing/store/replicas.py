@@ -83,9 +83,20 @@ class ReplicaContract(Contract):
 
     @scenario()
     async def test_a_secret_is_the_first_that_was_offered(self, bench: Bench) -> None:
-        assert await bench.store.secret("seal", b"first") == b"first"
-        assert await bench.store.secret("seal", b"second") == b"first"
-        assert await bench.store.secret("other", b"third") == b"third"
+        assert await bench.store.secret("seal", b"first", seconds=60) == b"first"
+        assert await bench.store.secret("seal", b"second", seconds=60) == b"first"
+        assert await bench.store.secret("other", b"third", seconds=60) == b"third"
+
+    @scenario()
+    async def test_a_secret_is_kept_while_it_is_asked_for_and_forgotten_then(self, bench: Bench) -> None:
+        assert await bench.store.secret("seal", b"first", seconds=60) == b"first"
+        for _ in range(3):
+            bench.clock.advance(40)
+            await bench.store.sweep()
+            assert await bench.store.secret("seal", b"second", seconds=60) == b"first"
+        bench.clock.advance(61)
+        await bench.store.sweep()
+        assert await bench.store.secret("seal", b"third", seconds=60) == b"third"
 
     @scenario()
     async def test_a_closing_that_was_told_is_not_told_again(self, bench: Bench) -> None:
@@ -228,7 +239,7 @@ class SharedContract(AdoptionContract, LeaseContract):
 
     @voyage()
     async def test_secrets_are_shared(self, fleet: Fleet) -> None:
-        offered = [bench.store.secret("seal", b"%d" % n) for n, bench in enumerate(fleet.benches)]
+        offered = [bench.store.secret("seal", b"%d" % n, seconds=60) for n, bench in enumerate(fleet.benches)]
         assert len(set(await asyncio.gather(*offered))) == 1
 
     # The dead

@@ -131,7 +131,9 @@ end
 return {'ok', {}, after, events}
 
 --## secret: shared
-local key = g .. ':secret:' .. ARGV[5]
-redis.call('SET', key, ARGV[6], 'NX')
-redis.call('PEXPIRE', key, 90 * 86400000)
-return {'ok', {}, redis.call('GET', key)}
+local key, life = g .. ':secret:' .. ARGV[5], tonumber(ARGV[7])
+local ends = tonumber(redis.call('HGET', key, 'until') or 0)
+if ends <= now then redis.call('HSET', key, 'value', ARGV[6]) end
+redis.call('HSET', key, 'until', now + life)
+redis.call('PEXPIRE', key, life)
+return {'ok', {}, redis.call('HGET', key, 'value')}

@@ -1,0 +1,65 @@
+"""The keys that seal what clients carry for us: shared by all replicas, and replaced after a while.
+
+Time is cut into periods of `Times.key_rotation`, and each period has a key of its own in the store, under a name that
+contains the period's number: the first candidate that any replica offers. A replica seals with the key of the present
+period. It opens with that one, with the last period's, and with the next one's, which it fetches in advance.
+
+Why every sealed value can be opened until it expires: a period is at least as long as a sealed value lives, so a value
+that was sealed in one period expires before the next one ends. Why replicas agree: whoever asks first for a period's key
+decides it, in one atomic step of the store. Why clocks need not agree: a replica that is ahead or behind by up to one
+period uses a key that the others have too. Why an outage of the store at the turn of a period does no harm: the next key
+is known already. The store forgets a key that nobody has asked for in four periods, so keys do not pile up.
+"""
+
+from typing import Final
+
+from holdfast.auth.seal import KEY_BYTES, Sealer
+from holdfast.engine.runtime import Runtime
+
+KEPT_PERIODS: Final = 4
+"""Periods that the store keeps a key after it was last asked for: it is used until the third one ends."""
+
+
+class Keys:
+    """The sealer of one purpose. Call `renew` at the start, and from time to time."""
+
+    def __init__(self, runtime: Runtime, name: str, purpose: str, seconds: float) -> None:
+        """`seconds` is the longest life of what is sealed; a period is never shorter."""
+        self._runtime = runtime
+        self._name = name
+        self._purpose = purpose
+        self._period_seconds = max(runtime.settings.times.key_rotation, seconds)
+        self._keys: dict[int, bytes] = {}
+        self._period: int | None = None
+        self.sealer = Sealer(runtime.random, purpose)
+
+    def __repr__(self) -> str:
+        return f"<Keys {self._name} of {len(self._keys)} periods>"
+
+    async def renew(self) -> None:
+        """Use the present period's key; asks the store only where a key is missing.
+
+        Raises:
+            StoreUnavailable: a key is missing, and the store is away; what is known is used.
+        """
+        period = int(self._runtime.clock.wall() // self._period_seconds)
+        wanted = (period, period + 1, period - 1)
+        if period == self._period and self._keys.keys() == set(wanted):
+            return
+        self._period = period
+        self._keys = {number: key for number, key in self._keys.items() if number in wanted}
+        self._use(wanted)
+        for number in wanted:
+            if number not in self._keys:
+                self._keys[number] = await self._key(number)
+        self._use(wanted)
+
+    def _use(self, wanted: tuple[int, ...]) -> None:
+        if wanted[0] in self._keys:
+            keys = [self._keys[number] for number in wanted if number in self._keys]
+            self.sealer = Sealer(self._runtime.random, self._purpose, keys)
+
+    async def _key(self, number: int) -> bytes:
+        candidate = bytes.fromhex(self._runtime.random.token(KEY_BYTES))
+        kept = KEPT_PERIODS * self._period_seconds
+        return await self._runtime.store.secret(f"{self._name}.{number}", candidate, seconds=kept)
