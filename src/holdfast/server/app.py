@@ -5,7 +5,7 @@ that engine. Registering is cheap and may go on while the server runs.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeVar, Unpack
 
@@ -32,6 +32,7 @@ from holdfast.server.features import Features
 from holdfast.server.handlers import Handlers
 from holdfast.server.handles import check_strangers
 from holdfast.server.hooks import Hook, Hooks
+from holdfast.server.including import check_included, check_unguarded
 from holdfast.server.lifespan import Lifespan
 from holdfast.server.middleware import Middleware, surround
 from holdfast.server.modern import ModernResults
@@ -197,14 +198,14 @@ class Server(Features):
         """Offer another server's tools, resources, prompts and completions as this one's, now and as they change.
 
         With a prefix, names become `prefix_name` and URIs `scheme://prefix/rest`. Its lifespan is
-        entered with this one's and is what its functions see. Its middleware, listeners, routes
-        and per-session visibility stay its own.
+        entered with this one's and is what its functions see; its middleware stands around its tools,
+        resources, prompts and completions, inside this one's; its listeners are told of this server's
+        sessions. Its routes and per-session visibility stay its own.
 
         Raises:
-            ConfigError: a name is taken, or the server would include itself; nothing was included.
+            ConfigError: a name is taken, it has a verifier, or it would include itself; nothing was included.
         """
-        if other is self or self in other._all_included():
-            raise ConfigError(f"{other.name!r} cannot be included: it would include itself")
+        check_included(other, self)
         name, uri = prefixed_name(prefix), prefixed_uri(prefix)
         followed: list[tuple[Catalog[Any], Catalog[Any], Callable[[str], str]]] = [
             (self.tools, other.tools, name),
@@ -215,16 +216,25 @@ class Server(Features):
         for mine, theirs, rename in followed:
             mine.check_follow(theirs, rename)
         for mine, theirs, rename in followed:
-            mine.follow(theirs, rename)
-        self._included.append((other, lambda: [item.renamed(name, uri) for item in other.completers()]))
+            mine.follow(theirs, rename, other)
+        self._included.append(
+            (other, lambda: [item.included(name, uri, other) for item in other.completers()])
+        )
         other._hosts.append((self, uri))
 
     def completers(self) -> list[Completer]:
         """Return all that complete arguments here, those of included servers last."""
         return [*self.completions, *(item for _, completed in self._included for item in completed())]
 
-    def _all_included(self) -> "list[Server]":
-        return [server for item, _ in self._included for server in (item, *item._all_included())]
+    def all_included(self) -> "list[Server]":
+        """Return the servers that this one includes, and those that they include, each once."""
+        found = [server for item, _ in self._included for server in (item, *item.all_included())]
+        return list(dict.fromkeys(found))
+
+    @property
+    def chain(self) -> Sequence[Middleware]:
+        """Its middleware, the outermost first."""
+        return self._middleware
 
     async def resource_updated(self, uri: str) -> None:
         """Tell every client that subscribed to this resource, also through servers that include this one."""
@@ -343,9 +353,11 @@ class Server(Features):
 
     async def start(self) -> None:
         """Enter the lifespans: this server's, then those it includes."""
+        for child, _ in self._included:
+            check_unguarded(child)
         entered: list[Lifespan] = []
         try:
-            for server in (self, *self._all_included()):
+            for server in (self, *self.all_included()):
                 await server._lifespan.enter()
                 entered.append(server._lifespan)
         except BaseException:
@@ -357,7 +369,7 @@ class Server(Features):
     async def stop(self) -> None:
         """Leave them, the last one first."""
         self._changes.stop()
-        for server in reversed((self, *self._all_included())):
+        for server in reversed((self, *self.all_included())):
             await server._lifespan.leave()
 
     async def heard(self, session: Client, method: str, params: dict[str, Any]) -> None:  # noqa: ARG002
@@ -367,7 +379,8 @@ class Server(Features):
 
     async def moved(self, event: str, session: Client, *reason: str) -> None:
         """Tell the listeners of an event."""
-        await self._hooks.tell(event, SessionView(session, self), *reason, observer=self._observer)
+        for server in (self, *self.all_included()):
+            await server._hooks.tell(event, SessionView(session, self), *reason, observer=self._observer)
         if event == "closed":
             for catalog in (self.tools, self.resources, self.templates, self.prompts):
                 catalog.forget(session.record.key)

@@ -8,6 +8,7 @@ values of other arguments), `argument` (name and value), `ref` (prompt or templa
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -17,8 +18,11 @@ from holdfast.protocol.types import (
     CompleteResult,
     Completion,
     PromptReference,
+    Result,
 )
 from holdfast.server.context import Context
+from holdfast.server.including import by_ref, through
+from holdfast.server.registry import Layer
 from holdfast.server.signature import describe, is_async, read
 from holdfast.server.threads import called_in_thread
 from holdfast.server.told import failed_request
@@ -37,6 +41,7 @@ OFFERED: Final[dict[str, Callable[[CompleteParams], object]]] = {
     "context": lambda params: params.context,
 }
 NOTHING: Final = Completion(values=[])
+NO_ANSWER: Final = CompleteResult(completion=NOTHING)
 
 
 class Completer(Struct, frozen=True):
@@ -49,12 +54,16 @@ class Completer(Struct, frozen=True):
     prompt: str = ""
     resource: str = ""
     argument: str = ""
+    within: tuple[Layer, ...] = ()
 
-    def renamed(self, name: Callable[[str], str], uri: Callable[[str], str]) -> "Completer":
-        """Return this one as a server that includes its own has it."""
-        prompt = name(self.prompt) if self.prompt else ""
-        resource = uri(self.resource) if self.resource else ""
-        return replace(self, prompt=prompt, resource=resource)
+    def included(self, name: Callable[[str], str], uri: Callable[[str], str], server: object) -> "Completer":
+        """Return this one as a server has it that includes its own."""
+        return replace(
+            self,
+            prompt=name(self.prompt) if self.prompt else "",
+            resource=uri(self.resource) if self.resource else "",
+            within=(Layer(server, self.prompt or self.resource), *self.within),
+        )
 
     def fits(self, params: CompleteParams) -> bool:
         """Tell whether this is one to ask."""
@@ -92,18 +101,31 @@ def completer(fn: Callable[..., Any], owner: object, prompt: str, resource: str,
 
 async def complete(
     completers: Iterable[Completer], exchange: Exchange, params: CompleteParams, server: "Server"
-) -> CompleteResult:
+) -> Result:
     """Ask those that fit, the most particular first, until one has something to say."""
     fitting = [item for item in completers if item.fits(params)]
     fitting.sort(key=lambda item: -sum(map(bool, (item.prompt, item.resource, item.argument))))
     try:
         for item in fitting:
-            value = await item(exchange, params, server)
-            if value is not None:
-                return CompleteResult(completion=to_completion(value))
+            result = await _completed(item, exchange, params, server)
+            if result is not NO_ANSWER:
+                return result
     except Exception as error:
         raise failed_request(error, exchange, server) from error
-    return CompleteResult(completion=NOTHING)
+    return NO_ANSWER
+
+
+async def _completed(item: Completer, exchange: Exchange, params: CompleteParams, server: "Server") -> Result:
+    """Ask one of them, through the middleware of the included servers that it comes from."""
+
+    async def inner(given: dict[str, Any]) -> Result:
+        # What a middleware changed is read again.
+        read = params if given is exchange.request.params else msgspec.convert(given, CompleteParams)
+        value = await item(exchange, read, server)
+        return NO_ANSWER if value is None else CompleteResult(completion=to_completion(value))
+
+    raw = exchange.request.params
+    return await through(item.within, by_ref(raw["ref"]), inner, exchange, server)(raw)
 
 
 def to_completion(value: object) -> Completion:

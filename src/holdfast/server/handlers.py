@@ -14,11 +14,9 @@ from holdfast.engine.exchange import Client, Exchange
 from holdfast.errors import InvalidParams, ResourceNotFound
 from holdfast.protocol.types import (
     CacheableResult,
-    CallToolResult,
     CompleteParams,
     CompleteResult,
     DiscoverResult,
-    GetPromptResult,
     InputRequiredResult,
     ListPromptsResult,
     ListResourcesResult,
@@ -26,17 +24,19 @@ from holdfast.protocol.types import (
     ListToolsResult,
     PromptReference,
     ReadResourceParams,
-    ReadResourceResult,
     ResourceReference,
     Result,
     SetLevelParams,
 )
 from holdfast.protocol.versions import MODERN
 from holdfast.server.completions import NOTHING, complete
+from holdfast.server.including import by_name, by_uri, through
 from holdfast.server.pagination import page
+from holdfast.server.prompts import PromptEntry
 from holdfast.server.registry import Catalog
 from holdfast.server.resources import ResourceEntry, TemplateEntry
 from holdfast.server.tasks import TaskHandlers
+from holdfast.server.tools import ToolEntry
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -95,14 +95,14 @@ class Handlers:
 
     # Tools
 
-    def call_tool(
-        self, exchange: Exchange, params: Params
-    ) -> Awaitable[CallToolResult | InputRequiredResult]:
+    def call_tool(self, exchange: Exchange, params: Params) -> Awaitable[Result]:
         """Call a tool. Plain on purpose: the tool's own coroutine is the only one."""
         name = params.get("name")
         entry = self._tools.get(name, exchange.session) if type(name) is str else None
         if entry is None:
             raise InvalidParams(f"Unknown tool: {str(name)[:128]}")
+        if entry.within:
+            return self._run_within(entry, exchange, params)
         return entry.run(exchange, _arguments(params), self._server)
 
     async def list_tools(self, exchange: Exchange, params: Params) -> ListToolsResult:
@@ -127,21 +127,30 @@ class Handlers:
         )
         return self._hinted(exchange, "resources/templates/list", result, self._templates)
 
-    async def read_resource(
-        self, exchange: Exchange, params: Params
-    ) -> ReadResourceResult | InputRequiredResult:
+    async def read_resource(self, exchange: Exchange, params: Params) -> Result:
         """Read the resource of a URI."""
         uri = _read(params, ReadResourceParams).uri
         entry, values = self._find(uri, exchange.session)
-        result = await entry.run(exchange, uri, values, self._server)
-        if exchange.session.revision is not MODERN or isinstance(result, InputRequiredResult):
-            return result
-        return self._server.hint("resources/read", result, entry.cache)
+
+        async def read(_given: Params) -> Result:
+            result = await entry.run(exchange, uri, values, self._server)
+            if exchange.session.revision is not MODERN or isinstance(result, InputRequiredResult):
+                return result
+            return self._server.hint("resources/read", result, entry.cache)
+
+        return await through(entry.within, by_uri(values), read, exchange, self._server)(params)
 
     async def subscribe(self, exchange: Exchange, params: Params) -> Result:
         """Remember that the session wants to know when a resource changes."""
         uri = _read(params, ReadResourceParams).uri
-        self._find(uri, exchange.session)
+        entry, values = self._find(uri, exchange.session)
+
+        async def keep(_given: Params) -> Result:
+            return await self._subscribe(exchange, uri)
+
+        return await through(entry.within, by_uri(values), keep, exchange, self._server)(params)
+
+    async def _subscribe(self, exchange: Exchange, uri: str) -> Result:
         if not await exchange.store.subscribe(exchange.session.record.key, uri):
             limits = exchange.session.limits
             most = f"{limits.subscriptions}, with {limits.subscription_bytes} bytes of URIs"
@@ -172,19 +181,29 @@ class Handlers:
         result = ListPromptsResult(prompts=[entry.listed for entry in entries], next_cursor=cursor)
         return self._hinted(exchange, "prompts/list", result, self._prompts)
 
-    def get_prompt(
-        self, exchange: Exchange, params: Params
-    ) -> Awaitable[GetPromptResult | InputRequiredResult]:
+    def get_prompt(self, exchange: Exchange, params: Params) -> Awaitable[Result]:
         """Get a prompt's messages."""
         name = params.get("name")
         entry = self._prompts.get(name, exchange.session) if type(name) is str else None
         if entry is None:
             raise InvalidParams(f"Unknown prompt: {str(name)[:128]}")
+        if entry.within:
+            return self._run_within(entry, exchange, params)
         return entry.run(exchange, _arguments(params), self._server)
+
+    def _run_within(
+        self, entry: ToolEntry | PromptEntry, exchange: Exchange, params: Params
+    ) -> Awaitable[Result]:
+        """Call a function of an included server, through the middleware of the servers that it comes from."""
+
+        def inner(given: Params) -> Awaitable[Result]:
+            return entry.run(exchange, _arguments(given), self._server)
+
+        return through(entry.within, by_name, inner, exchange, self._server)(params)
 
     # The rest
 
-    async def complete(self, exchange: Exchange, params: Params) -> CompleteResult:
+    async def complete(self, exchange: Exchange, params: Params) -> Result:
         """Complete an argument; of what the session may not see there is nothing to say."""
         asked = _read(params, CompleteParams)
         if self._is_hidden(asked.ref, exchange.session):

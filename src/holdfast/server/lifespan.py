@@ -15,39 +15,52 @@ Factory = Callable[..., AbstractAsyncContextManager[Any]]
 
 
 class Lifespan:
-    """Entered at most once at a time; `value` is what it yielded."""
+    """Entered once for all who hold it, and left when the last of them leaves; `value` is what it yielded.
 
-    __slots__ = ("_factory", "_leave", "_task", "value")
+    Several hold it where servers that run in one process include the same one, or it is served itself.
+    """
+
+    __slots__ = ("_entered", "_factory", "_holders", "_leave", "_task", "value")
 
     def __init__(self, factory: Callable[..., Any] | None, server: object) -> None:
         self._factory = _bound(factory, server) if factory is not None else None
         self._task: asyncio.Task[None] | None = None
-        self._leave: asyncio.Event | None = None
+        self._entered: asyncio.Future[Any] | None = None
+        self._leave = asyncio.Event()
+        self._holders = 0
         self.value: Any = None
 
     async def enter(self) -> None:
-        """Enter and take the value; what entering raises is raised here."""
-        if self._factory is None or self._task is not None:
+        """Enter, or wait until it is entered, and take the value; what entering raises is raised here."""
+        if self._factory is None:
             return
-        loop = asyncio.get_running_loop()
-        entered: asyncio.Future[Any] = loop.create_future()
-        self._leave = asyncio.Event()
-        self._task = loop.create_task(self._live(self._factory(), entered, self._leave))
+        self._holders += 1
+        if self._task is None or self._entered is None:
+            loop = asyncio.get_running_loop()
+            self._entered, self._leave = loop.create_future(), asyncio.Event()
+            self._task = loop.create_task(self._live(self._factory(), self._entered, self._leave))
         try:
-            self.value = await entered
+            # Shielded: who gives up takes it from nobody else.
+            self.value = await asyncio.shield(self._entered)
         except BaseException:
-            self._task = None
+            self._let_go()
             raise
 
     async def leave(self) -> None:
-        """Leave, and wait for it; what leaving raises is raised here."""
-        task, leave = self._task, self._leave
-        if task is None or leave is None:
-            return
-        self._task = self._leave = None
-        leave.set()
-        await task
-        self.value = None
+        """Leave; the last one waits for its end, and what leaving raises is raised there."""
+        task = self._task
+        if task is not None and self._let_go():
+            await task
+            self.value = None
+
+    def _let_go(self) -> bool:
+        """Give up one hold; tell whether it was the last."""
+        self._holders -= 1
+        if self._holders:
+            return False
+        self._leave.set()
+        self._task = self._entered = None
+        return True
 
     async def _live(
         self, manager: AbstractAsyncContextManager[Any], entered: asyncio.Future[Any], leave: asyncio.Event

@@ -45,17 +45,29 @@ def _surrounded(method: str, handler: Handler, chain: Sequence[Middleware], serv
         async def innermost(request: MiddlewareRequest) -> Result:
             return await handler(exchange, request.params)
 
-        call: CallNext = innermost
-        for middleware in reversed(chain):
-            call = _link(middleware, call)
-        try:
-            return await call(MiddlewareRequest(method, params, Context(exchange, server, server)))
-        except Exception as error:
-            if method == "tools/call":
-                return failed_call(error, exchange, server)
-            raise failed_request(error, exchange, server) from error
+        request = MiddlewareRequest(method, params, Context(exchange, server, server))
+        return await passed(chain, request, innermost, exchange, server)
 
     return surrounded
+
+
+async def passed(
+    chain: Sequence[Middleware],
+    request: MiddlewareRequest,
+    innermost: CallNext,
+    exchange: Exchange,
+    server: "Server",
+) -> Result:
+    """Pass a request through a chain; what is raised on the way is its answer."""
+    call = innermost
+    for middleware in reversed(chain):
+        call = _link(middleware, call)
+    try:
+        return await call(request)
+    except Exception as error:
+        if request.method == "tools/call":
+            return failed_call(error, exchange, server)
+        raise failed_request(error, exchange, server) from error
 
 
 def _link(middleware: Middleware, following: CallNext) -> CallNext:

@@ -15,6 +15,7 @@ from holdfast.server.context import Context
 from holdfast.server.functions import Function
 from holdfast.server.input_required import InputRequired
 from holdfast.server.options import check_options
+from holdfast.server.registry import Layer
 from holdfast.server.told import failed_request
 from holdfast.server.tools import needs_context
 
@@ -42,13 +43,15 @@ class PromptEntry(Struct, frozen=True):
 
     listed: Prompt
     run: Run
+    within: tuple[Layer, ...] = ()
 
     @property
     def key(self) -> str:
         return self.listed.name
 
-    def renamed(self, rename: Callable[[str], str]) -> Self:
-        return replace(self, listed=replace(self.listed, name=rename(self.listed.name)))
+    def included(self, key: str, server: object) -> Self:
+        within = (Layer(server, self.key), *self.within)
+        return replace(self, listed=replace(self.listed, name=key), within=within)
 
 
 def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: "Server") -> PromptEntry:

@@ -6,7 +6,7 @@ scoped. Registries live in one process: change them in code that runs on every r
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
@@ -14,13 +14,22 @@ from holdfast.engine.exchange import Client
 from holdfast.errors import ConfigError
 
 
+class Layer(Struct, frozen=True):
+    """A server that a component comes from or through, and what the component is called there."""
+
+    server: Any
+    key: str
+
+
 class Entry(Protocol):
-    """Something registered. It can be renamed for a server that includes its own."""
+    """Something registered."""
 
     @property
     def key(self) -> str: ...
 
-    def renamed(self, rename: Callable[[str], str]) -> Self: ...
+    def included(self, key: str, server: object) -> Self:
+        """Return it as a server has it that includes this one's: under that server's name for it."""
+        ...
 
 
 E = TypeVar("E", bound=Entry)
@@ -53,7 +62,7 @@ class Catalog(Generic[E]):
         """Those that everyone sees."""
         self._scopes: dict[Audience, dict[str, bool]] = {}
         """Who sees what otherwise; never a word for everyone."""
-        self._followers: list[tuple[Catalog[E], Callable[[str], str]]] = []
+        self._followers: list[tuple[Catalog[E], Callable[[str], str], object]] = []
 
     def __repr__(self) -> str:
         return f"<Catalog of {len(self.entries)} {self._kind}s, {len(self.enabled)} enabled>"
@@ -102,8 +111,8 @@ class Catalog(Generic[E]):
         if enabled:
             self.enabled = {**self.enabled, entry.key: entry}
         self._changed(EVERYONE)
-        for follower, rename in self._followers:
-            follower.add(entry.renamed(rename), enabled=enabled)
+        for follower, rename, server in self._followers:
+            follower.add(entry.included(rename(entry.key), server), enabled=enabled)
 
     def remove(self, name: str) -> None:
         """Forget an entry, and every word about who sees it.
@@ -117,7 +126,7 @@ class Catalog(Generic[E]):
         for words in self._scopes.values():
             words.pop(name, None)
         self._changed(EVERYONE)
-        for follower, rename in self._followers:
+        for follower, rename, _ in self._followers:
             follower.remove(rename(name))
 
     def switch(self, name: str, audience: Audience, *, on: bool) -> None:
@@ -134,7 +143,7 @@ class Catalog(Generic[E]):
             self.enabled = {key: entry for key, entry in self.entries.items() if key in chosen}
             self._changed(EVERYONE)
         if audience == EVERYONE:
-            for follower, rename in self._followers:
+            for follower, rename, _ in self._followers:
                 follower.switch(rename(name), EVERYONE, on=on)
 
     def _switch_for(self, name: str, audience: Audience, *, on: bool) -> None:
@@ -154,11 +163,11 @@ class Catalog(Generic[E]):
         for name in other.entries:
             self._check_free(rename(name))
 
-    def follow(self, other: "Catalog[E]", rename: Callable[[str], str]) -> None:
-        """Take all of another catalog's entries under new names, now and whenever it changes."""
+    def follow(self, other: "Catalog[E]", rename: Callable[[str], str], server: object) -> None:
+        """Take all of another server's entries under new names, now and whenever its catalog changes."""
         for name, entry in other.entries.items():
-            self.add(entry.renamed(rename), enabled=name in other.enabled)
-        other._followers.append((self, rename))
+            self.add(entry.included(rename(name), server), enabled=name in other.enabled)
+        other._followers.append((self, rename, server))
 
     def _check_free(self, name: str) -> None:
         if name in self.entries:

@@ -23,6 +23,7 @@ from holdfast.server.context import Context
 from holdfast.server.functions import Function
 from holdfast.server.options import check_options
 from holdfast.server.prompts import told
+from holdfast.server.registry import Layer
 from holdfast.server.signature import describe
 from holdfast.server.templates import Template
 from holdfast.server.tools import needs_context
@@ -58,13 +59,15 @@ class ResourceEntry(Struct, frozen=True):
     listed: Resource
     run: Run
     cache: Cache | None = None
+    within: tuple[Layer, ...] = ()
 
     @property
     def key(self) -> str:
         return self.listed.uri
 
-    def renamed(self, rename: Callable[[str], str]) -> Self:
-        return replace(self, listed=replace(self.listed, uri=rename(self.listed.uri)))
+    def included(self, key: str, server: object) -> Self:
+        within = (Layer(server, self.key), *self.within)
+        return replace(self, listed=replace(self.listed, uri=key), within=within)
 
 
 class TemplateEntry(Struct, frozen=True):
@@ -75,15 +78,19 @@ class TemplateEntry(Struct, frozen=True):
     run: Run
     cache: Cache | None = None
     absolute: bool = False
+    within: tuple[Layer, ...] = ()
 
     @property
     def key(self) -> str:
         return self.listed.uri_template
 
-    def renamed(self, rename: Callable[[str], str]) -> Self:
-        text = rename(self.key)
-        template = Template(text, absolute=self.absolute)
-        return replace(self, listed=replace(self.listed, uri_template=text), template=template)
+    def included(self, key: str, server: object) -> Self:
+        return replace(
+            self,
+            listed=replace(self.listed, uri_template=key),
+            template=Template(key, absolute=self.absolute),
+            within=(Layer(server, self.key), *self.within),
+        )
 
 
 def resource_entry(

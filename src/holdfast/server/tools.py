@@ -30,6 +30,7 @@ from holdfast.server.depends import Injector
 from holdfast.server.functions import Function
 from holdfast.server.input_required import InputRequired
 from holdfast.server.options import check_options
+from holdfast.server.registry import Layer
 from holdfast.server.signature import Callee
 from holdfast.server.tasks import Run, TaskMode, as_task
 from holdfast.server.told import failed, failed_call
@@ -70,13 +71,16 @@ class ToolEntry(Struct, frozen=True):
     """Parameters that headers repeat."""
     task: TaskMode | None = None
     """Whether its calls may, or must, become tasks."""
+    within: tuple[Layer, ...] = ()
+    """The included servers that it comes through."""
 
     @property
     def key(self) -> str:
         return self.listed.name
 
-    def renamed(self, rename: Callable[[str], str]) -> Self:
-        return replace(self, listed=replace(self.listed, name=rename(self.listed.name)))
+    def included(self, key: str, server: object) -> Self:
+        within = (Layer(server, self.key), *self.within)
+        return replace(self, listed=replace(self.listed, name=key), within=within)
 
 
 def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: "Server") -> ToolEntry:
