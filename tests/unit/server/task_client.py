@@ -158,7 +158,7 @@ async def tasks_of(
     """Run a server in virtual time, with one client."""
     settings = Settings(limits=limits, times=times)
     engine = Engine(server.back, settings, store=store, clock=LoopClock(), random=SeededRandom(1))
-    server.__dict__["engine"] = engine
+    server._engine = engine
     await engine.ensure_started()
     try:
         yield TaskClient(server, capabilities={**ALL, **EXTENSION}, **options)
