@@ -7,7 +7,7 @@ whole server runs in virtual time with a seed (law 14).
 import os
 import random
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -44,6 +44,14 @@ class Observer(Protocol):
     def note(self, event: str, /, **facts: object) -> None:
         """Record that `event` happened. Must not raise and must not wait."""
         ...
+
+
+_BOOTTIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def uptime() -> float:
+    """Return a moment in seconds, as `Clock.now`; where the system can tell, time in which it was suspended counts."""
+    return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
 class SystemClock:

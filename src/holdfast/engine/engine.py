@@ -19,6 +19,7 @@ from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.listening import Listening
 from holdfast.engine.modern import Modern
+from holdfast.engine.pulse import Pulse
 from holdfast.engine.reader import End
 from holdfast.engine.readers import Readers
 from holdfast.engine.readiness import Readiness
@@ -28,7 +29,7 @@ from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions
 from holdfast.engine.tasks import Tasks
 from holdfast.errors import Cancelled, ConfigError
-from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom
+from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom, uptime
 from holdfast.protocol.quirks import KNOWN, Quirks
 from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Ring, Store
@@ -80,6 +81,7 @@ class Engine:
         adoption = Adoption(self.runtime, self.exchanges)
         self.replica = Replica(self.runtime, self.sessions, self.listening, self.forwarding, adoption)
         self.readiness = Readiness(self.runtime)
+        self.pulse = Pulse(uptime if isinstance(clock, SystemClock) else clock.now)
         self.leaving = False
         """Told to stop, and still serving while those who send requests notice."""
         self.draining = False
@@ -114,6 +116,7 @@ class Engine:
                 del _SERVED[self.runtime.store]
             raise
         self._sweep()
+        self.pulse.start()
         self.listening.start()
         self.started = True
 
@@ -143,6 +146,7 @@ class Engine:
         self._closing = True
         for job in self._sweeping:
             job.cancel()
+        self.pulse.stop()
         await self.drain()
         # From here on nothing may begin: it would find its back stopped, or start the engine anew.
         self.drained = True

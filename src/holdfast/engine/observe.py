@@ -31,6 +31,7 @@ LEVELS: Final = {
     "lease.not_renewed": logging.WARNING,
     "loop.failed": logging.ERROR,
     "orphan.left": logging.WARNING,
+    "request.dropped": logging.WARNING,
     "store.evicts": logging.WARNING,
     "store.not_ready": logging.WARNING,
     "store.poisoned": logging.WARNING,

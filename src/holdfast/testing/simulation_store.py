@@ -323,6 +323,8 @@ class Cluster(MemoryStore):
             return False
         session.fence += 1
         channel.fence = session.fence
+        for ask in channel.asks:
+            self._route(Ring.ANSWER, orphan.session, ask)
         await self.settle(orphan.session, orphan.stream, channel.fence, terminal, tag=tag, keep=True)
         return True
 

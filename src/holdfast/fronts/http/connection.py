@@ -27,6 +27,14 @@ _AWAKE: Final = 1.0
 """Seconds for what was sent while it could not."""
 
 
+_READ_SECONDS: Final = 0.05
+"""Time for the loop to read the end of a connection that lies behind a request."""
+
+
+def _nothing() -> None:
+    """Do nothing when the client goes."""
+
+
 class Gone(Exception):
     """The client's connection is gone or takes nothing; there is nobody left to write to."""
 
@@ -212,6 +220,12 @@ class Connection:
             on_gone()
         elif self._watcher is None:
             self._watcher = asyncio.get_running_loop().create_task(self._watch())
+
+    async def has_left(self) -> bool:
+        """Let the loop read what is there, and tell whether the client has closed the connection. Not before the body is read."""
+        self.watch(_nothing)
+        await asyncio.sleep(_READ_SECONDS)
+        return self.gone or (self._transport is not None and self._transport.is_closing())
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

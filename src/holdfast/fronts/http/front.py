@@ -208,6 +208,14 @@ class HttpFront:
                 return refused_unstarted(TooMuchWork(), message.id if isinstance(message, Request) else None)
         else:
             message = decode(body, max_depth=limits.depth, max_values=limits.values)
+        if (
+            self._engine.pulse.is_waking()
+            and isinstance(message, Request | list)
+            and await connection.has_left()
+        ):
+            # It was sent while this process could not run, and its client may have been answered elsewhere.
+            self._engine.runtime.observer.note("request.dropped")
+            return None
         posted = self._post(message, body, head, Caller(owner, principal, head, charge), connection)
         return posted if isinstance(posted, Answer) else await posted
 

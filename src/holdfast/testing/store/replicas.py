@@ -177,6 +177,18 @@ class SharedContract(AdoptionContract, LeaseContract):
         assert cell.value == b"12", "a second beginning would have lost what was counted before it"
 
     @voyage()
+    async def test_an_ask_of_an_exchange_that_others_have_ended_wakes_its_asker(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await fleet.lease(0, 1)
+        await one.open()
+        await one.begin(1, "a")
+        await one.store.ask(KEY, "a.1", "a")
+        [orphan] = await fleet.left_by_the_dead()
+        assert await two.store.reap(orphan, DEAD, tag=tag_of("a", 9))
+        await fleet.heard(0, Ring.ANSWER, KEY, "a.1")
+        assert await one.store.take_answer(KEY, "a.1") is None
+
+    @voyage()
     async def test_answers_and_cancellations_ring_where_the_exchange_runs(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await one.open()

@@ -96,3 +96,17 @@ async def test_nobody_looks_for_an_end_that_nobody_waits_for() -> None:
         looks = 0
         await asyncio.sleep(10)
         assert looks == 0
+
+
+@front_test
+async def test_a_handler_that_asks_ends_when_others_have_ended_its_call() -> None:
+    async with reaped("adaptive", LATEST, request(1, "tools/call", {"name": "ask"})) as (one, _, call):
+        await call.done()
+        assert [message["error"]["code"] for message in call.messages if "error" in message] == [
+            OUTCOME_UNKNOWN
+        ]
+        await settle_down()
+        [exchange] = one.back.handled
+        assert exchange.task is not None
+        assert exchange.task.done(), "nobody can answer it any more"
+        assert not one.told("handler.failed")

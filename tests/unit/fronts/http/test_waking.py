@@ -1,0 +1,90 @@
+"""Requests that are read after a pause of this process: started only for clients that are still there."""
+
+import asyncio
+import json
+
+import pytest
+
+from tests.unit.fronts.http.peer import OLDEST, Bench, Call, Json, bench, front_test, notification, request
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "peer", "version": "0"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+HEADERS = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "quick"}
+
+
+def paused(one: Bench) -> None:
+    """Let the engine find that it could not run until now."""
+    one.engine.pulse._is_late = True
+
+
+MESSAGES: dict[str, tuple[Json | list[Json], dict[str, str]]] = {
+    "in a session": (request(1, "tools/call", {"name": "quick"}), {}),
+    "a batch": ([request(number, "tools/call", {"name": "quick"}) for number in (1, 2)], {}),
+    "2026-07-28": (request(1, "tools/call", {"name": "quick", "_meta": META}), HEADERS),
+}
+
+
+@pytest.mark.parametrize("told", ["by ASGI", "by the transport"])
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_a_request_whose_client_has_left_is_not_started_after_a_pause(kind: str, told: str) -> None:
+    @front_test
+    async def run() -> None:
+        async with bench() as one:
+            p = one.peer()
+            await p.initialize(OLDEST)
+            message, headers = MESSAGES[kind]
+            paused(one)
+            call: Call = p.send("POST", json.dumps(message).encode(), headers=headers)
+            if told == "by ASGI":
+                call._gone.set()
+            else:
+                call.transport.closing = True
+            await call.done()
+            assert (one.runs, call.status) == ([], 0)
+            assert one.told("request.dropped") == 1
+
+    run()
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_a_request_whose_client_waits_is_answered_after_a_pause(kind: str) -> None:
+    @front_test
+    async def run() -> None:
+        async with bench() as one:
+            p = one.peer()
+            await p.initialize(OLDEST)
+            message, headers = MESSAGES[kind]
+            paused(one)
+            call = await p.send("POST", json.dumps(message).encode(), headers=headers).done()
+            assert call.status == 200
+            assert one.runs == ["quick"] * (2 if kind == "a batch" else 1)
+            # A break after that is noticed as ever.
+            held = p.call(9, "held")
+            await asyncio.sleep(1)
+            await held.cut()
+            assert one.told("session.detached") == 1
+
+    run()
+
+
+@front_test
+async def test_answers_and_notifications_are_taken_from_a_client_that_has_left() -> None:
+    async with bench() as one:
+        p = one.peer()
+        await p.initialize()
+        asking = await p.call(1, "ask").until(1)
+        [ask] = asking.messages
+        paused(one)
+        for message in (
+            notification("notifications/initialized"),
+            {"jsonrpc": "2.0", "id": ask["id"], "result": {"roots": []}},
+        ):
+            sent = p.post(message)
+            sent._gone.set()
+            await sent.done()
+        await asking.done()
+        assert asking.messages[-1]["result"]["answer"] == {"roots": []}
+        assert one.back.notified

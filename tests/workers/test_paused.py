@@ -1,0 +1,71 @@
+"""A process that was stopped and goes on: it does not run what was sent to it meanwhile by a client that has left."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.http.client import Client, Connection, Json, call, http_test_within, value
+from tests.workers.fleet import fleet
+
+MODERN = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "paused", "version": "0"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def posted(client: Client, message: Json) -> bytes:
+    """Return a POST as it is sent; one with metadata of its own as in 2026-07-28."""
+    body = json.dumps(message).encode()
+    headers = dict(client.headers())
+    headers |= {"Host": "127.0.0.1", "Content-Type": "application/json", "Content-Length": str(len(body))}
+    if message["params"]["_meta"] is MODERN:
+        headers |= {
+            "MCP-Protocol-Version": "2026-07-28",
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": message["params"]["name"],
+        }
+    lines = [f"{name}: {text}\r\n" for name, text in headers.items()]
+    return "POST /mcp HTTP/1.1\r\n{}\r\n".format("".join(lines)).encode() + body
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["new connections", "open connections"])
+@http_test_within(40)
+async def test_a_stopped_process_runs_nothing_of_a_client_that_left_and_all_of_one_that_waits(
+    tmp_path: Path, pooled: bool
+) -> None:
+    marks = tmp_path / "marks"
+    with fleet() as stopped:
+        client = await Client.opened(stopped.port)
+        messages = {
+            text: call(number, "mark", file=str(marks), text=text)
+            for number, text in enumerate(["left", "left modern", "waits", "waits modern"], 10)
+        }
+        for text, message in messages.items():
+            if "modern" in text:
+                message["params"]["_meta"] = MODERN
+        lines = {text: await Connection.open(stopped.port) for text in messages} if pooled else {}
+        await client.call("who")
+        stopped.tell(signal.SIGSTOP)
+        try:
+            for text, message in messages.items():
+                line = lines[text] = lines.get(text) or await Connection.open(stopped.port)
+                await line.send(posted(client, message))
+            await asyncio.sleep(2)
+            for text, line in lines.items():
+                if text.startswith("left"):
+                    line.cut()
+            await asyncio.sleep(0.1)
+        finally:
+            stopped.tell(signal.SIGCONT)
+        for text, line in lines.items():
+            if text.startswith("waits"):
+                response = await line.response()
+                assert value(await response.answer()) == text
+        for _ in range(10):
+            await client.call("who")
+            await asyncio.sleep(0.02)
+        assert sorted(marks.read_text().splitlines()) == ["waits", "waits modern"]
