@@ -4,12 +4,11 @@ The exchange stays the one it was: its id, its stream, its one terminal message.
 the fence, so that an owner that was only frozen can write nothing more beside the second run.
 """
 
-from holdfast.engine.carried import unpacked
+from holdfast.engine.carried import Carried, unpacked
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.runtime import Runtime
-from holdfast.errors import OutcomeUnknown
+from holdfast.engine.session import Session
 from holdfast.stores.base import Adopted, Orphan
-from holdfast.wire.jsonrpc import refusal
 
 
 class Adoption:
@@ -42,20 +41,20 @@ class Adoption:
 
     async def _begin(self, orphan: Orphan, adopted: Adopted) -> None:
         runtime = self._runtime
-        carried = unpacked(adopted.claim.payload)
         session = runtime.adopt(adopted.record)
-        if carried is None or not runtime.back.is_idempotent(carried.request, session):
-            await self._give_up(orphan, adopted)
-            runtime.release(session)
+        carried = unpacked(adopted.claim.payload)
+        if carried is None or not self._may_run(carried, session):
+            runtime.observer.note("exchange.reaped", session=session.name, owner=orphan.owner)
+            await self._exchanges.give_up(session, adopted)
             return
         runtime.observer.note(
             "exchange.adopted", session=session.name, owner=orphan.owner, run=orphan.runs + 1
         )
         await self._exchanges.resume(session, adopted, carried)
 
-    async def _give_up(self, orphan: Orphan, adopted: Adopted) -> None:
-        runtime = self._runtime
-        runtime.observer.note("exchange.reaped", session=orphan.session[:8], owner=orphan.owner)
-        terminal = refusal(orphan.id, OutcomeUnknown())
-        tag = runtime.random.tag()
-        await runtime.store.settle(orphan.session, orphan.stream, adopted.fence, terminal, tag=tag, keep=True)
+    def _may_run(self, carried: Carried, session: Session) -> bool:
+        try:
+            return self._runtime.back.is_idempotent(carried.request, session)
+        except Exception as error:  # noqa: BLE001 - an author's code decides which tools a client may call
+            self._runtime.observer.note("adoption.failed", session=session.name, error=error)
+            return False

@@ -59,7 +59,13 @@ async def ask(
                 while not await _has_place(store, session, name, stream):  # noqa: ASYNC110 - as it says
                     await asyncio.sleep(_PLACE_SECONDS)
                 entered = True
-                return await _asked(store, session, name, send, method, params)
+                payload = await _asked(store, session, name, send, method, params)
+            except BaseException:
+                # Also one that was on its way when this was cancelled. One that a store that is away still has is
+                # forgotten with its exchange.
+                with contextlib.suppress(StoreUnavailable):
+                    await store.withdraw(session.record.key, name)
+                raise
             finally:
                 _leave(session)
     except TimeoutError:
@@ -67,6 +73,9 @@ async def ask(
         if entered:
             await _withdraw(store, session, name, send)
         raise AskTimeout(f"the client did not answer {method} within {seconds:g} s") from None
+    if payload is None:
+        raise SessionGone(f"the session ended before the client answered {method}")
+    return _result(method, payload)
 
 
 async def _enter(session: Session, method: str) -> None:
@@ -102,23 +111,17 @@ def _leave(session: Session) -> None:
         following.set_result(None)
 
 
-async def _asked(store: Store, session: Session, name: str, send: Send, method: str, params: object) -> Any:
+async def _asked(
+    store: Store, session: Session, name: str, send: Send, method: str, params: object
+) -> bytes | None:
     arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     session.pending[name] = arrived
     try:
         await send(request_message(name, method, params))
         await arrived
-        payload = await _taken(store, session, name)
-    except BaseException:
-        # One that a store that is away still has is forgotten with its exchange.
-        with contextlib.suppress(StoreUnavailable):
-            await store.withdraw(session.record.key, name)
-        raise
+        return await _taken(store, session, name)
     finally:
         del session.pending[name]
-    if payload is None:
-        raise SessionGone(f"the session ended before the client answered {method}")
-    return _result(method, payload)
 
 
 async def _taken(store: Store, session: Session, name: str) -> bytes | None:

@@ -5,6 +5,7 @@ settles first — the handler, a cancellation, the end of the session — is the
 """
 
 import asyncio
+import contextlib
 from contextvars import copy_context
 from typing import Final
 
@@ -22,7 +23,7 @@ from holdfast.engine.session import Session
 from holdfast.errors import Busy, Fenced, McpError, OutcomeUnknown, SessionGone, StoreError, StreamClosed
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Adopted, Claim, Claimed, Duplicate, Refusal
-from holdfast.wire.jsonrpc import Request
+from holdfast.wire.jsonrpc import Request, RequestId
 
 _STORE_SECONDS: Final = 0.5
 """How often an end that could not be written is tried again."""
@@ -40,6 +41,7 @@ class Repeat(Struct, frozen=True):
 
     session: Session
     stream: str
+    id: RequestId
 
 
 class Exchanges:
@@ -54,6 +56,8 @@ class Exchanges:
         """What may be run again is kept: others could, and somebody can come back for the answer."""
         self.claiming = 0
         """Claims on their way to the store: what they win is work, though nothing runs yet."""
+        self._undoing: dict[str, asyncio.Task[None]] = {}
+        """Claims that are being given back, by their streams."""
 
     async def submit(
         self,
@@ -79,10 +83,16 @@ class Exchanges:
         self.claiming += 1
         try:
             claimed = await runtime.store.claim(key, caller.key, claim)
+        except BaseException:
+            self._undo(key, caller.key, claim)
+            raise
         finally:
             self.claiming -= 1
         if not isinstance(claimed, Claimed):
-            return await self._refused(key, caller, claimed)
+            if isinstance(claimed, Duplicate) and claimed.stream in self._undoing:
+                await asyncio.wait([self._undoing[claimed.stream]])
+                return await self.submit(key, caller, request, digest, streams=streams)
+            return await self._refused(key, caller, request.id, claimed)
         session = runtime.adopt(claimed.record)
         if claimed.returned:
             runtime.returned(session)
@@ -99,6 +109,22 @@ class Exchanges:
         await self._begin(exchange)
         return exchange
 
+    def _undo(self, key: str, principal: str, claim: Claim) -> None:
+        """Give back a claim whose fate is not known: its request was cancelled, or the store did not answer in time."""
+        undoing = self._runtime.begin(self._undone(key, principal, claim))
+        self._undoing[claim.stream] = undoing
+        undoing.add_done_callback(lambda _: self._undoing.pop(claim.stream))
+
+    async def _undone(self, key: str, principal: str, claim: Claim) -> None:
+        """Claim the same exchange again, to learn its fence, and free it. Nothing has run for it."""
+        store, insist = self._runtime.store, self._runtime.insist
+        claimed = await insist(lambda: store.claim(key, principal, claim))
+        if isinstance(claimed, Claimed):
+            fence = claimed.fence
+            # Others may have freed it.
+            with contextlib.suppress(StoreError, SessionGone):
+                await insist(lambda: store.settle(key, claim.stream, fence, None))
+
     def _payload(self, key: str, stream: str, caller: Caller, request: Request, *, streams: bool) -> bytes:
         """Return what is kept of a request; nothing of one that must not run twice, or whose connection is its session."""
         session = self._runtime.sessions.get(key)
@@ -110,17 +136,31 @@ class Exchanges:
 
     async def resume(self, session: Session, adopted: Adopted, carried: Carried) -> None:
         """Start an exchange that has begun before, at a replica that died."""
+        await self._begin(
+            self._adopted(session, adopted, carried.request, carried.caller, streams=carried.streams)
+        )
+
+    async def give_up(self, session: Session, adopted: Adopted) -> None:
+        """End an exchange that has begun before and cannot run here: its outcome is not known."""
+        request = Request(adopted.claim.id, "", {})
+        exchange = self._adopted(session, adopted, request, Caller(session.record.principal), streams=True)
+        session.exchanges[adopted.claim.stream] = exchange
+        await self.settle(exchange, Outcome(error=OutcomeUnknown()))
+
+    def _adopted(
+        self, session: Session, adopted: Adopted, request: Request, caller: Caller, *, streams: bool
+    ) -> SessionExchange:
         runtime, claim, fence = self._runtime, adopted.claim, adopted.fence
-        outlet = StreamOutlet(runtime.store, runtime.random, session, claim, fence, streams=carried.streams)
+        outlet = StreamOutlet(runtime.store, runtime.random, session, claim, fence, streams=streams)
         outlet.start = outlet.position = adopted.position
         outlet.has_reader = False
-        exchange = SessionExchange(
-            runtime.store, session, carried.request, claim, fence, outlet, carried.caller
-        )
+        exchange = SessionExchange(runtime.store, session, request, claim, fence, outlet, caller)
         exchange.is_rerun = True
-        await self._begin(exchange)
+        return exchange
 
-    async def _refused(self, key: str, caller: Caller, refused: Duplicate | Refusal) -> Repeat:
+    async def _refused(
+        self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal
+    ) -> Repeat:
         if refused is Refusal.NO_SESSION:
             raise SessionGone
         if not isinstance(refused, Duplicate):
@@ -129,7 +169,7 @@ class Exchanges:
         session = self._runtime.adopt(found.record) if found is not None else None
         if session is not None and (refused.finished or await self.repeats.is_lost(session, refused)):
             self._runtime.observer.note("exchange.repeated", session=session.name)
-            return Repeat(session, refused.stream)
+            return Repeat(session, refused.stream, request_id)
         self._runtime.observer.note("exchange.duplicate", session=key[:8])
         raise DuplicateId
 
@@ -153,7 +193,8 @@ class Exchanges:
             exchange.settled = True
             session, claim = exchange.session, exchange.claim
             del session.exchanges[claim.stream]
-            await self._runtime.store.settle(session.record.key, claim.stream, exchange.fence, None)
+            settle = self._runtime.store.settle
+            await self._runtime.surely(lambda: settle(session.record.key, claim.stream, exchange.fence, None))
             raise Busy("Busy: too many calls are waiting in this session; try again shortly")
         exchange.context = copy_context()
         seconds = self._runtime.settings.limits.queue_seconds

@@ -1,7 +1,6 @@
 """Readers: who reads a stream now, who waits behind them, and what their end means for the session."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from holdfast.core.stream import Position
@@ -14,6 +13,7 @@ from holdfast.engine.sessions import Sessions
 from holdfast.errors import (
     Fenced,
     HoldfastError,
+    OutcomeUnknown,
     SessionGone,
     StoreError,
     StoreUnavailable,
@@ -31,6 +31,17 @@ _BREAKS = frozenset({End.BROKE, End.STALLED})
 
 class Unresumable(HoldfastError):
     """The position is unknown, forged, or another session's."""
+
+
+class Unbegun(Unresumable):
+    """The stream's exchange is in flight, and has sent nothing that would have begun the stream."""
+
+
+_REFUSALS: Final = {
+    Refusal.NO_SESSION: SessionGone,
+    Refusal.UNBEGUN: Unbegun,
+    Refusal.UNRESUMABLE: Unresumable,
+}
 
 
 class Readers:
@@ -75,9 +86,18 @@ class Readers:
             SessionGone: no such session for this principal.
             Unresumable: no such stream or position in it.
         """
+        # Whoever takes the place must give it back: a request that is cancelled on the way would not.
+        return await self._runtime.take(self._attach(key, principal, stream, cursor), self.give_back)
+
+    async def give_back(self, reader: Reader) -> None:
+        """Detach a reader whose request has been cancelled."""
+        reader.stop(End.BROKE)
+        await self.detach(reader)
+
+    async def _attach(self, key: str, principal: str, stream: str | None, cursor: Position | None) -> Reader:
         attached = await self._runtime.store.attach(key, principal, stream, cursor)
         if isinstance(attached, Refusal):
-            raise SessionGone if attached is Refusal.NO_SESSION else Unresumable
+            raise _REFUSALS[attached]
         session = self._runtime.adopt(attached.record)
         start = attached.cursor
         if attached.returned:
@@ -106,11 +126,11 @@ class Readers:
                 if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
                     await exchange.outlet.open()
                 return await self.attach(session.record.key, session.record.principal, stream)
-            except Unresumable:
-                # It runs at another replica and has said nothing yet: its stream begins with its first word.
-                if not self._runtime.store.is_shared:
-                    raise
+            except Unbegun:
+                # It runs at another replica, and its stream begins with the first message.
                 await asyncio.sleep(_LOOK_SECONDS)
+            except Unresumable:
+                raise OutcomeUnknown from None
             except StoreUnavailable:
                 # The call runs, or has run: a refusal would invite the client to run it a second time.
                 await asyncio.sleep(_STORE_SECONDS)
@@ -213,19 +233,7 @@ class Readers:
             if await self._runtime.store.detach(key, stream, generation, cursor, broke=broke):
                 self._sessions.detached(session)
 
-        await self._surely(leave)
-
-    async def _surely(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Write to the store now, or in the background as soon as a store that is away is back."""
-        try:
-            await write()
-        except StoreUnavailable:
-
-            async def later() -> None:
-                await asyncio.sleep(_STORE_SECONDS)
-                await self._surely(write)
-
-            self._runtime.spawn(later())
+        await self._runtime.surely(leave)
 
     async def broke_before_stream(self, exchange: SessionExchange) -> None:
         """Record that the connection waiting for a plain answer is gone."""
@@ -234,11 +242,20 @@ class Readers:
             outlet.abandoned()
         await self._leave(exchange.session, exchange.claim.stream, 0, None, broke=True)
 
-    async def keep_answer(self, exchange: SessionExchange, terminal: bytes) -> None:
-        """After a failed write of a plain answer: keep it for a repeat of the request."""
+    async def left(self, exchange: SessionExchange) -> None:
+        """Record that the request that waited for an answer was cancelled: its host has ended it."""
+        outlet = exchange.stream
+        if outlet.terminal is not None and outlet.position is None:
+            await self.keep_answer(exchange, outlet.terminal)
+        elif outlet.has_reader and outlet.reader is None:
+            await self.broke_before_stream(exchange)
+
+    async def keep_answer(self, exchange: SessionExchange, terminal: bytes | None) -> None:
+        """After a failed write: keep the answer for a repeat of the request; None: the one that is in its stream."""
         key, claim, tag = exchange.session.record.key, exchange.claim, self._runtime.random.tag()
         if not exchange.session.record.isolate:
-            await self._surely(lambda: self._runtime.store.keep(key, claim.stream, claim, terminal, tag=tag))
+            keep = self._runtime.store.keep
+            await self._runtime.surely(lambda: keep(key, claim.stream, claim, terminal, tag=tag))
 
 
 def _may_succeed(reader: Reader, generation: int) -> bool:

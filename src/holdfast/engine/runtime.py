@@ -1,16 +1,21 @@
 """What the parts of the engine share: the things passed in, the live sessions, the tasks."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
 
 from holdfast.config import Settings
 from holdfast.engine.back import Back
 from holdfast.engine.load import Load
 from holdfast.engine.session import Channel, Session
+from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock, Observer, Random
 from holdfast.protocol.quirks import Quirks
 from holdfast.stores.base import SessionRecord, Store
+
+T = TypeVar("T")
+_STORE_SECONDS: Final = 0.5
+"""How often a store that is away is tried again."""
 
 
 class Runtime:
@@ -50,7 +55,7 @@ class Runtime:
         self.observer = observer
         self.quirks = quirks
         self.sessions: dict[str, Session] = {}
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[Any]] = set()
         self.on_gone: Callable[[Session], None] = lambda _: None
         """Called with a session that was found to be closed by another replica."""
 
@@ -74,17 +79,55 @@ class Runtime:
         self.observer.note("session.reattached", session=session.name)
         session.tell(lambda: self.back.reattached(session))
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
         """Run something on its own; the engine keeps hold of it and ends it with itself."""
-        task = asyncio.get_running_loop().create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self._ended)
+        self.begin(work).add_done_callback(self._note_failure)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self.tasks.discard(task)
+    def _note_failure(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             # Nobody waits for it: only the log can tell.
             self.observer.note("work.failed", error=error)
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do the same, and return the task for who waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    # Obligations: what a step in the store leaves to be done, whatever becomes of the request that took the step
+
+    async def surely(self, write: Callable[[], Awaitable[object]]) -> None:
+        """Write to the store now, or in the background: while it is away, and if the caller is cancelled meanwhile.
+
+        The write must be safe to repeat.
+        """
+        try:
+            await write()
+        except StoreUnavailable:
+            self.spawn(self.insist(write))
+        except asyncio.CancelledError:
+            self.spawn(self.insist(write))
+            raise
+
+    async def insist(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Write to the store, however long it is away."""
+        while True:
+            try:
+                return await write()
+            except StoreUnavailable:
+                await asyncio.sleep(_STORE_SECONDS)
+
+    async def take(
+        self, work: Coroutine[Any, Any, T], give_back: Callable[[T], Coroutine[Any, Any, None]]
+    ) -> T:
+        """Take something; if the caller is cancelled on the way, it is given back as soon as it is here."""
+        taking = self.begin(work)
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            self.spawn(_given_back(taking, give_back))
+            raise
 
     async def finish(self, seconds: float) -> None:
         """Wait for everything that was spawned, and what that spawns; after so long, end what is left."""
@@ -94,3 +137,9 @@ class Runtime:
             await asyncio.wait(self.tasks, timeout=deadline - now())
         for task in self.tasks:
             task.cancel()
+
+
+async def _given_back(taking: asyncio.Task[T], give_back: Callable[[T], Coroutine[Any, Any, None]]) -> None:
+    await asyncio.wait([taking])
+    if not taking.cancelled() and taking.exception() is None:
+        await give_back(taking.result())

@@ -1,7 +1,6 @@
 """Sessions from initialize to their one closing transition, and what reaches them from outside any exchange."""
 
 import asyncio
-import contextlib
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -93,7 +92,12 @@ class Sessions:
             lifetime=times.lifetime if channel is None else _CONNECTED,
             isolate=channel is None and self._isolates(client),
         )
-        evicted = await runtime.store.open(record, evict=principal != ANONYMOUS)
+        try:
+            evicted = await runtime.store.open(record, evict=principal != ANONYMOUS)
+        except BaseException:
+            # Whether it was opened is not known, and nobody knows its id.
+            runtime.spawn(runtime.insist(lambda: runtime.store.close(record.key, Input.SHUTDOWN)))
+            raise
         if isinstance(evicted, Refusal):
             raise TooManySessions
         for closed in evicted:
@@ -289,14 +293,13 @@ class Sessions:
             await reader.ended.wait(max(0.0, deadline - asyncio.get_running_loop().time()))
 
     async def forget(self, session: Session) -> None:
-        """Drop a session that lived for one request only; no listener ever knew it.
-
-        One that a store that is away still has closes by its idle time: its request has been answered.
-        """
-        await self.end_work(session, "the request is over")
-        with contextlib.suppress(StoreError):
-            await self._runtime.store.close(session.record.key, Input.SHUTDOWN)
-        self._runtime.sessions.pop(session.record.key, None)
+        """Drop a session that lived for one request only; no listener ever knew it. A store that is away is told later."""
+        runtime, key = self._runtime, session.record.key
+        try:
+            await self.end_work(session, "the request is over")
+        finally:
+            runtime.sessions.pop(key, None)
+            await runtime.surely(lambda: runtime.store.close(key, Input.SHUTDOWN))
 
     async def sweep(self) -> None:
         """Close what is due."""

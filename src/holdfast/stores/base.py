@@ -67,6 +67,8 @@ class Refusal(Enum):
     BUSY = "busy"
     FULL = "full"
     UNRESUMABLE = "unresumable"
+    UNBEGUN = "unbegun"
+    """The exchange is in flight, and its stream does not exist yet."""
 
 
 class Claim(Struct, frozen=True):
@@ -325,8 +327,12 @@ class Store(Protocol):
         """
         ...
 
-    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes, *, tag: int) -> None:
-        """After a failed write: keep the answer of a settled exchange for a repeat of its request."""
+    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
+        """After a failed write: keep the answer of a settled exchange for a repeat of its request.
+
+        None: the answer is in the exchange's stream. Nothing is kept if the id is in use again, if a reader has had
+        the whole stream, or if the stream is gone: the client has the answer, and may use the id for another request.
+        """
         ...
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
@@ -369,7 +375,8 @@ class Store(Protocol):
         only if nobody has it, and goes on where the last reader was, if that is further. Still its own, the
         place is left as it is.
 
-        UNRESUMABLE: there is no such stream or position in this session. BUSY: another reader has the place.
+        UNBEGUN: the exchange is in flight and has no stream so far. UNRESUMABLE: there is no such stream or position in
+        this session, or no longer. BUSY: another reader has the place.
         """
         ...
 

@@ -226,18 +226,22 @@ class MemoryStore(MemoryState, AskMethods, ProbeMethods, TaskMethods, Subscripti
         if session.hint > session.settled + session.record.idle or session.state is State.DETACHED:
             self._schedule(session)
 
-    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes, *, tag: int) -> None:
-        """Keep a settled exchange's answer for a repeat, unless its id is in use again."""
+    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
+        """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has had it."""
         session = self._sessions.get(key)
         if session is None or claim.id in session.ids:
             return
         channel = session.channels.get(stream)
         if channel is None:
+            if terminal is None:
+                return
             channel = session.channels[stream] = Channel(claim, session.fence)
             channel.running = channel.has_reader = False
             channel.start(_before(tag))
             self._append(session, channel, tag, terminal, final=True)
             self._finish(session, stream)
+        elif channel.log is None or channel.log.delivered == channel.log.top:
+            return
         channel.kept = True
         session.ids[claim.id] = stream
 
@@ -296,6 +300,8 @@ class MemoryStore(MemoryState, AskMethods, ProbeMethods, TaskMethods, Subscripti
             return Refusal.NO_SESSION
         standalone = stream is None or stream == session.record.standalone
         channel = session.standalone() if standalone else session.channels.get(stream or "")
+        if channel is not None and channel.running and channel.log is None:
+            return Refusal.UNBEGUN
         if channel is None or channel.log is None or (cursor is not None and not channel.log.proves(cursor)):
             return Refusal.UNRESUMABLE
         if cursor is None:

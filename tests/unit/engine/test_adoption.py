@@ -136,6 +136,18 @@ class _Nowhere:
 
 
 @engine_test
+async def test_a_call_is_given_up_where_the_authors_code_fails_to_say_whether_it_may_run() -> None:
+    stuck, _ = gate()
+    async with fleet(stuck, echo) as (one, two):
+        post = await one.post(1, params=AGAIN)
+        die(one)
+        with patch.object(two.back, "is_idempotent", side_effect=RuntimeError("on purpose")):
+            await asyncio.sleep(NOTICED)
+        assert await lost(two, post.exchange.claim.stream)
+        assert two.back.handled == []
+
+
+@engine_test
 async def test_a_call_that_its_replica_does_not_know_as_idempotent_is_given_up_there() -> None:
     stuck, _ = gate()
     async with fleet(stuck, echo) as (one, two):

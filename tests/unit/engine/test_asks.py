@@ -17,9 +17,20 @@ from holdfast.errors import (
     SessionGone,
 )
 from holdfast.stores.base import Answered
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Response
-from tests.unit.engine.desk import CALL, PRINCIPAL, Desk, Json, Post, desk, engine_test, settle_down
+from tests.unit.engine.desk import (
+    CALL,
+    PRINCIPAL,
+    Desk,
+    Json,
+    LoopClock,
+    Post,
+    desk,
+    engine_test,
+    settle_down,
+)
 
 ASK = "sampling/createMessage"
 
@@ -295,3 +306,19 @@ async def test_back_pressure_is_an_error_a_handler_can_catch() -> None:
 
     async with desk(ScriptedBack({CALL: work}), limits=Limits(asks=1, asks_queued=0)) as d:
         assert "result" in await d.call(1)
+
+
+@engine_test
+async def test_an_ask_that_is_cancelled_on_its_way_to_the_store_leaves_nothing_behind() -> None:
+    class Distant(MemoryStore):
+        async def ask(self, *args: Any) -> bool:
+            done = await super().ask(*args)
+            await asyncio.sleep(1)
+            return done
+
+    async with desk(store=Distant(clock=LoopClock())) as d:
+        asking = asyncio.create_task(d.engine.sessions.ask(d.session, ASK, {}))
+        await asyncio.sleep(0.5)
+        asking.cancel()
+        await asyncio.wait([asking])
+        nothing_is_left(d)

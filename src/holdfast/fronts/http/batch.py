@@ -19,6 +19,7 @@ from holdfast.errors import (
     Fenced,
     HoldfastError,
     McpError,
+    OutcomeUnknown,
     StoreUnavailable,
     StreamClosed,
 )
@@ -26,7 +27,7 @@ from holdfast.fronts.http.answer import json_answer, refusal_for
 from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.fronts.http.streams import Streamer
 from holdfast.wire import sse
-from holdfast.wire.jsonrpc import Request, encode, error_message
+from holdfast.wire.jsonrpc import Request, encode, error_message, refusal
 
 
 class Batch:
@@ -122,9 +123,11 @@ class Batch:
         return exchange.stream.terminal or await self._last(_repeat_of(exchange))
 
     async def _last(self, repeat: Repeat) -> bytes:
-        return await self._streamer.last(
-            await self._streamer.follow(repeat, self._connection), self._connection
-        )
+        try:
+            reader = await self._streamer.follow(repeat, self._connection)
+        except OutcomeUnknown as error:
+            return refusal(repeat.id, error)
+        return await self._streamer.last(reader, self._connection)
 
     # One stream
 
@@ -173,7 +176,12 @@ class Batch:
         await self._follow(_repeat_of(exchange), caller)
 
     async def _follow(self, repeat: Repeat, caller: Caller) -> None:
-        await self._pump(await self._engine.readers.repeat(repeat.session, repeat.stream), caller)
+        try:
+            reader = await self._engine.readers.repeat(repeat.session, repeat.stream)
+        except OutcomeUnknown as error:
+            await self._connection.write(sse.event(refusal(repeat.id, error)), self._times.write_stall)
+        else:
+            await self._pump(reader, caller)
 
     async def _pump(self, reader: Reader, caller: Caller) -> None:
         self._readers[reader.stream] = reader
@@ -183,7 +191,7 @@ class Batch:
 
 def _repeat_of(exchange: SessionExchange) -> Repeat:
     """Another replica ended the exchange: read the end that it wrote, as a repeat of the request does."""
-    return Repeat(exchange.session, exchange.claim.stream)
+    return Repeat(exchange.session, exchange.claim.stream, exchange.request.id)
 
 
 def _is_unanswered(exchange: SessionExchange) -> bool:

@@ -4,6 +4,7 @@ Decide, then act: the head is checked, the body decoded once, the engine asked; 
 answer is sent, or a reader is pumped. A request that ends here ends nothing but itself.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import lru_cache
 from hashlib import sha256
@@ -17,6 +18,7 @@ from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
 from holdfast.engine.load import FREE, Intake, TooMuchWork
+from holdfast.engine.reader import End
 from holdfast.engine.readers import Unresumable
 from holdfast.engine.session import parse_event_id
 from holdfast.engine.sessions import ANONYMOUS, session_key
@@ -331,17 +333,24 @@ class HttpFront:
             stream, cursor = parsed
         readers = self._engine.readers
         reader = await readers.attach(key, _owner(principal), stream, cursor)
-        if cursor is not None and await readers.is_spent(reader):
-            # An empty stream would bring the official TypeScript client 1.x back for ever: it asks for more after
-            # every error. 204 is how a server of events says that there is no more.
+        try:
+            if cursor is not None and await readers.is_spent(reader):
+                # An empty stream would bring the official TypeScript client 1.x back for ever: it asks for more
+                # after every error. 204 is how a server of events says that there is no more.
+                return NO_CONTENT
+            await self._streamer.pump(reader, connection, principal)
+        except BaseException:
+            reader.stop(End.BROKE)
+            raise
+        finally:
             await readers.detach(reader)
-            return NO_CONTENT
-        await self._streamer.pump(reader, connection, principal)
         return None
 
     async def _delete(self, key: str, principal: Principal | None) -> Answer:
         session = await self._engine.sessions.find(key, _owner(principal))
-        if not await self._engine.sessions.close(session, Input.DELETED):
+        # To its end, even if this request is cancelled: a session that is closed halfway would be told of to nobody.
+        closing = self._engine.runtime.begin(self._engine.sessions.close(session, Input.DELETED))
+        if not await asyncio.shield(closing):
             raise SessionGone
         return NO_CONTENT
 

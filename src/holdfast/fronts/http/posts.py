@@ -21,6 +21,7 @@ from holdfast.errors import (
     Cancelled,
     Fenced,
     HoldfastError,
+    OutcomeUnknown,
     SessionGone,
     StoreUnavailable,
     StreamClosed,
@@ -42,7 +43,7 @@ from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.versions import ASSUMED
 from holdfast.stores.base import Answered
-from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response, refusal, result_message
+from holdfast.wire.jsonrpc import Message, Notification, Request, Response, refusal, result_message
 
 _UNASKED: Final = refuse(400, "Bad request: no request with this id is waiting for an answer")
 
@@ -115,18 +116,23 @@ class Posts:
         except HoldfastError as error:
             return refused_unstarted(error, request.id)
         if isinstance(exchange, Repeat):
-            return await self._repeat(exchange, connection, caller, request.id)
-        # A handler that never suspends has answered after one turn of the loop.
-        await turn()
+            return await self._repeat(exchange, connection, caller)
         outlet = exchange.stream
-        if outlet.terminal is None or outlet.position is not None:
-            return await self._wait(exchange, outlet, connection)
-        if self._mode != "sse":
-            taken = await connection.answer_json(outlet.terminal)
-        else:
-            taken = await connection.answer(ready_answer(outlet.terminal, self._mode))
-        if not taken:
-            await self._engine.readers.keep_answer(exchange, outlet.terminal)
+        try:
+            # A handler that never suspends has answered after one turn of the loop.
+            await turn()
+            if outlet.terminal is None or outlet.position is not None:
+                return await self._wait(exchange, outlet, connection)
+            if self._mode != "sse":
+                taken = await connection.answer_json(outlet.terminal)
+            else:
+                taken = await connection.answer(ready_answer(outlet.terminal, self._mode))
+            if not taken:
+                await self._engine.readers.keep_answer(exchange, outlet.terminal)
+        except asyncio.CancelledError:
+            # Some servers end the request of a client that has gone; others set a limit to its time.
+            await self._engine.readers.left(exchange)
+            raise
         return None
 
     async def _wait(
@@ -140,8 +146,8 @@ class Posts:
                 return None
             if outlet.fenced:
                 # Like a repeat of its own request: the end that others write is the only one.
-                ended = Repeat(exchange.session, exchange.claim.stream)
-                return await self._repeat(ended, connection, exchange.caller, exchange.request.id)
+                ended = Repeat(exchange.session, exchange.claim.stream, exchange.request.id)
+                return await self._repeat(ended, connection, exchange.caller)
             if outlet.terminal is not None and outlet.position is None:
                 await self._late(exchange, outlet.terminal, connection)
                 return None
@@ -161,12 +167,7 @@ class Posts:
             if connection.gone:
                 await self._engine.readers.broke_before_stream(exchange)
                 return False
-            try:
-                rung = await outlet.wake.wait(self._patience)
-            except asyncio.CancelledError:
-                # Some servers end the request of a client that has gone.
-                await self._engine.readers.broke_before_stream(exchange)
-                raise
+            rung = await outlet.wake.wait(self._patience)
             # A call that still waits for its slot may yet be refused with a status of its own.
             if not rung and exchange.task is not None:
                 break
@@ -179,9 +180,7 @@ class Posts:
         if not await connection.answer(answer):
             await self._engine.readers.keep_answer(exchange, terminal)
 
-    async def _repeat(
-        self, repeat: Repeat, connection: Connection, caller: Caller, request_id: RequestId
-    ) -> Answer | None:
+    async def _repeat(self, repeat: Repeat, connection: Connection, caller: Caller) -> Answer | None:
         """Answer the word-for-word repeat of a POST that was cut, from the one execution."""
         try:
             reader = await self._streamer.follow(repeat, connection)
@@ -191,9 +190,11 @@ class Posts:
             return json_answer(await self._streamer.last(reader, connection))
         except SessionGone:
             # It was there when the request arrived: the call has ended with it.
-            return ready_answer(refusal(request_id, Cancelled("the session was closed")), self._mode)
+            return ready_answer(refusal(repeat.id, Cancelled("the session was closed")), self._mode)
+        except OutcomeUnknown as error:
+            return ready_answer(refusal(repeat.id, error), self._mode)
         except HoldfastError as error:
-            return refusal_for(error, request_id)
+            return refusal_for(error, repeat.id)
 
     async def batch(
         self, key: str, caller: Caller, messages: list[Message], connection: Connection

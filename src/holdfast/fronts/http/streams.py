@@ -51,9 +51,8 @@ class Streamer:
 
     async def keep_unread(self, exchange: SessionExchange, reader: Reader) -> None:
         """Keep the answer of an exchange for a repeat of its request, if writing it has failed."""
-        terminal = exchange.stream.terminal
-        if terminal is not None and reader.end in {End.BROKE, End.STALLED}:
-            await self._engine.readers.keep_answer(exchange, terminal)
+        if exchange.stream.terminal is not None and reader.end in {End.BROKE, End.STALLED}:
+            await self._engine.readers.keep_answer(exchange, None)
 
     async def write_pages(self, reader: Reader, connection: Connection) -> None:
         """Write what the reader finds, and comments while it finds nothing."""
@@ -95,7 +94,9 @@ class Streamer:
         try:
             return await looking
         except asyncio.CancelledError:
-            looking.cancel()
+            if not looking.cancel() and not looking.cancelled() and looking.exception() is None:
+                # It had just found its place.
+                await self._engine.readers.give_back(looking.result())
             if not connection.gone:
                 raise
             raise Gone from None

@@ -113,11 +113,12 @@ class ExchangeMethods(Core):
         )
         return bool(reply[0] == b"ok")
 
-    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes, *, tag: int) -> None:
-        """Keep a settled exchange's answer for a repeat, unless its id is in use again."""
+    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
+        """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has had it."""
         facts = (stream, typed(claim.id), claim.digest, flag(claim.control))
-        end = (terminal, str(tag), str(before(tag)))
-        reply = await self.session("keep", key, *facts, *end, *self._budget)
+        end = (terminal or b"", str(tag), str(before(tag)))
+        is_given = flag(terminal is not None)
+        reply = await self.session("keep", key, *facts, *end, *self._budget, is_given)
         if reply[0] == b"new":
             self._bell(Ring.STREAM, key, stream)
 

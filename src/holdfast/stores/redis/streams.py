@@ -13,6 +13,7 @@ _STANDALONE = -1
 _REFUSALS: Final = {
     b"none": Refusal.NO_SESSION,
     b"unresumable": Refusal.UNRESUMABLE,
+    b"unbegun": Refusal.UNBEGUN,
     b"busy": Refusal.BUSY,
 }
 _FORK = Page(Verdict.FORK, [], None, finished=False)

@@ -125,16 +125,19 @@ def _write_end(tx: Transaction, session: Session, exchange: Exchange, tag: int, 
     logs.finish(tx, session, exchange)
 
 
-def keep(tx: Transaction, key: str, stream: str, wanted: Claim, terminal: bytes, *, tag: int) -> None:
-    """Keep a settled exchange's answer for a repeat, unless its id is in use again."""
+def keep(tx: Transaction, key: str, stream: str, wanted: Claim, terminal: bytes | None, *, tag: int) -> None:
+    """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has had it."""
     session = find_session(tx, rows.BY_KEY, key)
     if session is None or find_exchange(tx, rows.BY_ID, session.sid, typed(wanted.id)) is not None:
         return
     exchange = find_exchange(tx, rows.BY_STREAM, session.sid, stream)
     if exchange is None:
-        exchange = rows.insert_exchange(tx, session, wanted, running=False)
-        exchange.kept = 1
-        _write_end(tx, session, exchange, tag, terminal)
+        if terminal is not None:
+            exchange = rows.insert_exchange(tx, session, wanted, running=False)
+            exchange.kept = 1
+            _write_end(tx, session, exchange, tag, terminal)
+        return
+    if not exchange.has_log or exchange.sent == exchange.top:
         return
     exchange.kept = 1
     save_exchange(tx, exchange)

@@ -203,8 +203,8 @@ class SqliteStore:
         finally:
             self._watch.drop(key, running=stream)
 
-    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes, *, tag: int) -> None:
-        """Keep a settled exchange's answer for a repeat, unless its id is in use again."""
+    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
+        """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has had it."""
         await self._do(exchanges.keep, key, stream, claim, terminal, tag=tag)
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:

@@ -57,10 +57,10 @@ def attach(
         exchange = rows.standalone(tx, session)
     else:
         found = find_exchange(tx, rows.BY_STREAM, session.sid, stream)
-        if found is None:
-            return Refusal.UNRESUMABLE
+        if found is None or not found.has_log:
+            return Refusal.UNBEGUN if found is not None and found.running else Refusal.UNRESUMABLE
         exchange = found
-    if not exchange.has_log or (cursor is not None and not logs.proves(tx, exchange, cursor)):
+    if cursor is not None and not logs.proves(tx, exchange, cursor):
         return Refusal.UNRESUMABLE
     if cursor is None:
         cursor = exchange.sent if is_standalone else exchange.low

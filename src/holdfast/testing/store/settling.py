@@ -165,6 +165,41 @@ class SettleContract(Contract):
         await bench.begin(1, "d")
 
     @scenario()
+    async def test_an_answer_in_a_stream_is_kept_until_it_was_taken_whole(self, bench: Bench) -> None:
+        await bench.open()
+        claim = Claim(1, "a", b"body")
+        fence = await bench.streaming(1, "a")
+        await bench.store.settle(KEY, "a", fence, b"last", tag=7)
+        await bench.store.keep(KEY, "a", claim, None, tag=8)
+        repeat = await bench.claim(1, "b")
+        assert isinstance(repeat, Duplicate)
+        assert repeat.finished
+        whole = await bench.attach("a")
+        page = await bench.read("a", whole.cursor)
+        assert data_of(page) == [b"last"]
+        await bench.store.detach(KEY, "a", whole.generation, page.events[-1].position, broke=False)
+        await bench.begin(1, "c")
+
+    @scenario()
+    async def test_an_answer_that_a_reader_has_had_is_not_kept_any_more(self, bench: Bench) -> None:
+        await bench.open()
+        claim = Claim(1, "a", b"body")
+        fence = await bench.streaming(1, "a")
+        await bench.store.settle(KEY, "a", fence, b"last", tag=7)
+        whole = await bench.attach("a")
+        last = (await bench.read("a", whole.cursor)).events[-1].position
+        await bench.store.detach(KEY, "a", whole.generation, last, broke=False)
+        # The connection that read before it reports its break late.
+        await bench.store.keep(KEY, "a", claim, None, tag=8)
+        await bench.begin(1, "b")
+
+    @scenario()
+    async def test_an_answer_whose_stream_is_gone_is_not_kept(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.store.keep(KEY, "a", Claim(1, "a", b"body"), None, tag=8)
+        await bench.begin(1, "b")
+
+    @scenario()
     async def test_positions_of_a_kept_answer_fit_an_event_id(self, bench: Bench) -> None:
         await bench.open()
         fence = await bench.begin(1, "a")

@@ -140,9 +140,14 @@ class StreamContract(Contract):
         assert await bench.store.read(OTHER, "a", start, 9, 9) is None
 
     @scenario()
-    async def test_an_exchange_without_a_stream_cannot_be_resumed(self, bench: Bench) -> None:
+    async def test_an_exchange_without_a_stream_cannot_be_resumed_and_says_whether_one_may_come(
+        self, bench: Bench
+    ) -> None:
         await bench.open()
-        await bench.begin(1, "a")
+        fence = await bench.begin(1, "a")
+        assert await bench.store.attach(KEY, PRINCIPAL, "a", None) is Refusal.UNBEGUN
+        assert await bench.store.attach(KEY, PRINCIPAL, "a", Position(1, 1)) is Refusal.UNBEGUN
+        await bench.store.settle(KEY, "a", fence, None)
         assert await bench.store.attach(KEY, PRINCIPAL, "a", None) is Refusal.UNRESUMABLE
 
     @scenario()

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from holdfast.config import Limits, ResponseMode, Settings, Times
-from holdfast.engine.readers import Unresumable
+from holdfast.engine.readers import Unbegun
 from holdfast.errors import OUTCOME_UNKNOWN
 from holdfast.testing.simulation_store import Cluster
 from tests.unit.engine.desk import settle_down
@@ -86,7 +86,7 @@ async def test_nobody_looks_for_an_end_that_nobody_waits_for() -> None:
         async def nothing_yet(*_: object) -> Any:
             nonlocal looks
             looks += 1
-            raise Unresumable
+            raise Unbegun
 
         one.engine.readers.attach = nothing_yet  # type: ignore[method-assign,assignment]
         one.release.set()

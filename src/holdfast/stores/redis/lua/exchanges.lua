@@ -59,6 +59,9 @@ local got = load('i:' .. id)
 if not S or got[2] then return {'none'} end
 local c = channel(stream)
 local is_new = not c
+if is_new and ARGV[17] ~= '1' then return {'none'} end
+-- The client has had all of it, and may use the id for another request.
+if c and (not c.top or (c.dl == c.top and c.dtag == c.tag)) then return {'none'} end
 if is_new then
   c = {id = id, dg = digest, ctl = control and 1 or nil, fence = S.fence, own = me, gen = 0, t = now}
   C[stream] = c

@@ -111,6 +111,7 @@ if must_sit(ARGV[10]) then return {'seat'} end
 local since, alone = tonumber(ARGV[9]), stream == '' or stream == S.sa
 if alone then stream = S.sa end
 local c = alone and standalone() or channel(stream)
+if c and c.run and not c.top then return {'unbegun'} end
 if not c or not c.top or (seq ~= '' and not proves(stream, c, tonumber(seq), tag)) then return {'unresumable'} end
 local generation = again and attached_by(c, op)
 if not generation and since and c.rd then

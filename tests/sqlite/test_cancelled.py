@@ -1,0 +1,49 @@
+"""A request that its host ends while another process holds the file's lock: its claim is given back."""
+
+import asyncio
+import sqlite3
+
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Caller, Exchange, SessionExchange
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing import ScriptedBack
+from holdfast.wire.jsonrpc import Request
+from tests.sqlite.support import store_path
+from tests.support import async_test
+
+CALLER = Caller("")
+
+
+@async_test
+async def test_a_claim_that_waited_for_the_lock_when_its_request_was_cancelled_is_given_back() -> None:
+    ran: list[Exchange] = []
+
+    async def run(exchange: Exchange) -> object:
+        ran.append(exchange)
+        return {}
+
+    with store_path() as path:
+        engine = Engine(ScriptedBack({"tools/call": run}), store=SqliteStore(path))
+        await engine.ensure_started()
+        params = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "t"}, "capabilities": {}}
+        opened = await engine.sessions.open("", params)
+        key, request = opened.session.record.key, Request(1, "tools/call", {})
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        first = asyncio.create_task(engine.exchanges.submit(key, CALLER, request, b"x"))
+        await asyncio.sleep(0.1)
+        first.cancel()
+        await asyncio.wait([first])
+        assert first.cancelled()
+        second = asyncio.create_task(engine.exchanges.submit(key, CALLER, request, b"x"))
+        await asyncio.sleep(0.1)
+        other.execute("ROLLBACK")
+        exchange = await second
+        assert isinstance(exchange, SessionExchange)
+        assert exchange.task is not None
+        await asyncio.wait([exchange.task])
+        assert len(ran) == 1
+        counted = other.execute("SELECT running, calls, readers FROM session").fetchall()
+        other.close()
+        await engine.aclose()
+    assert counted == [(0, 0, 0)]

@@ -1,0 +1,220 @@
+"""A host ends a request at any moment, also while the store's answer is on the way: nothing of it stays behind."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.config import Settings, Times
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.memory import MemoryStore
+from tests.unit.fronts.http.peer import (
+    LATEST,
+    OLDEST,
+    Bench,
+    Call,
+    LoopClock,
+    Peer,
+    bench,
+    front_test,
+    request,
+)
+
+CALLS = ("open", "find", "claim", "settle", "keep", "open_stream", "attach", "detach", "read", "close")
+CLOCKS = Times(idle=100, grace=50, sweep=1)
+SOON = 0.5
+
+
+class Distant(MemoryStore):
+    """A store at the end of a wire: a call arrives later, and is done even if its caller has gone meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=LoopClock())
+        self.delay = 0.0
+        self.lost: set[str] = set()
+        """Calls whose replies are lost."""
+        for name in CALLS:
+            setattr(self, name, self._far(name, getattr(self, name)))
+
+    def _far(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        async def far(*args: Any, **more: Any) -> Any:
+            if self.delay:
+                return await asyncio.shield(asyncio.ensure_future(self._arrive(name, call, args, more)))
+            return await call(*args, **more)
+
+        return far
+
+    async def _arrive(self, name: str, call: Callable[..., Any], args: tuple[Any, ...], more: Any) -> Any:
+        await asyncio.sleep(self.delay)
+        result = await call(*args, **more)
+        if name in self.lost:
+            raise StoreUnavailable("the reply is lost")
+        return result
+
+
+Action = Callable[[Bench, Peer], Call]
+ACTIONS: dict[str, Action] = {
+    "quick call": lambda _, peer: peer.call(1),
+    "slow call": lambda _, peer: peer.call(1, "held"),
+    "call that talks": lambda _, peer: peer.call(1, "ticks"),
+    "batch": lambda _, peer: peer.post(
+        [request(n, "tools/call", {"name": t}) for n, t in ((1, "quick"), (2, "held"))]
+    ),
+    "get": lambda _, peer: peer.get(),
+    "delete": lambda _, peer: peer.send("DELETE"),
+    "second session": lambda b, _: b.peer().post(initialize()),
+}
+
+
+def initialize() -> dict[str, Any]:
+    params = {"protocolVersion": LATEST, "clientInfo": {"name": "x", "version": "0"}, "capabilities": {}}
+    return request("init", "initialize", params)
+
+
+async def cancel(call: Call) -> None:
+    call.task.cancel()
+    await asyncio.wait([call.task])
+
+
+async def check_nothing_is_left(b: Bench, store: MemoryStore) -> None:
+    """Let the clocks run out: whatever still counts as work or as a reader would keep its session from closing."""
+    b.release.set()
+    await asyncio.sleep(300)
+    assert await store.sessions() == []
+    assert b.engine.runtime.sessions == {}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_request_that_is_cancelled_at_any_moment_leaves_nothing_behind(action: str) -> None:
+    @front_test
+    async def run() -> None:
+        for moment in range(14):
+            store = Distant()
+            async with bench(Settings(times=CLOCKS), store=store) as b:
+                peer = b.peer()
+                await peer.initialize(OLDEST if action == "batch" else LATEST)
+                store.delay = SOON
+                call = ACTIONS[action](b, peer)
+                await asyncio.sleep(0.01 + moment * SOON / 2)
+                await cancel(call)
+                await check_nothing_is_left(b, store)
+
+    run()
+
+
+@front_test
+async def test_the_id_of_a_request_that_was_cancelled_while_it_was_claimed_is_free_and_nothing_ran() -> None:
+    store = Distant()
+    async with bench(Settings(times=CLOCKS), store=store) as b:
+        peer = b.peer()
+        await peer.initialize()
+        store.delay = 1.4
+        call = peer.call(1)
+        await asyncio.sleep(1)
+        await cancel(call)
+        # The same bytes, at once: they meet the first claim, and must not be taken for a duplicate of it.
+        again = await peer.call(1).done()
+        assert (again.status, b.runs) == (200, ["quick"])
+        await check_nothing_is_left(b, store)
+
+
+@front_test
+async def test_a_claim_whose_reply_was_lost_is_given_back() -> None:
+    store = Distant()
+    async with bench(Settings(times=CLOCKS), store=store) as b:
+        peer = b.peer()
+        await peer.initialize()
+        store.delay, store.lost = SOON, {"claim"}
+        assert (await peer.call(1).done()).status == 503
+        store.lost = set()
+        await asyncio.sleep(5)
+        assert ((await peer.call(1).done()).status, b.runs) == (200, ["quick"])
+        await check_nothing_is_left(b, store)
+
+
+@front_test
+async def test_a_resume_that_finds_the_store_away_after_it_has_its_place_gives_the_place_back() -> None:
+    store = Distant()
+    async with bench(Settings(times=CLOCKS), store=store) as b:
+        peer = b.peer()
+        await peer.initialize()
+        b.release.set()
+        call = await peer.call(1, "ticks").done()
+        store.delay, store.lost = SOON, {"read"}
+        assert (await peer.get(call.ids[0]).done()).status == 503
+        store.lost = set()
+        await check_nothing_is_left(b, store)
+
+
+@front_test
+async def test_a_call_whose_host_ends_it_while_its_stream_begins_can_be_repeated() -> None:
+    store = Distant()
+    async with bench(Settings(times=CLOCKS), store=store) as b:
+        peer = b.peer()
+        await peer.initialize()
+        call = peer.call(1, "held")
+        await asyncio.sleep(0.2)
+        store.delay = SOON
+        await asyncio.sleep(0.2)
+        await cancel(call)
+        await asyncio.sleep(5)
+        again = peer.call(1, "held")
+        await asyncio.sleep(5)
+        b.release.set()
+        assert (await again.done()).messages[-1]["result"]["tool"] == "held"
+        assert b.runs == ["held"]
+
+
+@front_test
+async def test_an_answer_that_was_read_elsewhere_is_not_served_to_the_next_request_with_its_id() -> None:
+    async with bench(Settings(times=CLOCKS)) as b:
+        peer = b.peer()
+        await peer.initialize()
+        call = await peer.call(1, "ticks").until(2)
+        call.stop_reading()
+        b.release.set()
+        await asyncio.sleep(0.1)
+        # The client leaves; the write of the answer to it is given up only after the stall limit.
+        call._gone.set()
+        await asyncio.sleep(0.1)
+        resumed = await peer.get(call.ids[0]).done()
+        assert resumed.messages[-1]["result"]["tool"] == "ticks"
+        await call.done()
+        assert (await peer.call(1, "ticks").done()).messages[-1]["result"]["tool"] == "ticks"
+        assert b.runs == ["ticks", "ticks"]
+
+
+@front_test
+async def test_a_session_whose_opening_was_cancelled_is_closed() -> None:
+    store = Distant()
+    async with bench(Settings(times=CLOCKS), store=store) as b:
+        store.delay = SOON
+        opening = b.peer().post(initialize())
+        await asyncio.sleep(SOON / 2)
+        await cancel(opening)
+        await asyncio.sleep(3)
+        assert await store.sessions() == []
+
+
+@front_test
+async def test_a_repeat_of_a_call_of_which_nothing_is_left_is_answered_that_its_outcome_is_unknown() -> None:
+    store = Distant()
+    async with bench(Settings(times=CLOCKS), store=store) as b:
+        peer = b.peer()
+        await peer.initialize()
+        first = peer.call(1, "held")
+        await asyncio.sleep(0.1)
+        await first.cut()
+        [exchange] = b.back.handled
+        b.release.set()
+        await asyncio.sleep(1)
+        # Dropped for room between the look at the id and the look for the stream.
+        store.delay = SOON
+        again = peer.call(1, "held")
+        await asyncio.sleep(SOON * 2.5)
+        session = store._sessions[exchange.session.record.key]
+        assert store._drop_finished(session)
+        await again.done()
+        assert again.json["error"]["code"] == -31002
+        assert b.runs == ["held"]
