@@ -6,15 +6,14 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from holdfast.errors import REQUEST_CANCELLED
-from tests.chaos.test_replicas import modern
 from tests.http.client import Client, Connection, call, http_test_within, text
 from tests.sqlite.support import store_path
 from tests.workers.fleet import Fleet, fleet
-
-TASKS: Final[dict[str, Any]] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+from tests.workers.tasks import begun
+from tests.workers.tasks import ended as task_ended
 
 
 @contextlib.contextmanager
@@ -74,13 +73,6 @@ def steps(number: int, n: int, seconds: float = 0.1) -> bytes:
     return json.dumps(call(number, "steps", n=n, seconds=seconds)).encode()
 
 
-async def asked(process: Fleet, method: str, params: dict[str, Any]) -> Any:
-    """Return the result of a request of 2026-07-28, from a client that knows tasks."""
-    named = {"name": params["name"]} if "name" in params else {"name": params["taskId"]}
-    response = await modern(process.port, method, params, capabilities=TASKS, **named)
-    return (await response.answer())["result"]
-
-
 async def exchanged(shopper: Shopper, one: Fleet, two: Fleet) -> None:
     """See a call that runs at one process read live, answered and repeated at the other."""
     last_id, seen = await shopper.at(one).cut_after(2, steps(next(shopper.numbers), 5))
@@ -99,9 +91,7 @@ async def exchanged(shopper: Shopper, one: Fleet, two: Fleet) -> None:
     await anext(response.messages())
     assert await shopper.at(two).tell("notifications/cancelled", {"requestId": number}) == 202
     assert (await response.answer())["error"]["code"] == REQUEST_CANCELLED
-    task = await asked(one, "tools/call", {"name": "errand", "arguments": {"seconds": 0.1}})
-    while (found := await asked(two, "tasks/get", {"taskId": task["taskId"]}))["status"] == "working":
-        await asyncio.sleep(0.05)
+    found = await task_ended(two, await begun(one, seconds=0.1))
     assert found["result"]["structuredContent"]["result"] == one.pid
 
 

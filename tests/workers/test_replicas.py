@@ -12,6 +12,7 @@ import pytest
 from tests.http.client import Connection, http_test_within
 from tests.redis_server import RedisServer, needs_redis, redis_server
 from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, until, wait
+from tests.workers.tasks import begun, ended
 
 pytestmark = needs_redis
 
@@ -77,6 +78,28 @@ async def test_the_calls_of_a_killed_process_end_with_one_honest_error_in_time_o
         assert all(told == [*range(1, len(told) - 19), *whole] for told in moved), "from the start, in order"
         assert sorted(map(pids.count, set(pids))) in ([2, 4], [3, 3])
         assert victim.pid not in pids
+
+
+@http_test_within(40)
+async def test_the_tasks_of_killed_and_frozen_processes_end_and_those_of_the_living_go_on(
+    redis: RedisServer,
+) -> None:
+    with replicas(redis, 3) as (killed, frozen, living):
+        lost, stale, alive = [await begun(each, seconds=6) for each in (killed, frozen, living)]
+        os.kill(killed.pid, signal.SIGKILL)
+        os.kill(frozen.pid, signal.SIGSTOP)
+        try:
+            for task_id in (lost, stale):
+                task = await ended(living, task_id)
+                assert (task["status"], task["error"]["code"]) == ("failed", -31002)
+        finally:
+            os.kill(frozen.pid, signal.SIGCONT)
+        assert (await ended(living, alive))["result"]["structuredContent"]["result"] == living.pid
+        # Awake again, its handler has returned at the latest now, and its result has lost.
+        assert await ended(frozen, stale) == await ended(living, stale)
+        assert (await ended(frozen, stale))["error"]["code"] == -31002
+        again = await begun(frozen, seconds=0.1)
+        assert (await ended(living, again))["result"]["structuredContent"]["result"] == frozen.pid
 
 
 @http_test_within(55)

@@ -267,6 +267,7 @@ class Engine:
             "closings": self.replica.tell_again,
             "tasks": self.tasks.sweep,
             "keys": self.modern.keys.renew,
+            "orphan tasks": self.tasks.reap,
         }
         observer = self.runtime.observer
         self._sweeping = [

@@ -32,6 +32,8 @@ LEVELS: Final = {
     "loop.failed": logging.ERROR,
     "orphan.left": logging.WARNING,
     "request.dropped": logging.WARNING,
+    "task.reaped": logging.WARNING,
+    "task.unreadable": logging.WARNING,
     "store.evicts": logging.WARNING,
     "store.not_ready": logging.WARNING,
     "store.poisoned": logging.WARNING,

@@ -3,6 +3,13 @@
 The store holds a task, so any process may be asked about it; the process in which its handler
 runs hears of answers and cancellations by the store's bell. A task is its principal's alone,
 and its id is never stored, only the id's hash.
+
+How a task ends, whatever fails. It has an owner, the replica in which its handler runs, and every change
+of it is a compare-and-set on its version. The owner writes the end; if the store is away, it tries
+until the store is back. If the owner dies, any other replica finds the task without a living owner and
+writes one error in its place: the outcome is unknown. An owner that was only paused, and writes later, finds the
+task ended and changes nothing. So a task that was answered with a handle ends exactly once, and a
+client that polls sees its end.
 """
 
 import asyncio
@@ -27,15 +34,20 @@ from holdfast.errors import (
     Cancelled,
     InvalidParams,
     McpError,
+    OutcomeUnknown,
     StateError,
     StoreError,
+    StoreUnavailable,
 )
 from holdfast.protocol.subscriptions import Change
-from holdfast.stores.base import Cell
+from holdfast.stores.base import Cell, OrphanTask
 from holdfast.wire.jsonrpc import encode
 
 _LOOK_EVERY: Final = 15.0
 """How long an answer or a cancellation waits if its bell was lost."""
+
+_STORE_SECONDS: Final = 0.5
+"""How often a change that could not be written is tried again."""
 
 Step = Callable[[TaskState], TaskState | None]
 Announce = Callable[[str, TaskState], bytes]
@@ -80,8 +92,8 @@ class TaskOutlet:
         """Drop it: tasks carry neither log messages nor progress notifications."""
 
     async def describe(self, message: str) -> None:
-        """Tell how the work is getting on."""
-        await self._tasks.change(self, lambda state: core.described(state, message))
+        """Tell how the work is getting on. Not told while the store is away: the work must not fail for that."""
+        await self._tasks.is_written(self, lambda state: core.described(state, message))
 
     async def ask(
         self, method: str, params: object, timeout: float | None = None, key: str | None = None
@@ -98,17 +110,17 @@ class TaskOutlet:
             )
         name = fresh_key(self._keys, key)
         answer = self._answers[name] = asyncio.get_running_loop().create_future()
+        asked = Asked(method, params)
         try:
-            asked = Asked(method, params)
-            await self._tasks.change(self, lambda state: core.asked(state, name, asked))
             async with asyncio.timeout(timeout):
+                await self._tasks.write(self, lambda state: core.asked(state, name, asked))
                 return await answer
         except TimeoutError:
             raise AskTimeout(f"the client did not answer {method} within {timeout:g} s") from None
         finally:
             del self._answers[name]
             if not self.exchange.settled:
-                await self._tasks.change(self, lambda state: core.withdrawn(state, name))
+                await self._tasks.write_soon(self, lambda state: core.withdrawn(state, name))
 
     def deliver(self, answers: dict[str, Any]) -> None:
         """Hand answers to those who wait for them."""
@@ -131,6 +143,9 @@ class Tasks:
         self._end = end
         self._running: dict[str, TaskOutlet] = {}
         """By key: the tasks whose handlers run here."""
+        self._told: dict[tuple[str, str], int] = {}
+        """By task id and principal: the version of which its listeners here were told last."""
+        self._tell_at = 0.0
         self._ttl = runtime.settings.times.task
         self.poll = runtime.settings.times.task_poll
         self.max_asks = runtime.settings.limits.asks
@@ -165,35 +180,44 @@ class Tasks:
         store = self._runtime.store
         try:
             full = await store.open_task(task.key, task.principal, _encode(state), ttl=self._ttl)
-        except asyncio.CancelledError:
-            # Its client has gone before it heard of the task; the store may have it.
-            self._later(self._abandon(task))
+        except (asyncio.CancelledError, StoreUnavailable):
+            # Its client will never hear of the task, and the store may have it.
+            self._runtime.spawn(self.write(task, lambda state: core.ended(state, Event.CANCEL)))
             raise
         if full is not None:
             raise Busy("Busy: too many tasks are kept; try again later", retry_after=30)
         self._running[task.key] = task
         task.look_at = self._next_look(state)
 
-    async def _abandon(self, task: TaskOutlet) -> None:
-        await self.change(task, lambda state: core.ended(state, Event.CANCEL))
-
     # The handler's side
 
-    async def change(self, task: TaskOutlet, change: Step) -> None:
-        """Change a running task's state; nothing where it has ended or is gone."""
-        await self._change(task.key, task.principal, change)
+    async def write(self, task: TaskOutlet, change: Step) -> None:
+        """Change a running task's state, however long the store is away."""
+        while not await self.is_written(task, change):  # noqa: ASYNC110 - nothing tells when the store is back
+            await asyncio.sleep(_STORE_SECONDS)
+
+    async def write_soon(self, task: TaskOutlet, change: Step) -> None:
+        """Change a running task's state now, or later if the store is away."""
+        if not await self.is_written(task, change):
+            self._runtime.spawn(self.write(task, change))
+
+    async def is_written(self, task: TaskOutlet, change: Step) -> bool:
+        """Change a running task's state; nothing where it has ended or is gone. False: the store is away."""
+        try:
+            await self._change(task.key, task.principal, change)
+        except StoreUnavailable as error:
+            self._runtime.observer.note("task.unwritten", error=error)
+            return False
+        return True
 
     async def settle(self, task: TaskOutlet, outcome: Outcome) -> None:
-        """End a task as its handler did."""
+        """End a task as its handler did; later, if the store is away."""
+        self._running.pop(task.key, None)
         try:
-            await self.change(task, _ending(outcome))
+            await self.write_soon(task, _ending(outcome))
         except StateError as error:
             refusal = McpError(INTERNAL_ERROR, f"The task has ended, but its result cannot be kept: {error}")
-            await self.change(task, _ending(Outcome(error=refusal)))
-        except StoreError as error:
-            self._runtime.observer.note("task.lost", error=error)
-        finally:
-            self._running.pop(task.key, None)
+            await self.write_soon(task, _ending(Outcome(error=refusal)))
 
     # The client's side
 
@@ -203,7 +227,7 @@ class Tasks:
         Raises:
             UnknownTask: the principal has no such task.
         """
-        return _decode(await self._find(task_key(task_id), principal))
+        return self._readable(await self._find(task_key(task_id), principal))
 
     async def known(self, task_ids: Iterable[str], principal: str) -> list[str]:
         """Return those of the ids that are tasks of this principal."""
@@ -240,13 +264,20 @@ class Tasks:
         """Change a task's state, again on what others made of it if they were first; False: there is none."""
         runtime = self._runtime
         while (cell := await runtime.store.get_task(key, principal)) is not None:
-            changed = change(_decode(cell))
+            changed = change(self._readable(cell))
             if changed is None:
                 return True
-            value = _encode(core.renewed(changed, runtime.clock.wall(), self._ttl))
-            if await runtime.store.set_task(key, principal, value, version=cell.version, ttl=self._ttl) > 0:
+            if await self._set(key, principal, cell, changed):
                 return True
         return False
+
+    async def _set(self, key: str, principal: str, cell: Cell, state: TaskState) -> bool:
+        """Write a task's next state, if nobody has changed it since it was read."""
+        value = _encode(core.renewed(state, self._runtime.clock.wall(), self._ttl))
+        version = await self._runtime.store.set_task(
+            key, principal, value, version=cell.version, ttl=self._ttl, ends=state.is_terminal
+        )
+        return version > 0
 
     async def _find(self, key: str, principal: str) -> Cell:
         cell = await self._runtime.store.get_task(key, principal)
@@ -266,11 +297,12 @@ class Tasks:
             self._later(self._tell(key, task_id))
 
     async def _tell(self, key: str, task_id: str) -> None:
-        """Tell listeners what they would get if they asked now."""
+        """Tell listeners what they would get if they asked now, once for each version."""
         for owner in self._listening.owners(("task", task_id)):
             cell = await self._runtime.store.get_task(key, owner)
-            if cell is not None:
-                task = detailed(task_id, _decode(cell), self.poll)
+            if cell is not None and self._told.get((task_id, owner)) != cell.version:
+                self._told[task_id, owner] = cell.version
+                task = detailed(task_id, self._readable(cell), self.poll)
                 detail = msgspec.json.decode(encode(task))
                 self._listening.tell(Change("task", task_id, detail), owner)
 
@@ -279,6 +311,40 @@ class Tasks:
         now = self._runtime.clock.now()
         for task in [task for task in self._running.values() if task.look_at <= now]:
             await self._look(task)
+        if self._tell_at <= now:
+            self._tell_at = now + _LOOK_EVERY
+            await self._tell_all()
+
+    async def _tell_all(self) -> None:
+        """Tell listeners of changes whose bell was lost."""
+        listened = dict(self._listening.task_ids)
+        self._told = {known: n for known, n in self._told.items() if known[0] in listened.values()}
+        for key, task_id in listened.items():
+            await self._tell(key, task_id)
+
+    async def reap(self) -> None:
+        """End the tasks of dead replicas, each with one honest error: their handlers are gone."""
+        while orphans := await self._runtime.store.orphan_tasks():
+            ended = [await self._reap(orphan) for orphan in orphans]
+            if not any(ended):
+                # Others are at it, or a change came between; the next sweep looks again.
+                return
+
+    async def _reap(self, orphan: OrphanTask) -> bool:
+        state = self._readable(orphan.cell)
+        ended = _ending(Outcome(error=OutcomeUnknown()))(state) or state
+        if not await self._set(orphan.key, orphan.principal, orphan.cell, ended):
+            return False
+        self._runtime.observer.note("task.reaped", owner=orphan.owner)
+        return True
+
+    def _readable(self, cell: Cell) -> TaskState:
+        """Return a task's state; in place of one that cannot be read, that of a task which has just begun."""
+        try:
+            return _DECODER.decode(cell.value)
+        except msgspec.DecodeError as error:
+            self._runtime.observer.note("task.unreadable", error=error)
+            return core.begun(self._runtime.clock.wall(), self._ttl)
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         self._runtime.spawn(self._without_fail(work))
@@ -297,9 +363,9 @@ class Tasks:
         if cell is None:
             await self._end(task.exchange, Cancelled("the task has expired"))
             return
-        state = _decode(cell)
+        state = self._readable(cell)
         if state.is_terminal:
-            await self._end(task.exchange, Cancelled("by the client"))
+            await self._end(task.exchange, Cancelled("the task was cancelled, or ended by another replica"))
         else:
             task.deliver(state.answers)
             task.look_at = self._next_look(state)
@@ -326,7 +392,3 @@ def _encode(state: TaskState) -> bytes:
 
 
 _DECODER = msgspec.msgpack.Decoder(TaskState)
-
-
-def _decode(cell: Cell) -> TaskState:
-    return _DECODER.decode(cell.value)

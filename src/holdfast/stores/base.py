@@ -211,6 +211,21 @@ class Cell(NamedTuple):
     version: int
 
 
+class OrphanTask(NamedTuple):
+    """A task that works or waits for input, and whose owner was declared dead."""
+
+    key: str
+    principal: str
+    owner: str
+    """The dead replica's incarnation."""
+    cell: Cell
+    """What is kept of it; the version decides whether it may still be ended."""
+
+
+TASK_END_BYTES: Final = 1_024
+"""The end of a task always has room if it is not longer than this: an error without details."""
+
+
 class Ring(Enum):
     """What a bell is about."""
 
@@ -463,21 +478,38 @@ class Store(Protocol):
     # Tasks
 
     async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
-        """Keep a new task for so many seconds, durably before this returns; FULL: at the limit of tasks."""
+        """Keep a new task for so many seconds, durably before this returns; FULL: at the limit of tasks.
+
+        This replica's incarnation owns it until it ends.
+
+        Raises:
+            StoreUnavailable: also where this incarnation was declared dead.
+        """
         ...
 
     async def get_task(self, key: str, principal: str) -> Cell | None:
         """Return a task. Unknown, expired and somebody else's are the same: None."""
         ...
 
-    async def set_task(self, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
+    async def set_task(
+        self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
+    ) -> int:
         """Change a task that still has this version, ring TASK, and return its new version, which is one more.
 
         It is kept at least `ttl` seconds from now. Returns −1 if the version differs or there is no
-        such task; the same change sent again returns the same.
+        such task; the same change sent again returns the same. `ends` says that this is the task's
+        end: it has no owner any more, and a value of at most `TASK_END_BYTES` always has room.
 
         Raises:
             StateError: over the limit of bytes; nothing was changed.
+        """
+        ...
+
+    async def orphan_tasks(self) -> list[OrphanTask]:
+        """Return tasks that have not ended and whose owner is dead, for any replica to end.
+
+        An owner is dead once `orphans` has declared it dead, or it gave its lease back. May return
+        only some; call it again. Of all who end one with `set_task` and its version, one does.
         """
         ...
 

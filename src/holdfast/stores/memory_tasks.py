@@ -2,19 +2,21 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
 from holdfast.config import Limits
 from holdfast.errors import StateError
-from holdfast.stores.base import Bell, Cell, Refusal, Ring
+from holdfast.stores.base import TASK_END_BYTES, Bell, Cell, OrphanTask, Refusal, Ring
 
 
 class _Kept(Struct):
     principal: str
     cell: Cell
     expires: float
+    owner: str
+    """The incarnation in which its handler runs; empty once it has ended."""
 
 
 class MemoryTasks:
@@ -32,7 +34,7 @@ class MemoryTasks:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def open(self, key: str, principal: str, value: bytes, ttl: float) -> Refusal | None:
+    def open(self, key: str, principal: str, value: bytes, ttl: float, owner: str) -> Refusal | None:
         """Keep a new task where there is room for one."""
         self.sweep()
         if key in self._kept:
@@ -44,7 +46,7 @@ class MemoryTasks:
         )
         if full:
             return Refusal.FULL
-        self._kept[key] = _Kept(principal, Cell(value, 1), self._now() + ttl)
+        self._kept[key] = _Kept(principal, Cell(value, 1), self._now() + ttl, owner)
         self._owners[principal] += 1
         self._bytes += len(value)
         heapq.heappush(self._due, (self._now() + ttl, key))
@@ -57,7 +59,7 @@ class MemoryTasks:
             return None
         return kept.cell
 
-    def set(self, key: str, principal: str, value: bytes, version: int, ttl: float) -> int:
+    def set(self, key: str, principal: str, value: bytes, version: int, ttl: float, *, ends: bool) -> int:
         """Change a task that still has this version."""
         cell = self.get(key, principal)
         if cell is None:
@@ -67,13 +69,23 @@ class MemoryTasks:
         if cell.version != version:
             return -1
         growth = len(value) - len(cell.value)
-        if len(value) > self._limits.task_bytes or self._bytes + max(growth, 0) > self._limits.tasks_bytes:
-            raise StateError(f"no room for a task of {len(value)} bytes")
+        if not (ends and len(value) <= TASK_END_BYTES):
+            is_full = self._bytes + max(growth, 0) > self._limits.tasks_bytes
+            if is_full or len(value) > self._limits.task_bytes:
+                raise StateError(f"no room for a task of {len(value)} bytes")
         kept = self._kept[key]
+        if ends:
+            kept.owner = ""
         kept.cell = Cell(value, version + 1)
         kept.expires = max(kept.expires, self._now() + ttl)
         self._bytes += growth
         return version + 1
+
+    def owned(self) -> Iterator[OrphanTask]:
+        """Return the tasks that have not ended, as if their owners were dead."""
+        for key, kept in self._kept.items():
+            if kept.owner and kept.expires > self._now():
+                yield OrphanTask(key, kept.principal, kept.owner, kept.cell)
 
     def sweep(self) -> None:
         """Forget what is due."""
@@ -109,15 +121,25 @@ class TaskMethods:
 
     async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
         """Keep a new task."""
-        return self._tasks.open(key, principal, value, ttl)
+        return self._tasks.open(key, principal, value, ttl, self._task_owner())
+
+    def _task_owner(self) -> str:
+        """Return the incarnation that owns what begins now."""
+        return "only"
 
     async def get_task(self, key: str, principal: str) -> Cell | None:
         """Return a task."""
         return self._tasks.get(key, principal)
 
-    async def set_task(self, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
+    async def set_task(
+        self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
+    ) -> int:
         """Change a task and ring."""
-        changed = self._tasks.set(key, principal, value, version, ttl)
+        changed = self._tasks.set(key, principal, value, version, ttl, ends=ends)
         if changed > 0:
             self._bell(Ring.TASK, key, "")
         return changed
+
+    async def orphan_tasks(self) -> list[OrphanTask]:
+        """Return none: tasks die with their owner, the only one."""
+        return []

@@ -15,6 +15,7 @@ from typing_extensions import override
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input, State, step
 from holdfast.core.stream import Position
+from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock
 from holdfast.stores.base import (
     Adopted,
@@ -29,6 +30,7 @@ from holdfast.stores.base import (
     Lease,
     Orphan,
     Probed,
+    OrphanTask,
     Refusal,
     Ring,
     Store,
@@ -346,6 +348,17 @@ class Cluster(MemoryStore):
             self._owners[key][stream], self._runs[key][stream] = self._me.owner, orphan.runs + 1
         log = channel.start(Position(1, tag))
         return Adopted(session.record, claim, channel.fence, log.top)
+
+    @override
+    def _task_owner(self) -> str:
+        owner = self._me.owner
+        if not self._leases.get(owner) and not owner.endswith(".0"):
+            raise StoreUnavailable("this replica's lease has ended; it takes another")
+        return owner
+
+    @override
+    async def orphan_tasks(self) -> list[OrphanTask]:
+        return [task for task in self._tasks.owned() if not self._leases.get(task.owner)]
 
     # Requests and news
 

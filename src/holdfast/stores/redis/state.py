@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from holdfast.errors import SessionGone, StateError
-from holdfast.stores.base import Cell, Refusal, Ring
+from holdfast.errors import SessionGone, StateError, StoreUnavailable
+from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, Ring
 from holdfast.stores.redis.core import Core, flag, hashed
 from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
@@ -79,6 +79,8 @@ class StateMethods(Core):
         limits = self._limits
         most = (limits.tasks, limits.tasks_per_principal, limits.tasks_bytes)
         reply = await self.index("open_task", key, f"p{principal}", value, _ms(ttl), *most)
+        if reply[0] == b"dead":
+            raise StoreUnavailable("this replica's lease has ended; it takes another")
         return None if reply[0] == b"ok" else Refusal.FULL
 
     async def get_task(self, key: str, principal: str) -> Cell | None:
@@ -86,13 +88,23 @@ class StateMethods(Core):
         reply = await self.index("get_task", key, f"p{principal}")
         return Cell(reply[2], reply[3]) if reply[0] == b"ok" else None
 
-    async def set_task(self, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
+    async def set_task(
+        self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
+    ) -> int:
         """Change a task and ring, here and on every replica."""
-        most = (self._limits.task_bytes, self._limits.tasks_bytes)
-        reply = await self.index("set_task", key, f"p{principal}", value, version, _ms(ttl), *most)
+        most = (self._limits.task_bytes, self._limits.tasks_bytes, TASK_END_BYTES)
+        script = "end_task" if ends else "set_task"
+        reply = await self.index(script, key, f"p{principal}", value, version, _ms(ttl), *most)
         if reply[0] == b"full":
             raise StateError(f"no room for a task of {len(value)} bytes")
         if reply[0] != b"ok":
             return -1
         self._bell(Ring.TASK, key, "")
         return version + 1
+
+    async def orphan_tasks(self) -> list[OrphanTask]:
+        """Return some of the tasks that the dead have left."""
+        return [
+            OrphanTask(key.decode(), principal[1:].decode(), owner.decode(), Cell(value, version))
+            for key, principal, owner, value, version in (await self.index("orphan_tasks"))[2]
+        ]

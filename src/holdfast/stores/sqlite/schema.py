@@ -217,8 +217,10 @@ ADDITIONS: Final[Mapping[str, str]] = {
     "lingering": (
         "CREATE TABLE lingering (n INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, until REAL NOT NULL)"
     ),
+    "task.owner": "ALTER TABLE task ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+    "task_owner": "CREATE INDEX task_owner ON task (owner) WHERE owner <> ''",
 }
-"""What came without a new format, by its name: a table, or `table.column`, and the statement that adds it.
+"""What came without a new format, by its name: a table, an index, or `table.column`, and the statement that adds it.
 
 An older release neither reads nor writes it, and may serve the same file: a column needs a default, and what is
 missing from a row or a table must mean what it meant before there was such a thing.
@@ -279,8 +281,8 @@ def _create(
 
 def _missing(connection: sqlite3.Connection, additions: Mapping[str, str]) -> list[str]:
     """Return the statements for what the file does not have yet."""
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-    names = set(tables)
     for table in tables:
         columns = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
         names.update(f"{table}.{column}" for (column,) in columns)

@@ -33,6 +33,7 @@ from holdfast.stores.base import (
     Lease,
     Orphan,
     Probed,
+    OrphanTask,
     Refusal,
     Ring,
     SessionRecord,
@@ -318,9 +319,15 @@ class SqliteStore:
         """Return a task."""
         return await self._look(tasks.get, key, principal)
 
-    async def set_task(self, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
+    async def set_task(
+        self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
+    ) -> int:
         """Change a task and ring."""
-        return await self._do(tasks.set_task, key, principal, value, version=version, ttl=ttl)
+        return await self._do(tasks.set_task, key, principal, value, version=version, ttl=ttl, ends=ends)
+
+    async def orphan_tasks(self) -> list[OrphanTask]:
+        """Return some of the tasks that the dead have left."""
+        return await self._look(tasks.orphans)
 
     # Replicas
 

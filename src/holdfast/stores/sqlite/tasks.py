@@ -1,8 +1,13 @@
-"""Operations on tasks: open_task, get_task, set_task."""
+"""Operations on tasks: open_task, get_task, set_task, orphan_tasks."""
 
-from holdfast.errors import StateError
-from holdfast.stores.base import Cell, Refusal, Ring
+from typing import Final
+
+from holdfast.errors import StateError, StoreUnavailable
+from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, Ring
 from holdfast.stores.sqlite.transaction import Transaction
+
+_AT_ONCE: Final = 20
+_IS_DEAD: Final = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM lease WHERE owner = ? AND until > 0)"
 
 
 def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
@@ -10,6 +15,8 @@ def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: f
     sweep(tx)
     if tx.one("SELECT 1 FROM task WHERE key = ?", key):
         return None
+    if tx.seat.incarnation and tx.one(_IS_DEAD, tx.seat.owner):
+        raise StoreUnavailable("this replica's lease has ended; it takes another")
     count, size = tx.execute("SELECT tasks, task_bytes FROM total").fetchone()
     own = tx.one("SELECT count(*) FROM task WHERE principal = ?", principal)
     limits = tx.limits
@@ -20,8 +27,8 @@ def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: f
     ):  # fmt: skip
         return Refusal.FULL
     tx.execute(
-        "INSERT INTO task (key, principal, version, expires, value) VALUES (?, ?, 1, ?, ?)",
-        (key, principal, tx.now + ttl, value),
+        "INSERT INTO task (key, principal, version, expires, value, owner) VALUES (?, ?, 1, ?, ?, ?)",
+        (key, principal, tx.now + ttl, value, tx.seat.owner),
     )
     _account(tx, 1, len(value))
     return None
@@ -36,7 +43,9 @@ def get(tx: Transaction, key: str, principal: str) -> Cell | None:
     return None if row is None else Cell(*row)
 
 
-def set_task(tx: Transaction, key: str, principal: str, value: bytes, *, version: int, ttl: float) -> int:
+def set_task(
+    tx: Transaction, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool
+) -> int:
     """Change a task that still has this version, and ring."""
     cell = get(tx, key, principal)
     if cell is None:
@@ -44,10 +53,12 @@ def set_task(tx: Transaction, key: str, principal: str, value: bytes, *, version
     if cell != Cell(value, version + 1):
         if cell.version != version:
             return -1
-        _check(tx, cell, value)
+        if not (ends and len(value) <= TASK_END_BYTES):
+            _check(tx, cell, value)
         tx.execute(
-            "UPDATE task SET value = ?, version = ?, expires = max(expires, ?) WHERE key = ?",
-            (value, version + 1, tx.now + ttl, key),
+            "UPDATE task SET value = ?, version = ?, expires = max(expires, ?), owner = iif(?, '', owner)"
+            " WHERE key = ?",
+            (value, version + 1, tx.now + ttl, ends, key),
         )
         _account(tx, 0, len(value) - len(cell.value))
     tx.ring(Ring.TASK, key, "")
@@ -59,6 +70,19 @@ def _check(tx: Transaction, cell: Cell, value: bytes) -> None:
     size = tx.one("SELECT task_bytes FROM total")
     if len(value) > tx.limits.task_bytes or size + growth > tx.limits.tasks_bytes:
         raise StateError(f"no room for a task of {len(value)} bytes")
+
+
+def orphans(tx: Transaction) -> list[OrphanTask]:
+    """Return tasks whose owner was declared dead; a lease that is not there was one of a dead replica."""
+    found = tx.execute(
+        "SELECT key, principal, owner, value, version FROM task"
+        " WHERE owner <> '' AND owner NOT IN (SELECT owner FROM lease WHERE until > 0) AND expires > ? LIMIT ?",
+        (tx.now, _AT_ONCE),
+    )
+    return [
+        OrphanTask(key, principal, owner, Cell(value, version))
+        for key, principal, owner, value, version in found
+    ]
 
 
 def sweep(tx: Transaction) -> None:

@@ -33,6 +33,11 @@ class Seat:
         self.owner = f"{replica}.0"
         """The replica and its incarnation: who is written down as the owner of work."""
 
+    @property
+    def incarnation(self) -> int:
+        """The number of the lease; 0 where none was taken yet."""
+        return int(self.owner.rpartition(".")[2])
+
 
 def replica_of(owner: str) -> str:
     """Return the replica that an incarnation is of."""

@@ -23,6 +23,7 @@ from holdfast.testing.store.bench import (
 from holdfast.testing.store.closing import ENDING
 from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, refused, voyage
 from holdfast.testing.store.leases import LeaseContract
+from holdfast.testing.store.orphan_tasks import OrphanTaskContract
 
 
 class ReplicaContract(Contract):
@@ -108,7 +109,7 @@ class ReplicaContract(Contract):
         assert await bench.store.untold() == []
 
 
-class SharedContract(AdoptionContract, LeaseContract):
+class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract):
     """For stores that several processes share. Subclass it beside `StoreContract` and say how stores are made."""
 
     @voyage()

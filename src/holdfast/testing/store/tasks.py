@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.errors import StateError
-from holdfast.stores.base import Cell, Refusal, Ring
+from holdfast.stores.base import TASK_END_BYTES, Cell, Refusal, Ring
 from holdfast.testing.store.bench import PRINCIPAL, STRANGER, Bench, Contract, scenario
 
 TASK = "task"
@@ -15,22 +15,22 @@ async def begin(bench: Bench, key: str = TASK, value: bytes = b"begun", principa
     assert await bench.store.open_task(key, principal, value, ttl=TTL) is None
 
 
-async def change(bench: Bench, value: bytes, version: int, key: str = TASK) -> int:
+async def change(bench: Bench, value: bytes, version: int, key: str = TASK, *, ends: bool = False) -> int:
     """Try to change a task."""
-    return await bench.store.set_task(key, PRINCIPAL, value, version=version, ttl=TTL)
+    return await bench.store.set_task(key, PRINCIPAL, value, version=version, ttl=TTL, ends=ends)
 
 
-async def refused(bench: Bench, value: bytes, version: int) -> None:
+async def refused(bench: Bench, value: bytes, version: int, *, ends: bool = False) -> None:
     """Try a change that there must be no room for."""
     try:
-        await change(bench, value, version)
+        await change(bench, value, version, ends=ends)
     except StateError:
         return
     raise AssertionError("StateError was not raised")
 
 
 class TaskContract(Contract):
-    """open_task, get_task, set_task."""
+    """open_task, get_task, set_task, orphan_tasks."""
 
     @scenario()
     async def test_a_task_is_there_as_soon_as_it_was_opened(self, bench: Bench) -> None:
@@ -133,6 +133,22 @@ class TaskContract(Contract):
         await refused(bench, b"x" * 101, 1)
         assert await bench.store.get_task(TASK, PRINCIPAL) == Cell(b"begun", 1)
         assert await change(bench, b"x" * 100, 1) == 2
+
+    @scenario(task_bytes=100, tasks_bytes=50)
+    async def test_a_short_end_always_has_room_and_a_long_one_has_not(self, bench: Bench) -> None:
+        await begin(bench)
+        for value in (b"x" * 90, b"x" * (TASK_END_BYTES + 1)):
+            await refused(bench, value, 1, ends=len(value) > TASK_END_BYTES)
+        assert await change(bench, b"x" * TASK_END_BYTES, 1, ends=True) == 2
+        assert await change(bench, b"x" * TASK_END_BYTES, 1, ends=True) == 2, "sent again"
+        bench.clock.advance(TTL)
+        await begin(bench, "other", b"x" * 50)
+
+    @scenario()
+    async def test_a_task_of_a_living_replica_is_no_orphan(self, bench: Bench) -> None:
+        await bench.store.renew(TTL)
+        await begin(bench)
+        assert await bench.store.orphan_tasks() == []
 
     @scenario(tasks_bytes=100)
     async def test_all_tasks_together_have_a_limit_of_bytes(self, bench: Bench) -> None:

@@ -137,13 +137,15 @@ return {'ok'}
 local key, principal, value, life = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 sweep_tasks()
 if redis.call('EXISTS', g .. ':t:' .. key) == 1 then return {'ok'} end
+if is_dead(me) and not string.match(me, '%.0$') then return {'dead'} end
 local own = tonumber(redis.call('HGET', g .. ':tp', principal) or 0)
 if redis.call('ZCARD', g .. ':tasks') >= tonumber(ARGV[9]) or own >= tonumber(ARGV[10])
   or task_bytes() + #value > tonumber(ARGV[11]) then return {'full'} end
 redis.call('HINCRBY', g .. ':tp', principal, 1)
 redis.call('HINCRBY', g .. ':tp', '', #value)
 redis.call('ZADD', g .. ':tasks', now + life, key)
-redis.call('HSET', g .. ':t:' .. key, 'p', principal, 'v', 1, 'd', value, 'x', now + life)
+redis.call('HSET', g .. ':t:' .. key, 'p', principal, 'v', 1, 'd', value, 'x', now + life, 'o', me)
+own_task(key, life)
 keep_task(key, life)
 return {'ok'}
 
@@ -153,20 +155,27 @@ if got[1] ~= ARGV[6] or tonumber(got[4]) <= now then return {'none'} end
 return {'ok', {}, got[3], tonumber(got[2])}
 
 --## set_task: shared tasks
-local key, principal, value, version, life = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
-local got = redis.call('HMGET', g .. ':t:' .. key, 'p', 'v', 'd', 'x')
-if got[1] ~= principal or tonumber(got[4]) <= now then return {'none'} end
-if tonumber(got[2]) == version + 1 and got[3] == value then return {'ok'} end
-if tonumber(got[2]) ~= version then return {'none'} end
-local growth = #value - #got[3]
-if #value > tonumber(ARGV[10]) or task_bytes() + math.max(growth, 0) > tonumber(ARGV[11]) then return {'full'} end
-redis.call('HINCRBY', g .. ':tp', '', growth)
-local ends = math.max(tonumber(got[4]), now + life)
-redis.call('ZADD', g .. ':tasks', ends, key)
-redis.call('HSET', g .. ':t:' .. key, 'v', version + 1, 'd', value, 'x', ends)
-keep_task(key, ends - now)
-publish('bell', 'task', key, '')
-return {'ok'}
+return set_task(false)
+
+--## end_task: shared tasks !allow-oom
+return set_task(true)
+
+--## orphan_tasks: shared tasks !allow-oom
+local found = {}
+for _, owner in ipairs(redis.call('SMEMBERS', g .. ':to')) do
+  if is_dead(owner) then
+    for _, key in ipairs(redis.call('SRANDMEMBER', g .. ':to:' .. owner, 20)) do
+      local got = redis.call('HMGET', g .. ':t:' .. key, 'p', 'd', 'v', 'o', 'x')
+      if got[4] == owner and tonumber(got[5]) > now then
+        found[#found + 1] = {key, got[1], owner, got[2], tonumber(got[3])}
+      else
+        disown_task(key, owner)
+      end
+    end
+    if redis.call('EXISTS', g .. ':to:' .. owner) == 0 then redis.call('SREM', g .. ':to', owner) end
+  end
+end
+return {'ok', {}, found}
 
 --## sweep_tasks: shared tasks !allow-oom
 sweep_tasks()

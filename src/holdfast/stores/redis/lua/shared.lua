@@ -3,7 +3,8 @@
 --   :p:<principal>  a principal's sessions by when they were last seen, at the earliest
 --   :size    sessions by the bytes they reported, '' their sum   :fin  sessions by their oldest finished stream
 --   :told    closed sessions whose listeners may not know   :sub:<uri>  subscribers of a resource
---   :scopes, :sp:<principal>  handles' scopes by their end   :states  principals' own   :tasks, :tp:<principal>, :tb, :t:<task>  tasks
+--   :scopes, :sp:<principal>  handles' scopes by their end   :states  principals' own   :tasks, :tp, :t:<task>  tasks
+--   :to      owners of tasks   :to:<owner>  the tasks of one
 --   :rep     replicas by the end of their lease, 0 if declared dead   :lease  their incarnations   :own:<owner>  where
 --            it has work   :seen  since when each has renewed without a gap, when last, and for how long
 --   :proof   when readiness was last proved

@@ -8,11 +8,52 @@ local function keep_task(key, life)
   live(g .. ':tp', life + 2 * SLACK)
 end
 
+local function own_task(key, life)
+  redis.call('SADD', g .. ':to', me)
+  redis.call('SADD', g .. ':to:' .. me, key)
+  live(g .. ':to', life + 2 * SLACK)
+  live(g .. ':to:' .. me, life + 2 * SLACK)
+end
+
+local function disown_task(key, owner)
+  if owner then redis.call('SREM', g .. ':to:' .. owner, key) end
+end
+
+-- Declared dead, or gone in order. A lease that has only ended is not dead yet.
+local function is_dead(owner) return tonumber(redis.call('ZSCORE', g .. ':rep', owner) or 0) == 0 end
+
+-- Change a task that still has a version. The end of a task takes it from its owner, and a short one has room always.
+local function set_task(ends)
+  local key, principal, value, version, life = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+  local got = redis.call('HMGET', g .. ':t:' .. key, 'p', 'v', 'd', 'x', 'o')
+  if got[1] ~= principal or tonumber(got[4]) <= now then return {'none'} end
+  if tonumber(got[2]) == version + 1 and got[3] == value then return {'ok'} end
+  if tonumber(got[2]) ~= version then return {'none'} end
+  local growth = #value - #got[3]
+  local is_full = #value > tonumber(ARGV[10]) or task_bytes() + math.max(growth, 0) > tonumber(ARGV[11])
+  if is_full and not (ends and #value <= tonumber(ARGV[12])) then return {'full'} end
+  redis.call('HINCRBY', g .. ':tp', '', growth)
+  local last = math.max(tonumber(got[4]), now + life)
+  redis.call('ZADD', g .. ':tasks', last, key)
+  redis.call('HSET', g .. ':t:' .. key, 'v', version + 1, 'd', value, 'x', last)
+  if ends then
+    redis.call('HDEL', g .. ':t:' .. key, 'o')
+    disown_task(key, got[5])
+  elseif got[5] then
+    live(g .. ':to', last - now + 2 * SLACK)
+    live(g .. ':to:' .. got[5], last - now + 2 * SLACK)
+  end
+  keep_task(key, last - now)
+  publish('bell', 'task', key, '')
+  return {'ok'}
+end
+
 local function sweep_tasks()
   for _, key in ipairs(redis.call('ZRANGEBYSCORE', g .. ':tasks', '-inf', now, 'LIMIT', 0, 1000)) do
-    local got = redis.call('HMGET', g .. ':t:' .. key, 'p', 'd')
+    local got = redis.call('HMGET', g .. ':t:' .. key, 'p', 'd', 'o')
     redis.call('ZREM', g .. ':tasks', key)
     redis.call('DEL', g .. ':t:' .. key)
+    disown_task(key, got[3])
     if got[1] then
       redis.call('HINCRBY', g .. ':tp', '', -#got[2])
       if redis.call('HINCRBY', g .. ':tp', got[1], -1) <= 0 then redis.call('HDEL', g .. ':tp', got[1]) end

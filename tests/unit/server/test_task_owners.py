@@ -1,0 +1,269 @@
+"""Tasks end once, whatever fails: the store is away, the owner dies, is paused and wakes, or stops."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+import pytest
+from typing_extensions import override
+
+from holdfast import Context, Server
+from holdfast.config import Limits, Times
+from holdfast.core.tasks import task_key
+from holdfast.errors import OUTCOME_UNKNOWN, OutcomeUnknown, StoreUnavailable
+from holdfast.stores.base import Cell, Refusal
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.simulation_store import Cluster
+from holdfast.wire.jsonrpc import Request
+from tests.support import virtual_test
+from tests.unit.engine.desk import LoopClock, settle_down
+from tests.unit.server.task_client import POLL, TaskClient, named, tasks_of
+from tests.unit.server.test_tasks import NAME, guest
+
+SWEEP: Final = 1.0
+# No lease ends by itself here: a test says who is dead.
+TIMES: Final = Times(task_poll=POLL, sweep=SWEEP, lease=1e6, lease_renewal=1e5)
+UNKNOWN: Final = {"code": OUTCOME_UNKNOWN, "message": OutcomeUnknown().message}
+
+
+def make() -> Server:
+    server = Server("tasks")
+
+    @server.tool(task="required")
+    async def work(seconds: float, ctx: Context) -> str:
+        await asyncio.sleep(seconds)
+        await ctx.progress(1, 2, "half-way")
+        return "worked"
+
+    @server.tool(task="required")
+    async def ask(ctx: Context) -> str:
+        await asyncio.sleep(1)
+        answer = await ctx.elicit("who?", NAME, key="who")
+        await asyncio.sleep(1)
+        return str((answer.data or {})["name"])
+
+    return server
+
+
+class Pair:
+    """Two replicas over one store; each with a client."""
+
+    def __init__(self, cluster: Cluster, one: TaskClient, two: TaskClient) -> None:
+        self.cluster, self.one, self.two = cluster, one, two
+
+    def declare_dead(self, replica: str) -> None:
+        """Say of a replica that it is dead; its process does not know."""
+        self.cluster._leases[self.cluster.seat(replica).owner] = 0.0
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[Pair]:
+    cluster = Cluster(Limits(), LoopClock())
+    async with AsyncExitStack() as stack:
+        one, two = [
+            await stack.enter_async_context(tasks_of(make(), times=TIMES, store=cluster.seat(name).store))
+            for name in ("one", "two")
+        ]
+        yield Pair(cluster, one, two)
+
+
+class Away(MemoryStore):
+    """A memory store whose tasks cannot be reached for a while."""
+
+    def __init__(self) -> None:
+        super().__init__(Limits(), LoopClock())
+        self.away = self.loses_replies = False
+        self.written: list[bytes] = []
+
+    def _reach(self) -> None:
+        if self.away:
+            raise StoreUnavailable("on purpose")
+
+    @override
+    async def open_task(self, *args: Any, **more: Any) -> Refusal | None:
+        refused = await super().open_task(*args, **more)
+        if self.loses_replies:
+            self.away = True
+        self._reach()
+        return refused
+
+    @override
+    async def get_task(self, *args: Any) -> Cell | None:
+        self._reach()
+        return await super().get_task(*args)
+
+    @override
+    async def set_task(self, key: str, principal: str, value: bytes, **more: Any) -> int:
+        self._reach()
+        self.written.append(value)
+        return await super().set_task(key, principal, value, **more)
+
+
+# The store is away
+
+
+@virtual_test
+async def test_a_result_that_comes_while_the_store_is_away_is_there_when_it_is_back() -> None:
+    store = Away()
+    async with tasks_of(make(), store=store) as client:
+        task_id = await client.create("work", seconds=10)
+        store.away = True
+        await asyncio.sleep(60)
+        store.away = False
+        assert await client.text_of(task_id) == "worked"
+
+
+@virtual_test
+async def test_a_task_asks_and_takes_its_answer_although_the_store_is_away_at_every_step() -> None:
+    store = Away()
+    async with tasks_of(make(), store=store) as client:
+        task_id = await client.create("ask")
+        store.away = True
+        await asyncio.sleep(20)
+        store.away = False
+        await client.until(task_id, "input_required")
+        await client.update(task_id, who=named("ada"))
+        await settle_down()
+        store.away = True
+        await asyncio.sleep(20)
+        store.away = False
+        assert await client.text_of(task_id) == "ada"
+
+
+@virtual_test
+async def test_a_task_whose_opening_has_no_reply_does_not_work_on_for_nobody() -> None:
+    store = Away()
+    async with tasks_of(make(), store=store) as client:
+        store.loses_replies = True
+        answered = await client.post("tools/call", {"name": "work", "arguments": {"seconds": 5}})
+        assert "error" in answered.message
+        store.away = store.loses_replies = False
+        await asyncio.sleep(5)
+        [task] = store._tasks._kept.values()
+        assert b"cancelled" in task.cell.value
+        assert task.owner == ""
+
+
+@virtual_test
+async def test_a_server_that_stops_while_the_store_is_away_writes_the_ends_when_it_is_back() -> None:
+    store = Away()
+    async with tasks_of(make(), store=store) as client:
+        await client.create("work", seconds=1_000)
+        store.away = True
+        # The handler has the drain time to return; what is left to write then has the same time once more.
+        drain = client.server.engine.settings.times.drain
+        asyncio.get_running_loop().call_later(drain * 1.5, setattr, store, "away", False)
+        before = len(store.written)
+    assert len(store.written) == before + 1
+    assert str(OUTCOME_UNKNOWN).encode() in store.written[-1]
+
+
+# The owner is dead
+
+
+@virtual_test
+async def test_a_dead_owners_task_ends_with_one_honest_error_and_its_late_result_loses() -> None:
+    async with pair() as both:
+        task_id = await both.one.create("work", seconds=SWEEP * 5)
+        await asyncio.sleep(SWEEP * 2)
+        assert await both.two.status(task_id) == "working", "its owner lives"
+        both.declare_dead("one")
+        await asyncio.sleep(SWEEP * 2)
+        task = await both.two.get(task_id)
+        assert (task["status"], task["error"]) == ("failed", UNKNOWN)
+        await asyncio.sleep(SWEEP * 10)
+        assert await both.one.get(task_id) == task, "its handler has returned meanwhile"
+
+
+@virtual_test
+async def test_an_owner_that_wakes_finds_its_task_ended_and_stops_its_handler() -> None:
+    async with pair() as both:
+        task_id = await both.one.create("work", seconds=10_000)
+        seat = both.cluster.seat("one")
+        bell, seat.bell = seat.bell, None
+        both.declare_dead("one")
+        await both.two.until(task_id, "failed")
+        seat.bell = bell
+        await asyncio.sleep(60)
+        assert not both.one.server.engine.modern.tasks(), "the handler runs no longer"
+        assert (await both.one.get(task_id))["error"] == UNKNOWN
+
+
+@virtual_test
+async def test_a_result_that_is_written_before_the_reaper_comes_stands() -> None:
+    async with pair() as both:
+        task_id = await both.one.create("work", seconds=SWEEP)
+        both.declare_dead("one")
+        store = both.two.server.engine.runtime.store
+        orphans = await store.orphan_tasks()
+        store.orphan_tasks = _always(orphans)  # type: ignore[method-assign]
+        await both.one.until(task_id, "completed")
+        await asyncio.sleep(SWEEP * 3)
+        assert await both.two.text_of(task_id) == "worked"
+
+
+def _always(value: Any) -> Any:
+    async def found() -> Any:
+        return value
+
+    return found
+
+
+@virtual_test
+async def test_a_dead_owners_task_that_waits_for_input_ends_too_and_takes_no_answer() -> None:
+    async with pair() as both:
+        task_id = await both.one.create("ask")
+        await both.two.until(task_id, "input_required")
+        both.declare_dead("one")
+        await both.two.until(task_id, "failed")
+        await both.two.update(task_id, who=named("ada"))
+        assert (await both.two.get(task_id))["error"] == UNKNOWN
+
+
+@virtual_test
+async def test_a_task_that_cannot_be_read_is_ended_and_does_not_hold_the_others_up() -> None:
+    async with pair() as both:
+        ids = [await both.one.create("work", seconds=10_000) for _ in range(30)]
+        both.cluster._tasks._kept[task_key(ids[0])].cell = Cell(b"damaged", 7)
+        both.declare_dead("one")
+        for task_id in ids:
+            assert (await both.two.until(task_id, "failed"))["error"] == UNKNOWN
+
+
+@virtual_test
+async def test_a_replica_that_stops_ends_its_tasks_and_leaves_none_to_others() -> None:
+    cluster = Cluster(Limits(), LoopClock())
+    async with tasks_of(make(), times=TIMES, store=cluster.seat("two").store) as two:
+        async with tasks_of(make(), times=TIMES, store=cluster.seat("one").store) as one:
+            task_id = await one.create("ask")
+            await one.until(task_id, "input_required")
+        assert (await two.get(task_id))["status"] == "failed", "at once, and not by the next sweep"
+
+
+# Bells are lost
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_listeners_are_told_of_each_change_once_also_if_its_bell_was_lost(is_lost: bool) -> None:
+    @virtual_test
+    async def conversation() -> None:
+        async with pair() as both:
+            task_id = await both.one.create("work", seconds=10_000)
+            listening = both.two.server.engine.listening
+            wanted = Request(7, "subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
+            listener = await listening.open(guest(""), wanted)
+            await asyncio.sleep(20)
+            listener.take()
+            seat = both.cluster.seat("two")
+            bell, seat.bell = seat.bell, None if is_lost else seat.bell
+            await both.one.cancel(task_id)
+            await settle_down()
+            seat.bell = bell
+            await asyncio.sleep(60)
+            told = [json.loads(message)["params"]["status"] for message in listener.take()]
+            assert told == ["cancelled"]
+            listening.leave(listener)
+
+    conversation()

@@ -1,0 +1,30 @@
+"""A client of real processes that knows tasks."""
+
+import asyncio
+from typing import Any, Final
+
+from tests.chaos.test_replicas import modern
+from tests.workers.fleet import Fleet
+
+TASKS: Final[dict[str, Any]] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+
+
+async def asked(process: Fleet, method: str, params: dict[str, Any]) -> Any:
+    """Return the result of a request of 2026-07-28."""
+    named = {"name": params["name"]} if "name" in params else {"name": params["taskId"]}
+    response = await modern(process.port, method, params, capabilities=TASKS, **named)
+    return (await response.answer())["result"]
+
+
+async def begun(process: Fleet, seconds: float) -> str:
+    """Begin an errand at a process; return its task's id."""
+    task = await asked(process, "tools/call", {"name": "errand", "arguments": {"seconds": seconds}})
+    task_id: str = task["taskId"]
+    return task_id
+
+
+async def ended(process: Fleet, task_id: str) -> Any:
+    """Poll a task at a process until it has ended."""
+    while (found := await asked(process, "tasks/get", {"taskId": task_id}))["status"] == "working":
+        await asyncio.sleep(0.05)
+    return found
