@@ -32,10 +32,9 @@ from holdfast.stores.base import (
     Found,
     Lease,
     Orphan,
-    Probed,
     OrphanTask,
+    Probed,
     Refusal,
-    Ring,
     SessionRecord,
 )
 from holdfast.stores.sqlite import (
@@ -120,13 +119,7 @@ class SqliteStore:
             self.replica = SystemRandom().token(6)
             self._seat.rename(self.replica)
         self._watch.bind(bell, self._worker.submit)
-
-        def heard(what: Ring, key: str, name: str) -> None:
-            if what is Ring.CLOSED:
-                self._watch.forget(key)
-            bell(what, key, name)
-
-        self._worker.bind(heard, self._watch.look_at_asks, self._watch.look_at_everything)
+        self._worker.bind(self._watch.ring, self._watch.look_at_asks, self._watch.look_at_everything)
 
     async def aclose(self) -> None:
         """Finish what was begun and close the file; what is in it stays."""
@@ -157,9 +150,7 @@ class SqliteStore:
 
     async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
         """Close a session, once; what is in flight ends with it."""
-        closed = await self._do(sessions.close, key, reason, ending)
-        self._watch.forget(key)
-        return closed
+        return await self._do(sessions.close, key, reason, ending)
 
     async def sweep(self) -> list[Closed]:
         """Close what is due, a few at a time so that nobody waits long."""
@@ -275,10 +266,7 @@ class SqliteStore:
 
     async def take_answer(self, key: str, ask: str) -> bytes | None:
         """Return an ask's answer."""
-        answer = await self._look(asks.take_answer, key, ask)
-        if answer is not None:
-            self._watch.drop(key, ask=ask)
-        return answer
+        return await self._look(asks.take_answer, key, ask)
 
     async def withdraw(self, key: str, ask: str) -> None:
         """Forget an ask."""

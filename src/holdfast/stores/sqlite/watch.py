@@ -63,6 +63,15 @@ class Watch:
         """Ring this bell for what is found; `submit` runs a step in the worker's thread."""
         self._bell, self._submit = bell, submit
 
+    def ring(self, what: Ring, key: str, name: str) -> None:
+        """Ring the bell; what has rung is watched no longer."""
+        if what is Ring.ANSWER:
+            self.drop(key, ask=name)
+        elif what is Ring.CLOSED:
+            self.forget(key)
+        if self._bell is not None:
+            self._bell(what, key, name)
+
     def of(self, key: str) -> Waiting:
         """Return what waits in a session, to add to it."""
         found = self._by_key.get(key)
@@ -118,13 +127,11 @@ class Watch:
             asyncio.get_running_loop().call_later(LOOK_SECONDS, self.look_at_everything)
 
     def _ring(self, looked: asyncio.Future[Any], *more: Ring) -> None:
-        if looked.cancelled() or looked.exception() is not None or self._bell is None:
+        if looked.cancelled() or looked.exception() is not None:
             return
         rings: list[Rung] = [*looked.result(), *((ring, "", "") for ring in more)]
-        for what, key, name in rings:
-            if what is Ring.CLOSED:
-                self.forget(key)
-            self._bell(what, key, name)
+        for rung in rings:
+            self.ring(*rung)
 
 
 def look(tx: Transaction, waiting: Iterable[tuple[str, Waiting]]) -> list[Rung]:
