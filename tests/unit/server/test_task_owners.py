@@ -13,7 +13,7 @@ from holdfast import Context, Server
 from holdfast.config import Limits, Times
 from holdfast.core.tasks import task_key
 from holdfast.errors import OUTCOME_UNKNOWN, OutcomeUnknown, StoreUnavailable
-from holdfast.stores.base import Cell, Refusal
+from holdfast.stores.base import Cell, OrphanTask, Refusal
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.simulation_store import Cluster
 from holdfast.wire.jsonrpc import Request
@@ -194,21 +194,31 @@ async def test_an_owner_that_wakes_finds_its_task_ended_and_stops_its_handler() 
 @virtual_test
 async def test_a_result_that_is_written_before_the_reaper_comes_stands() -> None:
     async with pair() as both:
-        task_id = await both.one.create("work", seconds=SWEEP)
+        may_reap = asyncio.Event()
+        for client in (both.one, both.two):
+            slow_look(client, may_reap)
+        task_id = await both.one.create("work", seconds=SWEEP * 5)
         both.declare_dead("one")
-        store = both.two.server.engine.runtime.store
-        orphans = await store.orphan_tasks()
-        store.orphan_tasks = _always(orphans)  # type: ignore[method-assign]
+        await asyncio.sleep(SWEEP * 3)
+        assert await both.two.status(task_id) == "working", "the reapers have seen it, and do not act yet"
         await both.one.until(task_id, "completed")
+        may_reap.set()
         await asyncio.sleep(SWEEP * 3)
         assert await both.two.text_of(task_id) == "worked"
 
 
-def _always(value: Any) -> Any:
-    async def found() -> Any:
-        return value
+def slow_look(client: TaskClient, may_go: asyncio.Event) -> None:
+    """Let what a replica finds of the dead be old before it acts on it."""
+    store = client.server.engine.runtime.store
+    look = store.orphan_tasks
 
-    return found
+    async def slowly() -> list[OrphanTask]:
+        found = await look()
+        if found:
+            await may_go.wait()
+        return found
+
+    store.orphan_tasks = slowly  # type: ignore[method-assign]
 
 
 @virtual_test
