@@ -84,6 +84,22 @@ async def test_every_key_has_namespace_and_format_and_no_clients_words(server: R
 
 
 @async_test
+async def test_a_handle_that_has_expired_leaves_nothing(server: RedisServer) -> None:
+    store = RedisStore(server.url, namespace="handles")
+    await store.open_scope("scope", PRINCIPAL, 60)
+    await store.set_state("scope", "f", b"1", op="o1")
+    found = [key for key in keys(server) if "{scope}" in key]
+    assert len(found) == 4
+    assert [key for key in found if not 0 < int(server.tell("PTTL", key)) <= 60_000] == []
+    await store.open_scope("short", PRINCIPAL, 0.05)
+    await store.set_state("short", "f", b"1", op="o1")
+    async with asyncio.timeout(5):
+        while [key for key in keys(server) if "{short}" in key]:
+            await asyncio.sleep(0.01)
+    await store.aclose()
+
+
+@async_test
 async def test_nothing_remains_after_all_sessions_ended(server: RedisServer) -> None:
     store = RedisStore(server.url)
     for number in range(10):

@@ -14,7 +14,7 @@ end
 
 local function save_owner()
   if not is_scope then return save() end
-  local left = math.max(1, S.due - now) + SLACK
+  local left = math.max(1, S.due - now)
   redis.call('SET', base .. ':s', cmsgpack.pack(S), 'PX', left)
   for _, suffix in ipairs({':k', ':o', ':q'}) do redis.call('PEXPIRE', base .. suffix, left) end
 end
