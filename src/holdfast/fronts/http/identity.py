@@ -11,11 +11,14 @@ from holdfast.auth import Principal, Verifier
 from holdfast.core.rates import Rates
 from holdfast.engine.runtime import Runtime
 from holdfast.errors import BUSY
-from holdfast.fronts.http.answer import Answer, refuse, retry_after
+from holdfast.fronts.http.answer import UNSTARTED, Answer, refuse, retry_after
 from holdfast.fronts.http.head import Head
 
 _UNVERIFIED: Final = refuse(
-    503, "Service unavailable: the token cannot be checked now; try again", code=BUSY, extra=(retry_after(),)
+    503,
+    "Service unavailable: the token cannot be checked now; try again",
+    code=BUSY,
+    extra=(retry_after(), UNSTARTED),
 )
 
 

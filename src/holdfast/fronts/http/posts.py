@@ -5,7 +5,6 @@ slow or talkative, it becomes a stream that can be resumed.
 """
 
 import asyncio
-import contextlib
 from typing import Final
 
 from holdfast.config import HttpSettings
@@ -43,7 +42,7 @@ from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.versions import ASSUMED
 from holdfast.stores.base import Answered
-from holdfast.wire.jsonrpc import Message, Notification, Request, Response, refusal, result_message
+from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response, refusal, result_message
 
 _UNASKED: Final = refuse(400, "Bad request: no request with this id is waiting for an answer")
 
@@ -152,8 +151,12 @@ class Posts:
                 await self._late(exchange, outlet.terminal, connection)
                 return None
             # The call runs: to send its client away now would be to invite it to run the call twice.
-            with contextlib.suppress(Fenced, StoreUnavailable, StreamClosed):
+            try:
                 reader = await self._engine.readers.first(exchange, outlet)
+            except (Fenced, StoreUnavailable, StreamClosed):
+                continue
+            except SessionGone:
+                return self._closed(exchange.request.id)
         try:
             await self._streamer.pump(reader, connection, exchange.principal, posted=True)
         finally:
@@ -189,12 +192,18 @@ class Posts:
                 return None
             return json_answer(await self._streamer.last(reader, connection))
         except SessionGone:
-            # It was there when the request arrived: the call has ended with it.
-            return ready_answer(refusal(repeat.id, Cancelled("the session was closed")), self._mode)
+            return self._closed(repeat.id)
         except OutcomeUnknown as error:
             return ready_answer(refusal(repeat.id, error), self._mode)
         except HoldfastError as error:
             return refusal_for(error, repeat.id)
+
+    def _closed(self, request_id: RequestId) -> Answer:
+        """Answer a call whose session was there when the request arrived: the call has ended with it.
+
+        Not 404: a client takes that for a call that was never started, and sends it again.
+        """
+        return ready_answer(refusal(request_id, Cancelled("the session was closed")), self._mode)
 
     async def batch(
         self, key: str, caller: Caller, messages: list[Message], connection: Connection

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from holdfast.auth import Principal
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.stream import Position
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import Fenced, StoreUnavailable
 from holdfast.stores.base import Attached, Refusal
 from tests.unit.fronts.http.peer import Bench, Call, Peer, bench, front_test, notification, request
 from tests.unit.fronts.http.test_answers import guests_call
@@ -138,6 +139,43 @@ async def test_a_repeat_whose_answer_cannot_be_read_does_not_deny_the_first_exec
         b.release.set()
         await again.done()
         assert (again.status, b.runs, MARK in again.headers) == (200, ["held"], False)
+
+
+class Lost(SharedStore):
+    """A store that has declared the replica dead, and whose session was deleted since."""
+
+    async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
+        raise Fenced
+
+    async def attach(
+        self,
+        key: str,
+        principal: str,
+        stream: str | None,
+        cursor: Position | None,
+        *,
+        since: int | None = None,
+    ) -> Attached | Refusal:
+        return Refusal.NO_SESSION
+
+
+@front_test
+async def test_a_session_that_is_lost_under_a_running_call_is_not_said_to_be_unknown() -> None:
+    async with bench(store=Lost()) as b:
+        peer = await opened(b)
+        answer = await peer.call(1, "held").done()
+        assert b.runs == ["held"]
+        assert (answer.status, answer.json["error"]["code"], MARK in answer.headers) == (200, -32800, False)
+
+
+@front_test
+async def test_a_token_that_cannot_be_checked() -> None:
+    async def broken(token: str) -> Principal | None:
+        raise RuntimeError
+
+    async with bench(verifier=broken) as b:
+        refused = await b.peer(token="t").initialize()
+        assert (refused.status, is_marked(refused)) == (503, True)
 
 
 @front_test
