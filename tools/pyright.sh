@@ -12,3 +12,11 @@ pyright() { PATH="$PWD/.venv/bin:$PATH" .node/bin/node "$program" "$@"; }
 rm -rf build/pages
 .venv/bin/python tools/doc_blocks.py build/pages
 pyright build/pages examples
+
+log=build/pages/interface.txt
+if ! pyright --verifytypes holdfast --ignoreexternal >"$log"; then
+  sed -n '/^Symbols used/,$p' "$log" >&2
+  echo "types: annotate what is unclear above, where it is first assigned; the rest follows from it" >&2
+  exit 1
+fi
+grep "completeness score" "$log"

@@ -188,7 +188,7 @@ class CapabilityMissing(AskError):
 
     def __init__(self, message: str, required: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.required = required or {}
+        self.required: dict[str, Any] = required or {}
 
 
 class NoBackChannel(AskError):

@@ -57,8 +57,8 @@ def uptime() -> float:
 class SystemClock:
     """The machine's monotonic clock."""
 
-    now = staticmethod(time.monotonic)
-    wall = staticmethod(time.time)
+    now: Final = staticmethod(time.monotonic)
+    wall: Final = staticmethod(time.time)
 
 
 _forks = 0
@@ -80,7 +80,7 @@ class SystemRandom:
     _POOL = 4_096
     """Bytes fetched at once: a system call for every token would be felt on every request."""
 
-    uniform = staticmethod(random.uniform)
+    uniform: Final = staticmethod(random.uniform)
 
     def __init__(self) -> None:
         self._pool = b""

@@ -14,7 +14,7 @@ from holdfast.errors import ConfigError
 _WRONG: Final = 2
 """The exit status of a command that could not begin."""
 
-app = typer.Typer(
+app: Final = typer.Typer(
     name="holdfast",
     help="Serve MCP servers whose sessions hold.",
     no_args_is_help=True,

@@ -69,7 +69,7 @@ class Worker:
         self.number = number
         self.process = process
         self._reader = reader
-        self.began = asyncio.get_running_loop().time()
+        self.began: float = asyncio.get_running_loop().time()
         self.facts: banner.Facts | None = None
         """What it said when it was ready."""
         self.retired = False

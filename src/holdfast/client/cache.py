@@ -10,7 +10,7 @@ from typing import Any, Final
 from holdfast.protocol.modern import CACHEABLE
 from holdfast.wire.jsonrpc import encode
 
-INVALIDATES: Final = {
+INVALIDATES: Final[dict[str, tuple[str, ...]]] = {
     "notifications/tools/list_changed": ("tools/list",),
     "notifications/prompts/list_changed": ("prompts/list",),
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),

@@ -19,10 +19,10 @@ class Call:
     __slots__ = ("answer", "feed", "id", "method", "params")
 
     def __init__(self, number: int, method: str, params: dict[str, Any], feed: Feed | None) -> None:
-        self.id = number
-        self.method = method
-        self.params = params
-        self.feed = feed
+        self.id: int = number
+        self.method: str = method
+        self.params: dict[str, Any] = params
+        self.feed: Feed | None = feed
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def __repr__(self) -> str:

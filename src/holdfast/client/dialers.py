@@ -41,7 +41,7 @@ class HttpDialer:
             from holdfast.transports.http import HttpOptions, HttpTransport  # noqa: PLC0415 - aiohttp is an extra
         except ImportError:
             raise ConfigError("a client of a URL needs aiohttp: pip install 'holdfast[client]'") from None
-        self.remembered_as = origin(route.target.url)
+        self.remembered_as: str = origin(route.target.url)
         self._new_receiver = new_receiver
         self._http = HttpTransport(HttpOptions(connect_seconds=route.times.connect))
         headers = {name.lower(): value for name, value in route.headers.items()}

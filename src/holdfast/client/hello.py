@@ -12,8 +12,8 @@ class Hello:
     __slots__ = ("capabilities", "client", "level")
 
     def __init__(self, client: dict[str, Any], capabilities: dict[str, Any]) -> None:
-        self.client = client
-        self.capabilities = capabilities
+        self.client: dict[str, Any] = client
+        self.capabilities: dict[str, Any] = capabilities
         self.level: LoggingLevel | None = None
         """The least important log messages wanted; None: whatever the server sends by itself."""
 

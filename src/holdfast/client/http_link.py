@@ -53,12 +53,15 @@ class Surroundings:
         times: ClientTimes,
         ports: tuple[Clock, Random, Observer],
     ) -> None:
-        self.url = url
-        self.http = http
-        self.authorizer = authorizer
-        self.headers = headers
-        self.limits = limits
-        self.times = times
+        self.url: str = url
+        self.http: HttpTransport = http
+        self.authorizer: Authorizer | None = authorizer
+        self.headers: Mapping[str, str] = headers
+        self.limits: ClientLimits = limits
+        self.times: ClientTimes = times
+        self.clock: Clock
+        self.random: Random
+        self.observer: Observer
         self.clock, self.random, self.observer = ports
 
     def backoff(self) -> Backoff:
@@ -71,7 +74,7 @@ class HttpLink:
     def __init__(self, around: Surroundings, receiver: Receiver) -> None:
         self.version = VERSION
         self.is_modern = True
-        self.lost = False
+        self.lost: bool = False
         self._around = around
         self._receiver = receiver
         self._session = ""

@@ -80,7 +80,7 @@ class Receiver:
     __slots__ = ("_depth", "_hear", "_incoming", "_observer", "calls")
 
     def __init__(self, incoming: Incoming, hear: Heard, depth: int, observer: Observer) -> None:
-        self.calls = Calls()
+        self.calls: Calls = Calls()
         self._incoming = incoming
         self._hear = hear
         self._depth = depth

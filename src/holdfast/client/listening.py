@@ -39,8 +39,8 @@ class Listener:
     """One reader's changes."""
 
     def __init__(self, kinds: Iterable[Kind], uris: Iterable[str]) -> None:
-        self.kinds = frozenset(kinds)
-        self.uris = frozenset(uris)
+        self.kinds: frozenset[Kind] = frozenset(kinds)
+        self.uris: frozenset[str] = frozenset(uris)
         self._waiting: OrderedDict[Change, None] = OrderedDict()
         self._arrived = asyncio.Event()
         self._failure: Exception | None = None

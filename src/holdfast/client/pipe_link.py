@@ -38,7 +38,7 @@ class PipeLink:
     def __init__(self, pipe: Pipe, receiver: Receiver, observer: Observer) -> None:
         self.version = VERSION
         self.is_modern = True
-        self.lost = False
+        self.lost: bool = False
         self._pipe = pipe
         self._receiver = receiver
         self._observer = observer

@@ -19,11 +19,11 @@ class ToolCallResult(Generic[T]):
     def __init__(
         self, content: list[ContentBlock], structured: Any, data: T, meta: Meta, *, is_error: bool
     ) -> None:
-        self.content = content
-        self.structured_content = structured
-        self.data = data
-        self.meta = meta
-        self.is_error = is_error
+        self.content: list[ContentBlock] = content
+        self.structured_content: Any = structured
+        self.data: T = data
+        self.meta: Meta = meta
+        self.is_error: bool = is_error
 
     def __repr__(self) -> str:
         return f"<ToolCallResult {'error ' if self.is_error else ''}{self.data!r:.200}>"

@@ -41,7 +41,7 @@ class Task:
     def __init__(self, client: Requester, state: TaskState) -> None:
         self._client = client
         self._answered: set[str] = set()
-        self.state = state
+        self.state: TaskState = state
 
     def __repr__(self) -> str:
         return f"<Task {self.state.status}>"

@@ -23,7 +23,7 @@ class Charge:
     def __init__(self, budget: "Budget", holders: Holders) -> None:
         self._budget: Final = budget
         self._holders: Final = holders
-        self.size = 0
+        self.size: int = 0
 
     def __repr__(self) -> str:
         return f"<Charge of {self.size} bytes>"
@@ -54,7 +54,7 @@ class Budget:
     def __init__(self, total: int, **shares: int) -> None:
         self._total = total
         self._shares = shares
-        self.used = 0
+        self.used: int = 0
         self._used: dict[tuple[str, Hashable], int] = {}
 
     def __repr__(self) -> str:

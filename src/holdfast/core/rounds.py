@@ -44,7 +44,7 @@ class Rounds:
     __slots__ = ("_digests", "_keys", "number", "waiting")
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number: int = 0
         """The newest round that went out."""
         self.waiting: dict[str, Asked] = {}
         """Asked and not yet answered; what the next round asks for."""

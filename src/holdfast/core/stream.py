@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+Data = bytes
+"""A message. Inside `Log` the word `bytes` is a count."""
+
 
 class Position(NamedTuple):
     """A place in a stream: after the event `seq`, whose tag is `tag`."""
@@ -56,19 +59,19 @@ class Log:
 
     def __init__(self, start: Position) -> None:
         self._first = start.seq
-        self.low = start
-        self.top = start
-        self.delivered = start
+        self.low: Position = start
+        self.top: Position = start
+        self.delivered: Position = start
         """How far any reader has been written; where a reader without a cursor goes on."""
         self.events: deque[Event] = deque()
-        self.bytes = 0
-        self.closed = False
+        self.bytes: int = 0
+        self.closed: bool = False
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"<Log {state} {self.low.seq}..{self.top.seq}, {self.bytes} bytes>"
 
-    def append(self, tag: int, data: bytes, *, final: bool = False) -> Event:
+    def append(self, tag: int, data: Data, *, final: bool = False) -> Event:
         """Add an event at the end; `final` closes the log with it."""
         event = Event(Position(self.top.seq + 1, tag), data)
         self.events.append(event)

@@ -62,7 +62,7 @@ class Engine:
     ) -> None:
         clock = clock or SystemClock()
         self.settings = settings
-        self.runtime = Runtime(
+        self.runtime: Runtime = Runtime(
             back,
             settings,
             store=store or MemoryStore(settings.limits, clock),
@@ -71,25 +71,27 @@ class Engine:
             observer=observer or SilentObserver(),
             quirks=quirks,
         )
-        self.exchanges = Exchanges(self.runtime)
-        self.sessions = Sessions(self.runtime, self.exchanges)
-        self.readers = Readers(self.runtime, self.sessions)
-        self.modern = Modern(self.runtime)
-        self.listening = Listening(self.runtime)
-        self.tasks = Tasks(self.runtime, self.modern.end, self.listening)
-        self.forwarding = Forwarding(self.runtime, self.readers, self.modern)
+        self.exchanges: Exchanges = Exchanges(self.runtime)
+        self.sessions: Sessions = Sessions(self.runtime, self.exchanges)
+        self.readers: Readers = Readers(self.runtime, self.sessions)
+        self.modern: Modern = Modern(self.runtime)
+        self.listening: Listening = Listening(self.runtime)
+        self.tasks: Tasks = Tasks(self.runtime, self.modern.end, self.listening)
+        self.forwarding: Forwarding = Forwarding(self.runtime, self.readers, self.modern)
         adoption = Adoption(self.runtime, self.exchanges)
-        self.replica = Replica(self.runtime, self.sessions, self.listening, self.forwarding, adoption)
-        self.readiness = Readiness(self.runtime)
-        self.pulse = Pulse(uptime if isinstance(clock, SystemClock) else clock.now)
-        self.leaving = False
+        self.replica: Replica = Replica(
+            self.runtime, self.sessions, self.listening, self.forwarding, adoption
+        )
+        self.readiness: Readiness = Readiness(self.runtime)
+        self.pulse: Pulse = Pulse(uptime if isinstance(clock, SystemClock) else clock.now)
+        self.leaving: bool = False
         """Told to stop, and still serving while those who send requests notice."""
-        self.draining = False
+        self.draining: bool = False
         """Asked to stop: what runs may finish, nothing new begins."""
         self._starting: asyncio.Future[None] | None = None
         self._sweeping: list[asyncio.Task[None]] = []
-        self.started = False
-        self.drained = False
+        self.started: bool = False
+        self.drained: bool = False
         """Nothing runs any more, and whatever comes now is refused."""
         self._closing = False
 

@@ -57,15 +57,15 @@ class Exchange:
         outlet: Outlet,
         store: Store,
     ) -> None:
-        self.key = key
+        self.key: str = key
         """Minted by us; the client's id is only a label (law 1)."""
         self.session = session
-        self.request = request
-        self.caller = caller
+        self.request: Request = request
+        self.caller: Caller = caller
         self.outlet = outlet
-        self.store = store
-        self.given = NOTHING_GIVEN
-        self.settled = False
+        self.store: Store = store
+        self.given: Given = NOTHING_GIVEN
+        self.settled: bool = False
         self.task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -127,15 +127,15 @@ class SessionExchange(Exchange):
         caller: Caller,
     ) -> None:
         super().__init__(claim.stream, session, request, caller, outlet, store)
-        self.claim = claim
-        self.fence = fence
+        self.claim: Claim = claim
+        self.fence: int = fence
         self.context: Context | None = None
         """While it waits for a slot: the context variables of its request. It starts in another task's."""
         self.deadline: asyncio.TimerHandle | None = None
         """While it waits for a slot: when it is refused as busy."""
-        self.busy = False
+        self.busy: bool = False
         """It was refused because no slot became free."""
-        self.is_rerun = False
+        self.is_rerun: bool = False
         """It had begun at a replica that died: whether it has had its effect is not known."""
 
     @property

@@ -49,12 +49,12 @@ class Exchanges:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.repeats = Repeats(runtime)
+        self.repeats: Repeats = Repeats(runtime)
         self._keeps = (
             runtime.settings.reruns > 0 and runtime.store.is_shared and not runtime.settings.stateless
         )
         """What may be run again is kept: others could, and somebody can come back for the answer."""
-        self.claiming = 0
+        self.claiming: int = 0
         """Claims on their way to the store: what they win is work, though nothing runs yet."""
         self._undoing: dict[str, asyncio.Task[None]] = {}
         """Claims that are being given back, by their streams."""

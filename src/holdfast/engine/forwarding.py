@@ -43,7 +43,7 @@ class Forwarding:
         self._readers = readers
         self._modern = modern
         self._taking: set[str] = set()
-        self.is_rung = False
+        self.is_rung: bool = False
         """Something may be in the inbox: a bell said so, or the inbox could not be read."""
 
     # Ours, run elsewhere

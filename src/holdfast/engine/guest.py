@@ -6,15 +6,15 @@ from msgspec import Struct
 
 from holdfast.config import Limits
 from holdfast.protocol.modern import RequestMeta
-from holdfast.protocol.versions import MODERN
+from holdfast.protocol.versions import MODERN, Revision
 from holdfast.stores.base import SessionRecord
 
 
 class Guest(Struct, eq=False):
     """Stands where a session would: same questions, answered from the request's `_meta`."""
 
-    name: ClassVar = "guest"
-    revision: ClassVar = MODERN
+    name: ClassVar[str] = "guest"
+    revision: ClassVar[Revision] = MODERN
 
     _meta: RequestMeta
     _principal: str

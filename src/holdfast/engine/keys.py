@@ -31,7 +31,7 @@ class Keys:
         self._period_seconds = max(runtime.settings.times.key_rotation, seconds)
         self._keys: dict[int, bytes] = {}
         self._period: int | None = None
-        self.sealer = Sealer(runtime.random, purpose)
+        self.sealer: Sealer = Sealer(runtime.random, purpose)
 
     def __repr__(self) -> str:
         return f"<Keys {self._name} of {len(self._keys)} periods>"

@@ -63,18 +63,18 @@ class Listener:
         limit: int,
         charge: Charge | None = None,
     ) -> None:
-        self.subscription = subscription
-        self.owner = owner
-        self.filter = honoured
+        self.subscription: RequestId = subscription
+        self.owner: str = owner
+        self.filter: Filter = honoured
         self.end: Ended | None = None
-        self.wake = Wake()
+        self.wake: Wake = Wake()
         """Rung when there is something to take, or it has ended."""
         self.on_slow: Callable[[], None] | None = None
         """Called when it is too far behind: whoever is stuck in a write to it need not wait any longer."""
         self._acknowledged = self._completed = False
         self._waiting: dict[Key, Change] = {}
         self._limit = limit
-        self.charge = charge
+        self.charge: Charge | None = charge
         """What its filter takes in memory."""
 
     def __repr__(self) -> str:

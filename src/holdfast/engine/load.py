@@ -32,10 +32,10 @@ class Load:
     def __init__(self, limits: Limits) -> None:
         self._values = limits.values
         principal, session = limits.principal_work_bytes, limits.session_work_bytes
-        self.work = Budget(limits.work_bytes, principal=principal, session=session)
-        self.parked = Budget(limits.parked_bytes, principal=limits.principal_parked_bytes)
-        self.listeners = Budget(limits.listener_bytes, principal=limits.principal_listener_bytes)
-        self.reserve = Budget(limits.work_bytes // _RESERVE, principal=principal // _RESERVE)
+        self.work: Budget = Budget(limits.work_bytes, principal=principal, session=session)
+        self.parked: Budget = Budget(limits.parked_bytes, principal=limits.principal_parked_bytes)
+        self.listeners: Budget = Budget(limits.listener_bytes, principal=limits.principal_listener_bytes)
+        self.reserve: Budget = Budget(limits.work_bytes // _RESERVE, principal=principal // _RESERVE)
 
     def __repr__(self) -> str:
         return f"<Load {self.work!r}, reserve {self.reserve!r}>"
@@ -64,7 +64,7 @@ class Intake:
         self._who = who
         holders = {"session": (who, session)} if session else {}
         self._charge = load.work.open(principal=who, **holders)
-        self.is_reserved = False
+        self.is_reserved: bool = False
         """It found no room, except for what must pass."""
 
     def read(self, size: int) -> None:

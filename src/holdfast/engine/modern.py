@@ -83,8 +83,8 @@ class Modern:
         self._runtime = runtime
         self._running: set[Exchange] = set()
         times, limits = runtime.settings.times, runtime.settings.limits
-        self.keys = Keys(runtime, "requestState", PURPOSE, times.parked)
-        self.parking = Parking(limits, times.parked, self._expired)
+        self.keys: Keys = Keys(runtime, "requestState", PURPOSE, times.parked)
+        self.parking: Parking = Parking(limits, times.parked, self._expired)
 
     def __repr__(self) -> str:
         return f"<Modern {len(self._running)} running, {self.parking!r}>"

@@ -61,27 +61,27 @@ class StreamOutlet:
     ) -> None:
         self._store = store
         self._random = random
-        self.session = session
-        self.claim = claim
-        self.fence = fence
-        self.streams = streams
+        self.session: Session = session
+        self.claim: Claim = claim
+        self.fence: int = fence
+        self.streams: bool = streams
         """False in always-JSON mode: nothing but the terminal message can be sent."""
-        self.start = _NOWHERE
+        self.start: Position = _NOWHERE
         """Where the stream began, once it exists."""
         self.position: Position | None = None
         """The newest position; None while no stream exists."""
         self.terminal: bytes | None = None
-        self.fenced = False
+        self.fenced: bool = False
         """Others have ended the exchange, or run it again: what follows is in the log, and not from here."""
         self._tag = 0
         """The terminal message's, once it was sent: sent again it is the same one."""
         self._wake: Wake | None = None
         self.reader: Reader | None = None
-        self.releasing = False
+        self.releasing: bool = False
         """The next reader is to end as soon as it has its position."""
-        self.has_reader = True
+        self.has_reader: bool = True
         """False once the connection that waits for the answer is known to be gone."""
-        self.written_bytes = 0
+        self.written_bytes: int = 0
         self._writing: asyncio.Lock | None = None
         """Held while the stream is written: it grows one message at a time, however many tasks a handler has."""
         self._begun: asyncio.Event | None = None

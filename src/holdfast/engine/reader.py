@@ -58,21 +58,21 @@ class Reader:
     ) -> None:
         self._store = store
         self._clock = clock
-        self.keep_alive = keep_alive
+        self.keep_alive: float = keep_alive
         """Seconds of silence after which `pages` yields None."""
         self._expires = None if age is None else clock.now() + age
-        self.session = session
-        self.stream = stream
-        self.generation = generation
-        self.cursor = cursor
-        self.wake = Wake()
-        self.active = True
+        self.session: Session = session
+        self.stream: str = stream
+        self.generation: int = generation
+        self.cursor: Position = cursor
+        self.wake: Wake = Wake()
+        self.active: bool = True
         """Superseded readers of the standalone stream stay open and idle."""
         self.end: End | None = None
-        self.ended = Wake()
+        self.ended: Wake = Wake()
         """Rung when its connection has let go of it."""
-        self.delivered_at = clock.now()
-        self.read_bytes = 0
+        self.delivered_at: float = clock.now()
+        self.read_bytes: int = 0
         self.on_progress: Callable[[], None] | None = None
         """Called when it has moved: a writer may be waiting for it."""
         self.on_idle: Callable[[], None] | None = None

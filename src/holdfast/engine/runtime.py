@@ -46,14 +46,14 @@ class Runtime:
         observer: Observer,
         quirks: Mapping[str, Quirks],
     ) -> None:
-        self.back = back
-        self.settings = settings
-        self.load = Load(settings.limits)
-        self.store = store
-        self.clock = clock
-        self.random = random
-        self.observer = observer
-        self.quirks = quirks
+        self.back: Back = back
+        self.settings: Settings = settings
+        self.load: Load = Load(settings.limits)
+        self.store: Store = store
+        self.clock: Clock = clock
+        self.random: Random = random
+        self.observer: Observer = observer
+        self.quirks: Mapping[str, Quirks] = quirks
         self.sessions: dict[str, Session] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         self.on_gone: Callable[[Session], None] = lambda _: None

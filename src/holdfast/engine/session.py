@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
-from holdfast.config import Settings
+from holdfast.config import Limits, Settings
 from holdfast.core.admission import Gate
 from holdfast.core.stream import Position
 from holdfast.engine.faults import ends_the_task
@@ -51,18 +51,19 @@ class Session:
     )
 
     def __init__(self, record: SessionRecord, settings: Settings, channel: Channel | None = None) -> None:
-        limits = self.limits = settings.limits
-        self.record = record
-        self.lasting = channel is not None or not settings.stateless
+        self.limits: Limits = settings.limits
+        limits = self.limits
+        self.record: SessionRecord = record
+        self.lasting: bool = channel is not None or not settings.stateless
         """False for one that lives for a single request: no listener knows it, nobody can come back to it."""
-        self.revision = _revision(record.version, lasting=self.lasting)
-        self.channel = channel
+        self.revision: Revision = _revision(record.version, lasting=self.lasting)
+        self.channel: Channel | None = channel
         self.exchanges: dict[str, SessionExchange] = {}
         self.gate: Gate[SessionExchange] = Gate(1 if settings.in_order else limits.running, limits.queued)
         self.asking: Gate[asyncio.Future[None]] = Gate(limits.asks, limits.asks_queued)
         self.pending: dict[str, asyncio.Future[None]] = {}
         """Asks made here and not yet answered."""
-        self.notified = 0
+        self.notified: int = 0
         """Notifications of the client that its back has not ended with."""
         self.readers: dict[str, list[Reader]] = {}
         self._listeners: deque[tuple[Listener, Context]] = deque()

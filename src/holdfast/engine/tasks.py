@@ -70,12 +70,12 @@ class TaskOutlet:
 
     def __init__(self, tasks: "Tasks", key: str, exchange: Exchange, former: RoundOutlet) -> None:
         self._tasks = tasks
-        self.key = key
-        self.exchange = exchange
-        self.principal = exchange.session.record.principal
-        self.former = former
+        self.key: str = key
+        self.exchange: Exchange = exchange
+        self.principal: str = exchange.session.record.principal
+        self.former: RoundOutlet = former
         """Where it was answered with its handle, and where a repeat of that request gets the same."""
-        self.look_at = 0.0
+        self.look_at: float = 0.0
         """When to see what has become of it, by our clock: its time may have come, or a bell was lost."""
         self._keys: set[str] = set()
         self._answers: dict[str, asyncio.Future[Any]] = {}
@@ -147,8 +147,8 @@ class Tasks:
         """By task id and principal: the version of which its listeners here were told last."""
         self._tell_at = 0.0
         self._ttl = runtime.settings.times.task
-        self.poll = runtime.settings.times.task_poll
-        self.max_asks = runtime.settings.limits.asks
+        self.poll: float = runtime.settings.times.task_poll
+        self.max_asks: int = runtime.settings.limits.asks
 
     def __repr__(self) -> str:
         return f"<Tasks {len(self._running)} running>"

@@ -59,7 +59,7 @@ class Duplex:
         self._deaf = False
         self._guests = Guests(engine, self.send)
         self.session: Session | None = None
-        self.gone = asyncio.Event()
+        self.gone: asyncio.Event = asyncio.Event()
         """The peer no longer reads."""
 
     def __repr__(self) -> str:

@@ -54,6 +54,7 @@ Transport = Literal["stdio", "http"]
 class Server(Features):
     """An MCP server made of functions."""
 
+    settings: Settings
     _engine: Engine | None = None
 
     def __init__(  # noqa: PLR0913 - what describes a server, all optional
@@ -92,7 +93,7 @@ class Server(Features):
             ConfigError: a caching hint, or an era, is none.
         """
         super().__init__()
-        self.info = Implementation(
+        self.info: Implementation = Implementation(
             name=name,
             version=version,
             title=title,
@@ -105,7 +106,7 @@ class Server(Features):
         self.verifier = verifier
         self.routes: list[Route] = []
         self.store = store
-        self.namespace = namespace or namespace_of(name)
+        self.namespace: str = namespace or namespace_of(name)
         self._observer = observer or LogObserver()
         self._lifespan = Lifespan(lifespan, self)
         self._hooks = Hooks()

@@ -7,7 +7,7 @@ function's result any more (cancelled, timed out, session gone), a call raises
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from holdfast.server.context import Context
@@ -57,24 +57,24 @@ class BlockingState:
     """`ctx.state` for threads; `update` calls its function on the event loop, so that one must not block."""
 
     def __init__(self, state: "State", bridge: _Bridge) -> None:
-        self.get = bridge.over(state.get)
-        self.set = bridge.over(state.set)
-        self.delete = bridge.over(state.delete)
-        self.set_if_absent = bridge.over(state.set_if_absent)
-        self.incr = bridge.over(state.incr)
-        self.update = bridge.over(state.update)
+        self.get: Final = bridge.over(state.get)
+        self.set: Final = bridge.over(state.set)
+        self.delete: Final = bridge.over(state.delete)
+        self.set_if_absent: Final = bridge.over(state.set_if_absent)
+        self.incr: Final = bridge.over(state.incr)
+        self.update: Final = bridge.over(state.update)
 
 
 class BlockingSession:
     """What `ctx.session` sends, for threads."""
 
     def __init__(self, session: "SessionView", bridge: _Bridge) -> None:
-        self.notify = bridge.over(session.notify)
-        self.log = bridge.over(session.log)
-        self.tools_changed = bridge.over(session.tools_changed)
-        self.resources_changed = bridge.over(session.resources_changed)
-        self.prompts_changed = bridge.over(session.prompts_changed)
-        self.elicitation_complete = bridge.over(session.elicitation_complete)
+        self.notify: Final = bridge.over(session.notify)
+        self.log: Final = bridge.over(session.log)
+        self.tools_changed: Final = bridge.over(session.tools_changed)
+        self.resources_changed: Final = bridge.over(session.resources_changed)
+        self.prompts_changed: Final = bridge.over(session.prompts_changed)
+        self.elicitation_complete: Final = bridge.over(session.elicitation_complete)
 
 
 class BlockingContext:
@@ -82,21 +82,21 @@ class BlockingContext:
 
     def __init__(self, ctx: "Context", owner: asyncio.Task[None]) -> None:
         bridge = _Bridge(owner)
-        self.progress = bridge.over(ctx.progress)
-        self.log = bridge.over(ctx.log)
-        self.debug = bridge.over(ctx.debug)
-        self.info = bridge.over(ctx.info)
-        self.warning = bridge.over(ctx.warning)
-        self.error = bridge.over(ctx.error)
-        self.resource_updated = bridge.over(ctx.resource_updated)
-        self.close_stream = bridge.over(ctx.close_stream)
-        self.start_task = bridge.over(ctx.start_task)
-        self.sample = bridge.over(ctx.sample)
-        self.elicit = bridge.over(ctx.elicit)
-        self.elicit_url = bridge.over(ctx.elicit_url)
-        self.roots = bridge.over(ctx.roots)
-        self.new_handle = bridge.over(ctx.new_handle)
-        self.session = BlockingSession(ctx.session, bridge)
+        self.progress: Final = bridge.over(ctx.progress)
+        self.log: Final = bridge.over(ctx.log)
+        self.debug: Final = bridge.over(ctx.debug)
+        self.info: Final = bridge.over(ctx.info)
+        self.warning: Final = bridge.over(ctx.warning)
+        self.error: Final = bridge.over(ctx.error)
+        self.resource_updated: Final = bridge.over(ctx.resource_updated)
+        self.close_stream: Final = bridge.over(ctx.close_stream)
+        self.start_task: Final = bridge.over(ctx.start_task)
+        self.sample: Final = bridge.over(ctx.sample)
+        self.elicit: Final = bridge.over(ctx.elicit)
+        self.elicit_url: Final = bridge.over(ctx.elicit_url)
+        self.roots: Final = bridge.over(ctx.roots)
+        self.new_handle: Final = bridge.over(ctx.new_handle)
+        self.session: BlockingSession = BlockingSession(ctx.session, bridge)
         self._ctx = ctx
         self._bridge = bridge
 

@@ -94,10 +94,10 @@ class Media:
         """
         if (data is None) == (path is None):
             raise ValueError(f"{type(self).__name__} takes either data or path")
-        self.name = PurePath(path).name if path is not None else ""
+        self.name: str = PurePath(path).name if path is not None else ""
         self._raw = Path(path).read_bytes() if path is not None else data if isinstance(data, bytes) else None
         self._base64 = data if isinstance(data, str) else None
-        self.mime_type = mime_type or self._guess(format or PurePath(self.name).suffix)
+        self.mime_type: str = mime_type or self._guess(format or PurePath(self.name).suffix)
         self._annotations = annotations
         self._meta = meta
 
@@ -171,7 +171,7 @@ class File(Media):
         if name:
             self.name = name
             given = options.get("mime_type") or options.get("format")
-            self.mime_type = self.mime_type if given else self._guess(PurePath(name).suffix)
+            self.mime_type: str = self.mime_type if given else self._guess(PurePath(name).suffix)
 
 
 class ToolResult(Struct, frozen=True, kw_only=True):
@@ -194,7 +194,7 @@ class Message:
     def __init__(self, content: object, role: Role = "user") -> None:
         if role not in typing.get_args(Role):
             raise TypeError(f"a message's role is user or assistant, not {role!r}")
-        self.content = content
+        self.content: object = content
         self.role: Role = role
 
     @override

@@ -66,7 +66,7 @@ class Context(ContextBase):
         self._owner = owner
         self._done: float | None = None
         self._state: State | None = None
-        self.server = server
+        self.server: Server = server
         """The server that answers; of an included one, the one that includes it."""
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ class Dependency:
     def __init__(self, dependency: Callable[..., Any]) -> None:
         if not callable(dependency):
             raise TypeError(f"Depends takes a callable, not {dependency!r}")
-        self.dependency = dependency
+        self.dependency: Callable[..., Any] = dependency
 
     @override
     def __repr__(self) -> str:

@@ -83,23 +83,26 @@ class Function:
         `output_schema` of False means none.
         """
         _check_callable(fn)
-        self.fn = fn
-        self.name = name or _name(fn)
-        self.title = title
+        self.fn: Callable[..., Any] = fn
+        self.name: str = name or _name(fn)
+        self.title: str | None = title
         text, described = parse(_docstring(fn))
-        self.description = text if description is None else description
+        self.description: str = text if description is None else description
         signature = read(fn)
+        self.wants_context: bool
+        self.call: Callee
         given, self.wants_context, self.call = _plan(fn, signature.parameters)
         self._gather = _gatherer(given) if input_schema is not None else None
         self._validate: Callable[[Mapping[str, object]], dict[str, object]] = _none_taken
         self.input_schema: Schema = NO_PARAMETERS
-        self.parameters = tuple(parameter.name for parameter in given)
+        self.parameters: tuple[str, ...] = tuple(parameter.name for parameter in given)
         if given and self._gather is None:
             self._read_arguments(given, described)
         if input_schema is not None:
             self.input_schema = dict(input_schema)
         self.output_schema: Schema | None
         self.structure: Callable[[object], dict[str, Any] | None]
+        self.wraps_result: bool
         self.output_schema, self.structure, self.wraps_result = self._read_result(
             signature.returns, output_schema
         )

@@ -46,7 +46,7 @@ class WantedForm(Wanted):
     method = "elicitation/create"
 
     def __init__(self, message: str, shape: Any) -> None:
-        self.message = message
+        self.message: str = message
         self.form: Form[Any] = form(shape)
 
     def params(self, client: Client, mint: Mint) -> object:  # noqa: ARG002
@@ -69,9 +69,9 @@ class WantedPage(Wanted):
     method = "elicitation/create"
 
     def __init__(self, message: str, url: str, elicitation_id: str = "") -> None:
-        self.message = message
-        self.url = url
-        self.elicitation_id = elicitation_id
+        self.message: str = message
+        self.url: str = url
+        self.elicitation_id: str = elicitation_id
 
     def params(self, client: Client, mint: Mint) -> object:
         if not capabilities_of(client).elicits_url:

@@ -113,10 +113,10 @@ class Template:
     __slots__ = ("_head", "_query", "_query_mark", "_tail", "names", "text")
 
     def __init__(self, text: str, *, absolute: bool = False) -> None:
-        self.text = text
+        self.text: str = text
         parts = [_allowing(part, absolute=absolute) for part in _parse(text)]
         variables = [part for part in parts if isinstance(part, Variable)]
-        self.names = tuple(variable.name for variable in variables)
+        self.names: tuple[str, ...] = tuple(variable.name for variable in variables)
         _check(text, parts, self.names)
         self._tail = [item for item in variables if item.operator.prefix == "#"]
         self._query = {item.name: item for item in variables if item.operator.prefix in ("?", "&")}

@@ -16,14 +16,15 @@ class Channel:
     __slots__ = ("asks", "claim", "fence", "generation", "has_reader", "kept", "log", "running", "word")
 
     def __init__(self, claim: Claim | None, fence: int) -> None:
-        self.claim = claim
-        self.fence = fence
+        self.claim: Claim | None = claim
+        self.fence: int = fence
         self.log: Log | None = None
-        self.generation = 0
+        self.generation: int = 0
         # The POST that claims an exchange is its first reader.
-        self.has_reader = self.running = claim is not None
-        self.kept = False
-        self.word = 0
+        self.has_reader: bool = claim is not None
+        self.running: bool = self.has_reader
+        self.kept: bool = False
+        self.word: int = 0
         self.asks: list[str] = []
 
     def start(self, position: Position) -> Log:
@@ -44,7 +45,7 @@ class Ask:
 
     def __init__(self) -> None:
         self.answer: bytes | None = None
-        self.digest = b""
+        self.digest: bytes = b""
 
 
 class Session(Cells):
@@ -54,10 +55,12 @@ class Session(Cells):
         super().__init__()
         self.record = record
         self.state = State.ATTACHED
-        self.opened = self.touched = now
+        self.opened: float = now
+        self.touched: float = now
         self.hint = inf
         """When the store looks at it next."""
-        self.settled = self.broke = 0.0
+        self.settled: float = 0.0
+        self.broke: float = 0.0
         self.fence = self.running = self.calls = self.readers = self.bytes = 0
         self.channels: dict[str, Channel] = {}
         self.ids: dict[RequestId, str] = {}
@@ -65,7 +68,7 @@ class Session(Cells):
         self.asks: dict[str, Ask] = {}
         self._answered: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
         """Digests of answers whose ask is forgotten, and until when: oldest first."""
-        self.outstanding = 0
+        self.outstanding: int = 0
         self.subscriptions: set[str] = set()
 
     def standalone(self) -> Channel:

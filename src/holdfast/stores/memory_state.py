@@ -19,8 +19,8 @@ class Cells:
 
     def __init__(self) -> None:
         self.cells: dict[str, Cell] = {}
-        self.cell_bytes = 0
-        self.versions = 0
+        self.cell_bytes: int = 0
+        self.versions: int = 0
         self.ops: OrderedDict[str, int] = OrderedDict()
 
     def set_cell(self, field: str, value: bytes | None, op: str, version: int | None, limit: int) -> int:
@@ -69,7 +69,7 @@ class Scope(Cells):
         super().__init__()
         self.principal = principal
         self.ttl = ttl
-        self.due = 0.0
+        self.due: float = 0.0
 
 
 class Scopes:

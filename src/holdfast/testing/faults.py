@@ -51,8 +51,8 @@ class FaultyStore:
         self._random = loop.random.random
         self._bell: Bell | None = None
         self._operations = 0
-        self.replica = seat.replica
-        self.cut_until = 0.0
+        self.replica: str = seat.replica
+        self.cut_until: float = 0.0
         """The store cannot be reached before this moment."""
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ is lost without an error, as on a real network, until it has heard of it.
 """
 
 import asyncio
+import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -47,10 +48,10 @@ class Call:
         self._arrives = 0.0
         self.node = node
         self.scope = scope
-        self.status = 0
+        self.status: int = 0
         """0 until the head of the response is here."""
         self.headers: dict[bytes, bytes] = {}
-        self.whole = False
+        self.whole: bool = False
         """The response was complete."""
         self._is_open = True
         self._inbox: deque[bytes] = deque()
@@ -146,7 +147,7 @@ class Network:
     def __init__(self, loop: SimLoop, latency: float = 0.02) -> None:
         self.loop = loop
         self._latency = latency
-        self.outside = Actor("network").context
+        self.outside: contextvars.Context = Actor("network").context
 
     def delay(self) -> float:
         """Return how long something is on its way."""

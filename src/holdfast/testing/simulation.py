@@ -32,13 +32,13 @@ class Actor:
     __slots__ = ("context", "is_alive", "is_stopped", "may_run", "name", "queue")
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
         self.queue: deque[asyncio.Handle] = deque()
-        self.is_stopped = False
-        self.is_alive = True
-        self.may_run = True
+        self.is_stopped: bool = False
+        self.is_alive: bool = True
+        self.may_run: bool = True
         """Alive and not stopped: one look for every callback."""
-        self.context = copy_context()
+        self.context: Context = copy_context()
         """Where its callbacks run: everything begun in it belongs to the actor."""
         self.context.run(_ACTOR.set, self)
 
@@ -77,8 +77,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: int) -> None:
         super().__init__()
         _Task._numbers = count()
-        self.random = Random(seed)  # noqa: S311 - foreseeable on purpose
-        self.steps = 0
+        self.random: Random = Random(seed)  # noqa: S311 - foreseeable on purpose
+        self.steps: int = 0
         self.problems: list[dict[str, Any]] = []
         """What was reported to the loop's exception handler."""
         self._now = 0.0

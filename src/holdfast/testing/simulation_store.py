@@ -54,7 +54,7 @@ class Seat:
     def __init__(self, cluster: "Cluster", replica: str) -> None:
         self._cluster = cluster
         self.replica = replica
-        self.owner = f"{replica}.0"
+        self.owner: str = f"{replica}.0"
         self.bell: Bell | None = None
 
     def __repr__(self) -> str:

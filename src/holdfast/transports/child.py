@@ -68,7 +68,7 @@ class Child:
         self._listening: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._stderr = bytearray()
-        self.skipped = 0
+        self.skipped: int = 0
         """Lines that were over the limit."""
 
     def __repr__(self) -> str:

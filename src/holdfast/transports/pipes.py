@@ -70,7 +70,7 @@ class PipeWriter:
         self._jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._turns = asyncio.Lock()
         self._moved = asyncio.Event()
-        self.broke = asyncio.Event()
+        self.broke: asyncio.Event = asyncio.Event()
         """Set once the other side no longer reads."""
         threading.Thread(target=self._pump, name="holdfast-writer", daemon=True).start()
 

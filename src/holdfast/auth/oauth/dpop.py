@@ -23,6 +23,7 @@ class Prover:
     def __init__(self, clock: Clock, random: Random, pem: str = "") -> None:
         self._clock = clock
         self._random = random
+        self.pem: str
         self._key, self.pem = _key(pem)
         self._jwk = _public(self._key)
         self._nonces: dict[str, str] = {}

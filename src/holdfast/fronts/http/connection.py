@@ -78,18 +78,18 @@ class Connection:
                  "principal", "scope")  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.scope = scope
+        self.scope: Scope = scope
         self._receive = receive
         self._send = send
         extensions = scope.get("extensions")
         self._transport: Transport | None = extensions.get(EXTENSION) if extensions else None
         self._cors: list[tuple[bytes, bytes]] = []
         self._watcher: asyncio.Task[None] | None = None
-        self.begun = False
+        self.begun: bool = False
         """The response has begun: no other answer can be sent."""
         self.principal: Principal | None = None
         """Whom the request's token speaks for, once that is known."""
-        self.gone = False
+        self.gone: bool = False
         self.on_gone: Callable[[], object] | None = None
 
     def allow_origin(self, headers: list[tuple[bytes, bytes]]) -> None:

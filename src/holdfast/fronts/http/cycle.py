@@ -5,6 +5,7 @@ cannot be done this way is left to ASGI: nothing is half done. Imported only whe
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 if TYPE_CHECKING:
-    from holdfast.fronts.http.protocol import GuardedProtocol
+    from holdfast.fronts.http.protocol import Flow, GuardedProtocol
 
 Headers = list[tuple[bytes, bytes]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
@@ -53,19 +54,19 @@ class Cycle(RequestResponseCycle):
 
     def __init__(self, protocol: "GuardedProtocol", *, keep_alive: bool, expects: bool) -> None:
         # Not the base's: it takes as long as the rest of a request's way to the application.
-        self.transport = protocol.transport
-        self.flow = protocol.flow
-        self.logger = protocol.logger
+        self.transport: asyncio.Transport = protocol.transport
+        self.flow: Flow = protocol.flow
+        self.logger: logging.Logger = protocol.logger
         self.access_log = False
-        self.default_headers = protocol.server_state.default_headers
-        self.on_response = protocol.on_response_complete
-        self.disconnected = False
+        self.default_headers: list[tuple[bytes, bytes]] = protocol.server_state.default_headers
+        self.on_response: Callable[[], None] = protocol.on_response_complete
+        self.disconnected: bool = False
         self.keep_alive = keep_alive
-        self.waiting_for_100_continue = expects
+        self.waiting_for_100_continue: bool = expects
         self.body: bytes | bytearray = b""  # type: ignore[assignment]
-        self.more_body = True
-        self.response_started = False
-        self.response_complete = False
+        self.more_body: bool = True
+        self.response_started: bool = False
+        self.response_complete: bool = False
         self.chunked_encoding: bool | None = None
         self.expected_content_length = 0
         self.task: asyncio.Task[None] | None = None

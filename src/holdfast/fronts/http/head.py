@@ -40,7 +40,7 @@ class Head(Mapping[str, str]):
 
     def __init__(self, headers: RawHeaders) -> None:
         self._values = dict(headers)
-        self.twice = b""
+        self.twice: bytes = b""
         """A header that the protocol knows, and that must not be given in several lines; empty: none is."""
         if len(self._values) != len(headers):
             self._join(headers)

@@ -30,7 +30,7 @@ class HostSignals:
         self._wrapped: dict[int, Handler] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Future[None] | None = None
-        self.installed = False
+        self.installed: bool = False
 
     def install(self) -> None:
         """Wrap the host's handlers that are installed by now. Hosts install theirs at different moments: call it again."""

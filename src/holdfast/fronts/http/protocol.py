@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 
 from holdfast.config import Limits
 from holdfast.fronts.http.connection import EXTENSION
-from holdfast.fronts.http.cycle import Application, Cycle, DefaultHeaders, lines
+from holdfast.fronts.http.cycle import Application, Cycle, DefaultHeaders, Headers, lines
 
 _SLASH: Final = ord("/")
 _PER_HEADER: Final = 4
@@ -56,10 +56,10 @@ class Watch:
     __slots__ = ("_looked", "_was_late", "limits", "now", "stall")
 
     def __init__(self, limits: Limits, stall: float) -> None:
-        self.limits = limits
-        self.stall = stall
+        self.limits: Limits = limits
+        self.stall: float = stall
         """Seconds after which a client that takes none of the bytes that wait for it is dropped."""
-        self.now = 0.0
+        self.now: float = 0.0
         """Counted by sweeps, each for an interval at most."""
         self._looked: float | None = None
         self._was_late = False
@@ -124,6 +124,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     watch: Watch
     serve: Application
+    parser: httptools.HttpRequestParser
+    headers: Headers
     cycle: Cycle | None  # type: ignore[assignment]
     pipeline: deque[tuple[Cycle, Application]]  # type: ignore[assignment]
 
@@ -135,7 +137,7 @@ class GuardedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.defaults = DefaultHeaders()
+        self.defaults: DefaultHeaders = DefaultHeaders()
         self._phase = HEAD
         self._since = 0.0
         self._fed = 0

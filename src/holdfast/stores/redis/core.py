@@ -98,6 +98,7 @@ class Seat:
 class Core:
     """Scripts, sent until they are answered."""
 
+    replica: str
     _tails: Tails
 
     def __init__(

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -64,10 +65,10 @@ class Single:
 
     ordered = True
 
-    def __init__(self, client: Redis, sentinel: Sentinel | None = None) -> None:
+    def __init__(self, client: Redis, sentinels: Iterable[Redis] = ()) -> None:
         self._client = client
-        self._sentinel = sentinel
-        self.pipe = Pipe(client.connection_pool)
+        self._sentinels = tuple(sentinels)
+        self.pipe: Pipe = Pipe(client.connection_pool)
 
     async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
         """Run a script by its hash; where Redis does not know it, by its text."""
@@ -93,7 +94,7 @@ class Single:
         """Close everything."""
         await self.pipe.aclose()
         await self._client.aclose()
-        for watcher in self._sentinel.sentinels if self._sentinel else ():
+        for watcher in self._sentinels:
             await watcher.aclose()
 
 
@@ -223,4 +224,4 @@ def _sentinel(url: str) -> Single:
     sentinel = Sentinel(_hosts(url, 26379), socket_timeout=3)  # type: ignore[no-untyped-call]
     options: dict[str, Any] = {**_credentials(url), "db": int(db or 0), **_OPTIONS}
     client = sentinel.master_for(master, retry=_once(), socket_timeout=None, **options)
-    return Single(client, sentinel)
+    return Single(client, sentinel.sentinels)

@@ -35,9 +35,9 @@ class Pipe:
         self._watch: asyncio.TimerHandle | None = None
         self._losing: asyncio.Task[None] | None = None
         self._answered = 0
-        self.sent = 0
+        self.sent: int = 0
         """Commands, for those who count."""
-        self.writes = 0
+        self.writes: int = 0
         """Writes to the socket: round trips, where each waits for the one before."""
 
     def __repr__(self) -> str:

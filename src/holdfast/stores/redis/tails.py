@@ -6,7 +6,7 @@ Bounded: a tail that is too short to join what the store still has leaves a gap,
 from collections import OrderedDict, deque
 from typing import Final
 
-from holdfast.core.stream import Event, Position
+from holdfast.core.stream import Data, Event, Position
 
 TAIL_BYTES: Final = 256 * 1024
 """Of one stream."""
@@ -20,16 +20,17 @@ class Tail:
     __slots__ = ("bytes", "events", "start", "top")
 
     def __init__(self, start: Position) -> None:
-        self.start = self.top = start
+        self.start: Position = start
+        self.top: Position = start
         self.events: deque[Event] = deque()
-        self.bytes = 0
+        self.bytes: int = 0
 
     @property
     def before(self) -> Position:
         """The position that the newest event follows."""
         return self.events[-2].position if len(self.events) > 1 else self.start
 
-    def push(self, tag: int, data: bytes) -> Position:
+    def push(self, tag: int, data: Data) -> Position:
         """Add an event; return its position."""
         self.top = Position(self.top.seq + 1, tag)
         self.events.append(Event(self.top, data))

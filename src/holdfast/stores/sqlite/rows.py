@@ -16,8 +16,8 @@ from holdfast.wire.jsonrpc import RequestId
 _SIGN: Final = 1 << 63
 _SPAN: Final = 1 << 64
 
-encode_record = msgspec.json.Encoder().encode
-decode_record = msgspec.json.Decoder(SessionRecord).decode
+encode_record: Final = msgspec.json.Encoder().encode
+decode_record: Final = msgspec.json.Decoder(SessionRecord).decode
 
 
 def signed(tag: int) -> int:
@@ -67,7 +67,7 @@ class Session:
             self.sid, self.key, record, self.detached, self.opened, self.touched, self.settled, self.broke,
             self.hint, self.fence, self.running, self.calls, self.readers, self.bytes, self.outstanding,
         ) = row  # fmt: skip
-        self.record = decode_record(record)
+        self.record: SessionRecord = decode_record(record)
 
     @property
     def state(self) -> State:
@@ -186,9 +186,9 @@ class Exchange:
             self.kept, self.owner, self.reader, self.generation, self.asks, self.first, low, low_tag, top, top_tag, sent,
             sent_tag, self.bytes, self.closed, self.finished,
         ) = row  # fmt: skip
-        self.low = _position(low, low_tag)
-        self.top = _position(top, top_tag)
-        self.sent = _position(sent, sent_tag)
+        self.low: Position = _position(low, low_tag)
+        self.top: Position = _position(top, top_tag)
+        self.sent: Position = _position(sent, sent_tag)
 
     @property
     def has_log(self) -> bool:

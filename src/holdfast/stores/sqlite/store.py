@@ -87,7 +87,7 @@ class SqliteStore:
         self._clock = clock or SystemClock()
         self._synchronous: Synchronous = synchronous
         self._is_named = bool(replica)
-        self.replica = replica or SystemRandom().token(6)
+        self.replica: str = replica or SystemRandom().token(6)
         self._seat = Seat(self.replica)
         self._worker = self._new_worker()
         self._watch = Watch()

@@ -7,7 +7,7 @@ others of its batch stay as they are.
 
 import sqlite3
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from holdfast.config import Limits
 from holdfast.stores.base import Ring
@@ -24,6 +24,10 @@ class Seat:
 
     __slots__ = ("owner", "replica")
 
+    owner: str
+    """The replica and its incarnation: who is written down as the owner of work."""
+    replica: str
+
     def __init__(self, replica: str) -> None:
         self.rename(replica)
 
@@ -31,7 +35,6 @@ class Seat:
         """Be another replica, which owns nothing yet."""
         self.replica = replica
         self.owner = f"{replica}.0"
-        """The replica and its incarnation: who is written down as the owner of work."""
 
     @property
     def incarnation(self) -> int:
@@ -54,13 +57,13 @@ class Transaction:
     __slots__ = ("_away", "execute", "is_tidied", "limits", "now", "rings", "seat")
 
     def __init__(self, connection: sqlite3.Connection, limits: Limits, seat: Seat) -> None:
-        self.execute = connection.execute
-        self.limits = limits
-        self.seat = seat
-        self.now = 0.0
+        self.execute: Final = connection.execute
+        self.limits: Limits = limits
+        self.seat: Seat = seat
+        self.now: float = 0.0
         self.rings: list[Rung] = []
         """Of the operation that runs: rung in this process."""
-        self.is_tidied = False
+        self.is_tidied: bool = False
         """Something was swept: it is time to look whether the file can shrink."""
         self._away: dict[tuple[str, Rung], None] = {}
 

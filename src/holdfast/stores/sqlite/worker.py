@@ -52,9 +52,9 @@ class Command:
     __slots__ = ("error", "future", "result", "rings", "step", "writes")
 
     def __init__(self, future: asyncio.Future[Any], step: Step, *, writes: bool) -> None:
-        self.future = future
-        self.step = step
-        self.writes = writes
+        self.future: asyncio.Future[Any] = future
+        self.step: Step = step
+        self.writes: bool = writes
         self.result: Any = None
         self.error: BaseException | None = None
         self.rings: list[Rung] = []

@@ -21,7 +21,7 @@ class Fleet:
 
     def __init__(self, stores: list[Store], clock: VirtualClock) -> None:
         self.clock = clock
-        self.benches = [Bench(store, clock) for store in stores]
+        self.benches: list[Bench] = [Bench(store, clock) for store in stores]
 
     async def lease(self, *numbers: int) -> None:
         """Renew these leases."""
