@@ -310,7 +310,7 @@ class Tasks:
         """Look after the tasks that are due for it; stop the handlers of those whose time has come."""
         now = self._runtime.clock.now()
         for task in [task for task in self._running.values() if task.look_at <= now]:
-            await self._look(task)
+            await self._without_fail(self._look(task))
         if self._tell_at <= now:
             self._tell_at = now + _LOOK_EVERY
             await self._tell_all()
@@ -320,7 +320,7 @@ class Tasks:
         listened = dict(self._listening.task_ids)
         self._told = {known: n for known, n in self._told.items() if known[0] in listened.values()}
         for key, task_id in listened.items():
-            await self._tell(key, task_id)
+            await self._without_fail(self._tell(key, task_id))
 
     async def reap(self) -> None:
         """End the tasks of dead replicas, each with one honest error: their handlers are gone."""
@@ -352,8 +352,8 @@ class Tasks:
     async def _without_fail(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except StoreError as error:
-            # Nobody waits for this; what was missed is seen at the next look.
+        except (StoreError, msgspec.DecodeError) as error:
+            # Nobody waits for this; what was missed is seen at the next look, and one task keeps no other from its look.
             self._runtime.observer.note("task.unseen", error=error)
 
     async def _look(self, task: TaskOutlet) -> None:

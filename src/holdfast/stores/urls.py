@@ -31,7 +31,13 @@ def _sqlite(wanted: _Wanted) -> Store:
     from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - sqlite3 is loaded only where it is used
 
     address = parse(wanted.url, wanted.namespace)
-    return SqliteStore(address.path, wanted.limits, wanted.clock, synchronous=address.synchronous)
+    return SqliteStore(
+        address.path,
+        wanted.limits,
+        wanted.clock,
+        synchronous=address.synchronous,
+        observer=wanted.observer,
+    )
 
 
 def _redis(wanted: _Wanted) -> Store:

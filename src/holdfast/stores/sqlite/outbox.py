@@ -37,8 +37,19 @@ def untold(tx: Transaction) -> list[Closed]:
         " RETURNING n, record, reason",
         (tx.now, tx.now - UNTOLD_SECONDS, _AT_ONCE),
     ).fetchall()
-    found = [(number, decode_record(record), Input(reason)) for number, record, reason in rows]
-    return [Closed(record, reason, f"{record.key}.{number}") for number, record, reason in found]
+    found = [_closed(tx, *row) for row in rows]
+    return [closed for closed in found if closed is not None]
+
+
+def _closed(tx: Transaction, number: int, blob: bytes, reason: str) -> Closed | None:
+    """Return a closing; None if it cannot be read, and then it is forgotten."""
+    try:
+        record = decode_record(blob)
+        return Closed(record, Input(reason), f"{record.key}.{number}")
+    except ValueError:
+        tx.execute("DELETE FROM closing WHERE n = ?", (number,))
+        tx.poisoned.append(f"closing {number}")
+        return None
 
 
 def announce(tx: Transaction, name: str, event: bytes) -> None:

@@ -10,6 +10,7 @@ from holdfast.core.lifecycle import Input, State
 from holdfast.core.stream import Position
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import Claim, SessionRecord
+from holdfast.stores.sqlite.erasing import set_aside
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.wire.jsonrpc import RequestId
 
@@ -102,7 +103,17 @@ DUE: Final = _SESSION + "WHERE hint <= ? ORDER BY hint LIMIT ?"
 def find_session(tx: Transaction, statement: str, *values: Any) -> Session | None:
     """Return the session that a statement of this module names."""
     row = tx.execute(statement, values).fetchone()
-    return None if row is None else Session(row)
+    return None if row is None else read_session(tx, row)
+
+
+def read_session(tx: Transaction, row: tuple[Any, ...]) -> Session | None:
+    """Return the session of a row; None if its record cannot be read, and then the session is removed."""
+    try:
+        return Session(row)
+    except msgspec.DecodeError:
+        sid, key, *_, size, _ = row
+        set_aside(tx, sid, key, size)
+        return None
 
 
 def the_session(tx: Transaction, key: str) -> Session:

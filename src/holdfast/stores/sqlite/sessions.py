@@ -3,8 +3,9 @@
 from typing import Final
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Closed, Ending, Found, Refusal, Ring, SessionRecord
+from holdfast.stores.base import Closed, Ending, Found, Refusal, SessionRecord
 from holdfast.stores.sqlite import lingering, outbox, replicas, rows, state, tasks
+from holdfast.stores.sqlite.erasing import erase
 from holdfast.stores.sqlite.life import come_back
 from holdfast.stores.sqlite.rows import Session, find_session, save_session, schedule
 from holdfast.stores.sqlite.transaction import Transaction
@@ -77,9 +78,12 @@ def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
     outbox.sweep(tx)
     lingering.sweep(tx)
     tx.tidy()
-    due = [Session(row) for row in tx.execute(rows.DUE, (tx.now, SWEPT_AT_ONCE)).fetchall()]
+    due = tx.execute(rows.DUE, (tx.now, SWEPT_AT_ONCE)).fetchall()
     closed: list[Closed] = []
-    for session in due:
+    for row in due:
+        session = rows.read_session(tx, row)
+        if session is None:
+            continue
         ends, reason = session.due()
         if ends > tx.now:
             schedule(tx, session, afresh=True)
@@ -92,16 +96,8 @@ def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
 
 def end(tx: Transaction, session: Session, reason: Input, ending: Ending | None = None) -> Closed:
     """Remove a session with everything of it that is not being read."""
-    own = (session.sid,)
     lingering.keep(tx, session, ending)
-    tx.execute("DELETE FROM event WHERE xid IN (SELECT xid FROM exchange WHERE sid = ?)", own)
-    tx.execute("DELETE FROM exchange WHERE sid = ?", own)
-    tx.execute("DELETE FROM ask WHERE sid = ?", own)
-    tx.execute("DELETE FROM subscription WHERE sid = ?", own)
-    tx.execute("DELETE FROM session WHERE sid = ?", own)
-    tx.execute("UPDATE total SET sessions = sessions - 1, bytes = bytes - ?", (session.bytes,))
-    state.forget(tx, session.key)
-    tx.ring(Ring.CLOSED, session.key, "")
+    erase(tx, session.sid, session.key, session.bytes)
     return outbox.post(tx, session.record, reason)
 
 

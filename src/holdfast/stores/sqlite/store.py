@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Page, Position
-from holdfast.ports import Clock, SystemClock, SystemRandom
+from holdfast.ports import Clock, Observer, SilentObserver, SystemClock, SystemRandom
 from holdfast.stores.base import (
     Adopted,
     Announced,
@@ -81,7 +81,9 @@ class SqliteStore:
         *,
         synchronous: Synchronous = "normal",
         replica: str = "",
+        observer: Observer | None = None,
     ) -> None:
+        self._observer = observer or SilentObserver()
         self._path = Path(path)
         self._limits = limits
         self._clock = clock or SystemClock()
@@ -97,7 +99,12 @@ class SqliteStore:
         return f"<SqliteStore {self._path.name}, {self._worker.waiting} commands waiting>"
 
     def _new_worker(self) -> Worker:
-        return Worker(self._connect, self._clock.wall, partial(unavailable, path=self._path), self._seat)
+        worker = Worker(self._connect, self._clock.wall, partial(unavailable, path=self._path), self._seat)
+        worker.on_poisoned = self._note_poisoned
+        return worker
+
+    def _note_poisoned(self, key: str) -> None:
+        self._observer.note("store.poisoned", session=key[:8])
 
     def _connect(self) -> tuple[sqlite3.Connection, Transaction]:
         connection = schema.connect(self._path, self._synchronous)

@@ -54,7 +54,7 @@ Step = Callable[["Transaction"], Any]
 class Transaction:
     """What an operation works with. It lives in the worker's thread."""
 
-    __slots__ = ("_away", "execute", "is_tidied", "limits", "now", "rings", "seat")
+    __slots__ = ("_away", "execute", "is_tidied", "limits", "now", "poisoned", "rings", "seat")
 
     def __init__(self, connection: sqlite3.Connection, limits: Limits, seat: Seat) -> None:
         self.execute: Final = connection.execute
@@ -65,12 +65,15 @@ class Transaction:
         """Of the operation that runs: rung in this process."""
         self.is_tidied: bool = False
         """Something was swept: it is time to look whether the file can shrink."""
+        self.poisoned: list[str] = []
+        """Keys of sessions that were removed because they could not be read."""
         self._away: dict[tuple[str, Rung], None] = {}
 
     def begin(self) -> None:
         """Start afresh, whatever became of the transaction before."""
         self._away.clear()
         self.is_tidied = False
+        self.poisoned = []
 
     def one(self, statement: str, *values: Any) -> Any:
         """Return the first column of the first row, or None."""

@@ -100,6 +100,8 @@ class Worker:
         self._on_second: Callable[[], None] | None = None
         self._on_lost: Callable[[], None] | None = None
         self._is_closed = False
+        self.on_poisoned: Callable[[str], None] = lambda key: None  # noqa: ARG005
+        """Called, in the event loop, with the key of a session that could not be read and was removed."""
         # Of the thread alone:
         self._connection: sqlite3.Connection | None = None
         self._transaction: Transaction | None = None
@@ -214,6 +216,8 @@ class Worker:
             # SQLite ends a transaction by itself after some errors.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+        if tx.poisoned:
+            self._call(self._report, tx.poisoned)
         if tx.is_tidied:
             self._shrink(connection)
 
@@ -308,6 +312,10 @@ class Worker:
         except RuntimeError:
             # The event loop has ended: nobody waits any more.
             self._loop = None
+
+    def _report(self, keys: list[str]) -> None:
+        for key in keys:
+            self.on_poisoned(key)
 
     def _answer(self, batch: list[Command]) -> None:
         for command in batch:

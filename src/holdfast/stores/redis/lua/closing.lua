@@ -48,7 +48,7 @@ local function closing(why, ending)
     publish(owner, 'closed', '')
   end
   local last = {why, record.rec, record.lv or '', record['in'] or '', op, owners, subscriptions}
-  redis.call('UNLINK', unpack(doomed))
+  in_chunks(doomed, function(...) redis.call('UNLINK', ...) end)
   for field, rest in pairs(left) do redis.call('HSET', base, field, rest) end
   redis.call('PEXPIRE', base, LINGER)
   redis.call('SET', base .. ':x', cmsgpack.pack({last = last, at = now}), 'PX', 600000)

@@ -122,15 +122,15 @@ if not known then
 end
 for _, place in ipairs(places) do
   redis.call('ZADD', place, known and 'XX' or 'NX', now + life, key)
-  live(place, life + SLACK)
+  live(place, life)
 end
 return {'ok'}
 
 --## seen_scope: shared !allow-oom
 redis.call('ZADD', g .. ':scopes', 'XX', ARGV[7], ARGV[5])
 redis.call('ZADD', g .. ':sp:' .. ARGV[6], 'XX', ARGV[7], ARGV[5])
-live(g .. ':scopes', tonumber(ARGV[7]) - now + SLACK)
-live(g .. ':sp:' .. ARGV[6], tonumber(ARGV[7]) - now + SLACK)
+live(g .. ':scopes', tonumber(ARGV[7]) - now)
+live(g .. ':sp:' .. ARGV[6], tonumber(ARGV[7]) - now)
 return {'ok'}
 
 --## open_task: shared tasks

@@ -61,6 +61,12 @@ local function schedule()
   end
 end
 
+-- Call a command with any number of arguments: Lua can pass no more than some thousands at once.
+local CHUNK = 1000
+local function in_chunks(arguments, call)
+  for index = 1, #arguments, CHUNK do call(unpack(arguments, index, math.min(index + CHUNK - 1, #arguments))) end
+end
+
 local function save(...)
   local args = {'s', cmsgpack.pack(S), ...}
   for stream, c in pairs(C) do
@@ -69,7 +75,7 @@ local function save(...)
       args[#args + 1] = cmsgpack.pack(c)
     end
   end
-  redis.call('HSET', base, unpack(args))
+  in_chunks(args, function(...) redis.call('HSET', base, ...) end)
   redis.call('PEXPIRE', base, ttl())
 end
 

@@ -1,0 +1,28 @@
+"""Removing a session with everything of it, also one whose record cannot be read.
+
+A damaged record must cost its own session only: found in a sweep it would otherwise fail the whole transaction, and with
+it all sweeping, again and again. It is removed without being read; to its client the session is one that never was.
+"""
+
+from holdfast.stores.base import Ring
+from holdfast.stores.sqlite import state
+from holdfast.stores.sqlite.transaction import Transaction
+
+
+def erase(tx: Transaction, sid: int, key: str, size: int) -> None:
+    """Remove the rows of a session, and ring."""
+    own = (sid,)
+    tx.execute("DELETE FROM event WHERE xid IN (SELECT xid FROM exchange WHERE sid = ?)", own)
+    tx.execute("DELETE FROM exchange WHERE sid = ?", own)
+    tx.execute("DELETE FROM ask WHERE sid = ?", own)
+    tx.execute("DELETE FROM subscription WHERE sid = ?", own)
+    tx.execute("DELETE FROM session WHERE sid = ?", own)
+    tx.execute("UPDATE total SET sessions = sessions - 1, bytes = bytes - ?", (size,))
+    state.forget(tx, key)
+    tx.ring(Ring.CLOSED, key, "")
+
+
+def set_aside(tx: Transaction, sid: int, key: str, size: int) -> None:
+    """Remove a session that cannot be read; an operator is told once this is committed."""
+    erase(tx, sid, key, size)
+    tx.poisoned.append(key)

@@ -1,0 +1,55 @@
+"""Sessions with very many streams, and state whose time is over."""
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import Input
+from holdfast.core.stream import Position
+from holdfast.stores.base import Claim, Claimed
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from tests.redis_server import RedisServer
+from tests.support import async_test
+
+MAIN = f"hf:1:default:{{{KEY}}}"
+STREAMS = 9_000
+FILL = f"""
+for n = 1, {STREAMS} do
+  local c = {{fence = 1, gen = 0, own = 'x.1', top = 2, tag = '2', low = 1, ltag = '1', first = 1, dl = 1, dtag = '1',
+    by = 1, n = 1, closed = 1, fin = 1, rd = 'x.1'}}
+  redis.call('HSET', KEYS[1], 'c:x' .. n, cmsgpack.pack(c))
+  redis.call('XADD', KEYS[1] .. ':e:x' .. n, '2-0', 't', '2', 'd', 'x')
+  redis.call('RPUSH', KEYS[1] .. ':f', 'x' .. n)
+end
+"""
+"""Finished streams, each with a reader, as thousands of calls would leave them."""
+
+
+@async_test
+async def test_a_session_with_thousands_of_streams_is_written_and_closed(server: RedisServer) -> None:
+    limits = Limits(finished_streams=20_000, session_bytes=2)
+    store = RedisStore(server.url, limits)
+    await store.open(record(), evict=False)
+    claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
+    assert isinstance(claimed, Claimed)
+    start = await store.open_stream(KEY, "a", claimed.fence, 1)
+    server.tell("EVAL", FILL, "1", MAIN)
+    # Over its budget the session looks at all its streams, and saves what it has looked at.
+    await store.append(KEY, "a", claimed.fence, 2, b"long enough")
+    page = await store.read(KEY, "a", Position(start.seq, 1), 10, 1_000)
+    assert page is not None
+    assert [event.data for event in page.events] == [b"long enough"]
+    await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
+    assert await store.close(KEY, Input.DELETED) is not None
+    assert server.tell("EXISTS", *(f"{MAIN}:e:x{number}" for number in range(1, STREAMS + 1))) == "0"
+    await store.aclose()
+
+
+@async_test
+async def test_nothing_of_a_handle_stays_after_its_time(server: RedisServer) -> None:
+    store = RedisStore(server.url)
+    assert await store.open_scope("handle", PRINCIPAL, 60)
+    await store.set_state("handle", "f", b"x", op="1")
+    assert await store.find_scope("handle", PRINCIPAL)
+    left = {key: int(server.tell("PTTL", key)) for key in server.tell("KEYS", "*").split()}
+    assert any("{handle}" in key for key in left)
+    assert {key: ttl for key, ttl in left.items() if not 0 < ttl <= 61_000} == {}
+    await store.aclose()

@@ -1,0 +1,108 @@
+"""Rows that nobody of ours wrote: each costs its own session, and an operator is told."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.lifecycle import Input
+from holdfast.stores.base import Claim, Claimed, Refusal
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing import NotingObserver, VirtualClock
+from holdfast.testing.store.bench import IDLE, KEY, OTHER, PRINCIPAL, record
+from holdfast.testing.store.fleet import LEASE
+from tests.sqlite.support import counts, store_path
+from tests.support import async_test
+
+DAMAGES = (b'{"key":"x"}', b"damaged", b"")
+
+
+DAMAGE = {
+    "session": "UPDATE session SET record = ? WHERE key = ?",
+    "closing": "UPDATE closing SET record = ? WHERE json_extract(CAST(record AS TEXT), '$.key') = ?",
+}
+
+
+def damage(path: Path, blob: bytes = b"damaged", table: str = "session") -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute(DAMAGE[table], (blob, KEY)).rowcount == 1
+        connection.commit()
+
+
+@pytest.mark.parametrize("blob", DAMAGES)
+def test_a_session_that_cannot_be_read_is_gone_and_harms_no_other(blob: bytes) -> None:
+    @async_test
+    async def conversation() -> None:
+        observer = NotingObserver()
+        with store_path() as path:
+            store = SqliteStore(path, observer=observer)
+            for key in (KEY, OTHER):
+                await store.open(record(key), evict=False)
+                assert isinstance(await store.claim(key, PRINCIPAL, Claim(1, "a", b"")), Claimed)
+            damage(path, blob)
+            assert await store.find(KEY, PRINCIPAL) is None
+            assert await store.claim(KEY, PRINCIPAL, Claim(2, "b", b"")) is Refusal.NO_SESSION
+            assert await store.close(KEY, Input.DELETED) is None
+            assert await store.sessions() == [OTHER]
+            assert isinstance(await store.claim(OTHER, PRINCIPAL, Claim(2, "b", b"")), Claimed)
+            assert [noted["session"] for noted in observer.named("store.poisoned")] == [KEY[:8]]
+            await store.aclose()
+            assert counts(path)["exchange"] == 2
+
+    conversation()
+
+
+@async_test
+async def test_a_sweep_passes_a_session_that_cannot_be_read() -> None:
+    clock, observer = VirtualClock(), NotingObserver()
+    with store_path() as path:
+        store = SqliteStore(path, clock=clock, observer=observer)
+        for key in (KEY, OTHER):
+            await store.open(record(key), evict=False)
+        damage(path)
+        clock.advance(IDLE)
+        assert [closed.record.key for closed in await store.sweep()] == [OTHER]
+        assert await store.sessions() == []
+        assert len(observer.named("store.poisoned")) == 1
+        await store.aclose()
+
+
+@async_test
+async def test_the_dead_are_looked_after_beside_a_session_that_cannot_be_read() -> None:
+    clock = VirtualClock()
+    with store_path() as path:
+        dead, store = (SqliteStore(path, clock=clock, replica=name) for name in ("dead", "living"))
+        for one in (dead, store):
+            await one.renew(LEASE)
+        for key in (KEY, OTHER):
+            await dead.open(record(key), evict=False)
+            await dead.attach(key, PRINCIPAL, None, None)
+            assert isinstance(await dead.claim(key, PRINCIPAL, Claim(1, "a", b"")), Claimed)
+        damage(path)
+        for _ in range(5):
+            clock.advance(LEASE / 4)
+            await store.renew(LEASE)
+        orphans = await store.orphans()
+        assert await asyncio.gather(*(store.reap(orphan, b"unknown", tag=9) for orphan in orphans)) == [True]
+        assert [orphan.session for orphan in orphans] == [OTHER]
+        for one in (dead, store):
+            await one.aclose()
+
+
+@async_test
+async def test_a_closing_that_cannot_be_read_keeps_no_other_from_being_told() -> None:
+    clock, observer = VirtualClock(), NotingObserver()
+    with store_path() as path:
+        store = SqliteStore(path, clock=clock, observer=observer)
+        for key in (KEY, OTHER):
+            await store.open(record(key), evict=False)
+            await store.close(key, Input.DELETED)
+        damage(path, table="closing")
+        clock.advance(60)
+        assert [closed.record.key for closed in await store.untold()] == [OTHER]
+        clock.advance(60)
+        assert [closed.record.key for closed in await store.untold()] == [OTHER]
+        assert len(observer.named("store.poisoned")) == 1
+        await store.aclose()
