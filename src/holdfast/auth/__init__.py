@@ -27,6 +27,10 @@ class Principal(Struct, frozen=True, kw_only=True):
             # The key joins them with NUL: a part that has one could imitate another principal.
             raise ConfigError("a principal's issuer, subject and client may not contain NUL (\\x00)")
 
+    def is_over(self, now: float) -> bool:
+        """Tell whether its time is over at this date: it is no longer served."""
+        return self.expires is not None and self.expires <= now
+
     @property
     def key(self) -> str:
         """What sessions are bound to: issuer, subject and client, none able to imitate another."""

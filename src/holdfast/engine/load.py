@@ -57,13 +57,14 @@ class Load:
 class Intake:
     """One message that is being read, and what it is charged so far."""
 
-    __slots__ = ("_charge", "_load", "_who", "is_reserved")
+    __slots__ = ("_charge", "_load", "_session", "_who", "is_reserved")
 
     def __init__(self, load: Load, who: str, session: object) -> None:
+        # Made for every message whose length is not known beforehand: nothing is charged until it is large.
         self._load = load
         self._who = who
-        holders = {"session": (who, session)} if session else {}
-        self._charge = load.work.open(principal=who, **holders)
+        self._session = session
+        self._charge: Charge | None = None
         self.is_reserved: bool = False
         """It found no room, except for what must pass."""
 
@@ -73,7 +74,12 @@ class Intake:
         Raises:
             Busy: there is no room for it.
         """
-        if size < FREE or self._charge.grow(size):
+        if size < FREE:
+            return
+        if self._charge is None:
+            holders = {"session": (self._who, self._session)} if self._session else {}
+            self._charge = self._load.work.open(principal=self._who, **holders)
+        if self._charge.grow(size):
             return
         if not self.is_reserved:
             self.is_reserved = True

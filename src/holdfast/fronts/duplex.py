@@ -109,7 +109,9 @@ class Duplex:
         except TooMuchWork as busy:
             await self._reply(error_message(None, busy.code, busy.message))
             return
-        if intake is not None and not intake.may_pass(message):
+        if caller.principal is not None and caller.principal.is_over(self._engine.runtime.clock.wall()):
+            await self._refuse_all(message, McpError(INVALID_REQUEST, "Unauthorized: the token has expired"))
+        elif intake is not None and not intake.may_pass(message):
             await self._refuse_all(message, TooMuchWork())
         elif isinstance(message, list):
             await self._take_batch(message, caller)

@@ -44,12 +44,9 @@ class Identity:
         except Exception as error:  # noqa: BLE001 - whatever an author's code raises
             self._failed(type(error).__name__)
             return _UNVERIFIED
-        if principal is None or self._is_over(principal):
+        if principal is None or principal.is_over(self._runtime.clock.wall()):
             return _unauthorized(head)
         return principal
-
-    def _is_over(self, principal: Principal) -> bool:
-        return principal.expires is not None and principal.expires <= self._runtime.clock.wall()
 
     def _failed(self, kind: str) -> None:
         held = self._rates.admit(kind, self._runtime.clock.now())
