@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import pickle
 import re
 import signal
 import socket
@@ -14,7 +15,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-import msgspec
 import uvicorn
 
 from holdfast.engine.engine import Engine
@@ -87,7 +87,7 @@ def process(config: Config = DEFAULT) -> Iterator[Process]:
     """Run the test back as a process of its own, served as `holdfast serve` does; it is killed afterwards."""
     with listening() as sock:
         program = [sys.executable, str(Path(__file__).with_name("back.py"))]
-        command = [*program, msgspec.json.encode(config).decode(), str(sock.fileno())]
+        command = [*program, pickle.dumps(config).hex(), str(sock.fileno())]
         with _running(command, sock.fileno()) as (popen, log):
             port = sock.getsockname()[1]
             sock.close()
