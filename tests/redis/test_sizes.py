@@ -53,3 +53,43 @@ async def test_nothing_of_a_handle_stays_after_its_time(server: RedisServer) -> 
     assert any("{handle}" in key for key in left)
     assert {key: ttl for key, ttl in left.items() if not 0 < ttl <= 61_000} == {}
     await store.aclose()
+
+
+async def stored(store: RedisStore, key: str, stream: str) -> list[bytes]:
+    page = await store.read(key, stream, Position(1, 1), 1_000, 1 << 20)
+    assert page is not None
+    return [event.data for event in page.events]
+
+
+async def running(store: RedisStore, key: str, principal: str) -> int:
+    """Open a session with a call that runs and has a stream."""
+    assert await store.open(record(key, principal), evict=False) == []
+    claimed = await store.claim(key, principal, Claim(1, "a", b""))
+    assert isinstance(claimed, Claimed)
+    await store.open_stream(key, "a", claimed.fence, 1)
+    return claimed.fence
+
+
+@async_test
+async def test_a_principal_that_fills_the_store_makes_room_for_the_others(server: RedisServer) -> None:
+    store = RedisStore(server.url, Limits(store_bytes=10_000, stream_bytes=4_000, sessions=100))
+    modest = await running(store, "modest", "modest")
+    done = await running(store, "done", "modest")
+    words = [b"%d" % number * 100 for number in range(10)]
+    for number, word in enumerate(words):
+        await store.append("modest", "a", modest, 10 + number, word)
+    await store.settle("done", "a", done, b"last" * 100, tag=2)
+    for session in range(10):
+        fence = await running(store, f"greedy{session}", "greedy")
+        for number in range(20):
+            await store.append(f"greedy{session}", "a", fence, 10 + number, b"x" * 200)
+    more = [b"more" * 50 for _ in range(5)]
+    for number, word in enumerate(more):
+        await store.append("modest", "a", modest, 30 + number, word)
+    assert await stored(store, "modest", "a") == [*words, *more], "nothing of the others is lost"
+    assert await stored(store, "done", "a") == [b"last" * 100]
+    kept = [await store.read(f"greedy{n}", "a", Position(1, 1), 1_000, 1 << 20) for n in range(10)]
+    assert all(page is not None and page.events for page in kept), "the newest event is always there"
+    size = sum(len(event.data) for page in kept if page is not None for event in page.events)
+    assert size <= 10_000 - len(b"".join([*words, *more])) - 400
+    await store.aclose()

@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, count, repeat
 from math import ceil
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -93,6 +93,25 @@ class Seat:
     def is_empty(self) -> bool:
         """Tell whether nothing is left."""
         return not (self.running or self.asks or self.readers)
+
+
+class Room(NamedTuple):
+    """How much the store is over its budget, and which sessions of the principal with the most bytes can make room."""
+
+    over: int
+    is_own: bool
+    """That principal is the one who writes."""
+    oldest: str
+    """The session with its oldest finished stream; empty: it has none."""
+    largest: str
+
+    def victim(self, how: str, writer: str) -> str:
+        """Return which session makes room in this way; empty: none."""
+        if how == "own":
+            return writer if self.is_own else ""
+        if how == "oldest":
+            return self.oldest
+        return self.largest if how == "trim" and not self.is_own else writer
 
 
 class Core:
@@ -232,26 +251,32 @@ class Core:
     # The whole store's budget
 
     async def _resized(self, key: str, size: int, oldest: int) -> None:
-        """Report a session's size; where the whole store is over its budget, make room as the contract says."""
-        over, victim = await self._report(key, size, oldest)
-        for how in ("own", "oldest", "trim"):
-            while over > 0:
-                whose = victim if how == "oldest" else key
+        """Report a session's size; where the whole store is over its budget, make room as the contract says.
+
+        The principal with the most bytes makes it, so that nobody can fill the store for the others: with its oldest
+        finished streams, then with its largest log. If that is the principal who writes, this session's finished
+        streams go first, and its own log is cut.
+        """
+        room = await self._report(key, key, size, oldest)
+        for how in ("own", "oldest", "trim", "last"):
+            while room.over > 0:
+                whose = room.victim(how, key)
                 if not whose:
                     break
-                shed = await self.run("shed", whose, over, how, self._limits.stream_events)
+                way = "trim" if how == "last" else how
+                shed = await self.run("shed", whose, room.over, way, self._limits.stream_events)
                 if shed[0] != b"ok":
                     await self.index("forget", whose, "", 0, 0)
-                    over, victim = await self._report(key, size, oldest)
+                    room = await self._report(key, key, size, oldest)
                     continue
-                before = over
-                over, victim = await self._report(whose, shed[2], shed[3])
-                if over >= before:
+                before = room.over
+                room = await self._report(key, whose, shed[2], shed[3])
+                if room.over >= before:
                     break
 
-    async def _report(self, key: str, size: int, oldest: int) -> tuple[int, str]:
-        _, _, total, victim = await self.index("size", key, size, oldest)
-        return int(total) - self._limits.store_bytes, victim.decode()
+    async def _report(self, writer: str, key: str, size: int, oldest: int) -> Room:
+        _, _, total, is_own, old, large = await self.index("size", key, size, oldest, writer)
+        return Room(int(total) - self._limits.store_bytes, bool(is_own), old.decode(), large.decode())
 
     # What is here
 

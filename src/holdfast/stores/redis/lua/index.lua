@@ -11,6 +11,8 @@ local full = redis.call('ZCARD', g .. ':due') >= most
 if full or (evict and redis.call('ZCARD', own) >= own_most) then return {evict and 'evict' or 'full'} end
 redis.call('ZADD', g .. ':due', now + hint, key)
 redis.call('ZADD', own, now, key)
+redis.call('HSET', g .. ':of', key, principal)
+live(g .. ':of', life + SLACK)
 redis.call('SADD', g .. ':own:' .. me, key)
 live(g .. ':own:' .. me, 86400000)
 live(g .. ':due', life + SLACK)
@@ -23,6 +25,7 @@ local key, principal, untold, owners = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonu
 redis.call('ZREM', g .. ':due', key)
 redis.call('ZREM', g .. ':p:' .. principal, key)
 resize(key, 0, 0)
+redis.call('HDEL', g .. ':of', key)
 for index = 9, 8 + owners do redis.call('SREM', g .. ':own:' .. ARGV[index], key) end
 for index = 9 + owners, #ARGV do redis.call('SREM', g .. ':sub:' .. ARGV[index], key) end
 if untold > 0 then
@@ -73,11 +76,19 @@ for index = 6, #ARGV, 2 do redis.call('ZADD', g .. ':p:' .. ARGV[5], 'XX', ARGV[
 return {'ok'}
 
 --## size: shared !allow-oom
-if not redis.call('ZSCORE', g .. ':due', ARGV[5]) then return {'ok', {}, 0, ''} end
+-- Returns the size of the store, and who makes room if that is too much: the principal with the most bytes. Whether it is
+-- the one of the session ARGV[8], which wants to write; the session with its oldest finished stream; its largest session.
+local writer = ARGV[8]
+if not redis.call('ZSCORE', g .. ':due', ARGV[5]) then return {'ok', {}, 0, 1, '', ''} end
 local total = resize(ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]))
 live(g .. ':size', 86400000)
 live(g .. ':fin', 86400000)
-return {'ok', {}, total, redis.call('ZRANGE', g .. ':fin', 0, 0)[1] or ''}
+local heaviest = redis.call('ZREVRANGE', g .. ':heavy', 0, 0)[1]
+if not heaviest then return {'ok', {}, total, 1, redis.call('ZRANGE', g .. ':fin', 0, 0)[1] or '', writer} end
+local oldest = redis.call('ZRANGE', g .. ':pf:' .. heaviest, 0, 0)[1]
+local largest = redis.call('ZREVRANGE', g .. ':ps:' .. heaviest, 0, 0)[1]
+local is_own = heaviest == redis.call('HGET', g .. ':of', writer)
+return {'ok', {}, total, is_own and 1 or 0, oldest or '', largest or writer}
 
 --## outbox: shared !allow-oom
 -- Closed sessions whose listeners may not have been told; taken for a while.

@@ -2,6 +2,8 @@
 --   :due     sessions by when to look at them next; also the list of those that live
 --   :p:<principal>  a principal's sessions by when they were last seen, at the earliest
 --   :size    sessions by the bytes they reported, '' their sum   :fin  sessions by their oldest finished stream
+--   :of      the principal of each session   :heavy  principals by the bytes of their sessions
+--   :ps:<principal>, :pf:<principal>  the same as :size and :fin, of a principal's sessions
 --   :told    closed sessions whose listeners may not know   :sub:<uri>  subscribers of a resource
 --   :scopes, :sp:<principal>  handles' scopes by their end   :states  principals' own   :tasks, :tp, :t:<task>  tasks
 --   :to      owners of tasks   :to:<owner>  the tasks of one
@@ -36,11 +38,21 @@ local function publish(channel, what, key, name)
   redis.call('PUBLISH', prefix .. channel, what .. ' ' .. key .. ' ' .. name .. ' ' .. me)
 end
 
+-- A session has another size: for the whole store, and for its principal.
 local function resize(key, bytes, oldest)
   local before = tonumber(redis.call('ZSCORE', g .. ':size', key) or 0)
   local total = redis.call('ZINCRBY', g .. ':size', bytes - before, '')
   if bytes > 0 then redis.call('ZADD', g .. ':size', bytes, key) else redis.call('ZREM', g .. ':size', key) end
   if oldest > 0 then redis.call('ZADD', g .. ':fin', oldest, key) else redis.call('ZREM', g .. ':fin', key) end
   if redis.call('ZCARD', g .. ':size') == 1 then redis.call('DEL', g .. ':size') end
+  local principal = redis.call('HGET', g .. ':of', key)
+  if principal then
+    local sizes, finished = g .. ':ps:' .. principal, g .. ':pf:' .. principal
+    local own = tonumber(redis.call('ZINCRBY', g .. ':heavy', bytes - before, principal))
+    if own <= 0 then redis.call('ZREM', g .. ':heavy', principal) end
+    if bytes > 0 then redis.call('ZADD', sizes, bytes, key) else redis.call('ZREM', sizes, key) end
+    if oldest > 0 then redis.call('ZADD', finished, oldest, key) else redis.call('ZREM', finished, key) end
+    for _, kept in ipairs({g .. ':heavy', sizes, finished}) do live(kept, 86400000) end
+  end
   return tonumber(total)
 end
