@@ -133,7 +133,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     `subscriptions`, no burst of changes is too much for it."""
     parked: int = 10_000
     parked_per_principal: int = 1_000
-    """Calls that wait for a retry, in all and per authenticated principal; beyond: busy."""
+    """Calls that have asked and not ended, in all and per authenticated principal; beyond: busy. Anonymous clients share
+    what there is in all."""
+
+    finished_bytes: int = 64 * MIB
+    principal_finished_bytes: int = 16 * MIB
+    """What calls that had asked and have ended answered in all their rounds, kept for a repeat of a retry whose response
+    was lost, in all and per authenticated principal; beyond: the oldest are dropped, and a repeat gets −31003."""
 
     parked_bytes: int = 64 * MIB
     principal_parked_bytes: int = 32 * MIB

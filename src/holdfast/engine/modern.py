@@ -5,6 +5,7 @@ belongs to, to one round of one call, and to a date.
 """
 
 import asyncio
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.auth.seal import MAX_SEALED
+from holdfast.config import KIB
 from holdfast.core.rounds import Asked
 from holdfast.engine.exchange import NOTHING_GIVEN, Caller, Exchange, Given
 from holdfast.engine.guest import Guest
@@ -30,6 +32,8 @@ from holdfast.wire.jsonrpc import Request, encode
 
 PURPOSE: Final = "holdfast.requestState.1"
 _CUT_SHORT: Final = "The server stopped while this task was running; it may have had part of its effect"
+_CALL_BYTES: Final = 4 * KIB
+"""What a finished call takes in memory beside its answers, about."""
 _RETRY_MEMBERS: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """What may differ between a request and its retries."""
 
@@ -155,7 +159,18 @@ class Modern:
         except Busy:
             _free(exchange)
             raise
+        outlet = _rounds_of(exchange)
+        if outlet is not None:
+            outlet.on_settled = partial(self._finished, exchange, outlet)
         return encoded
+
+    def _finished(self, exchange: Exchange, outlet: RoundOutlet) -> None:
+        """Keep what a call has answered for repeats. It waits no longer: this has a bound of its own."""
+        _free(exchange)
+        if exchange.settled:
+            # One that has become a task goes on, and needs its request.
+            exchange.let_go()
+        self.parking.finish(exchange, _CALL_BYTES + sum(outcome.size for outcome in outlet.outcomes.values()))
 
     def _charge(self, exchange: Exchange, size: int) -> None:
         """Charge a call for what it asks, which is kept for repeats, and at first for its arguments.

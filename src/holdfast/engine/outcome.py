@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from holdfast.errors import McpError
 from holdfast.stores.base import Ending
-from holdfast.wire.jsonrpc import RequestId, refusal, result_message
+from holdfast.wire.jsonrpc import RequestId, encode, refusal, result_message
 
 
 class Outcome(Struct, frozen=True, gc=False):
@@ -16,6 +16,12 @@ class Outcome(Struct, frozen=True, gc=False):
     """Others have ended the exchange, or run it again: its end is in its stream, where there is one."""
     closed: bool = False
     """The session was closed: the store has ended the exchange with it."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes in memory."""
+        error = self.error
+        return len(self.result) + (len(error.message) + len(encode(error.data)) if error else 0)
 
     def message(self, request_id: RequestId) -> bytes:
         """Return the answer to the request with this id."""

@@ -1,7 +1,12 @@
-"""Calls without a session that wait for a retry, or have ended and may be asked about once more.
+"""Calls without a session that can be returned to: they have not ended, or have ended and may be asked about once more.
 
-Each is kept for its lifetime from its last round on; there are at most so many per principal
-and in all, and beyond that a handler that wants to ask is told that it is busy.
+A call that has not ended holds one of the places, of which there are so many in all and for each authenticated
+principal; without a place a handler that wants to ask is told that it is busy. Anonymous clients are no
+principal: they share the places of the process, as listeners do.
+
+A call that has ended holds no place. What it answered in each round is kept, because a client whose response was
+lost sends its retry again and must get the same. It is bounded in bytes; the oldest are dropped first, and a
+repeat of their retry is told that the call is gone (−31003). Both are kept for one lifetime after the last round.
 """
 
 import asyncio
@@ -12,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from holdfast.config import Limits
+from holdfast.core.shelf import Shelf
 from holdfast.errors import Busy
 
 if TYPE_CHECKING:
@@ -22,6 +28,9 @@ class ParkingStatistics(Struct, frozen=True):
     """How parking has gone so far."""
 
     kept: int
+    """Calls that have not ended and can be returned to."""
+    finished: int
+    """Calls that have ended, and whose answers are kept for a repeat."""
     parked: int
     resumed: int
     expired: int
@@ -37,10 +46,15 @@ class Parking:
         self._expire = expire
         self._kept: dict[str, tuple[Exchange, asyncio.TimerHandle]] = {}
         self._owners: Counter[str] = Counter()
+        self._finished = Shelf(limits.finished_bytes, limits.principal_finished_bytes)
         self._parked = self._resumed = self._expired = self._refused = 0
 
     def __repr__(self) -> str:
-        return f"<Parking {len(self._kept)}/{self._limits.parked} calls>"
+        return f"<Parking {self._waiting}/{self._limits.parked} calls, {self._finished!r} of others>"
+
+    @property
+    def _waiting(self) -> int:
+        return len(self._kept) - len(self._finished)
 
     def keep(self, exchange: "Exchange") -> None:
         """Keep a call that goes out for its lifetime, counted anew with each round.
@@ -52,8 +66,8 @@ class Parking:
         known = self._kept.get(exchange.key)
         if known is not None:
             known[1].cancel()
-        elif (
-            len(self._kept) >= self._limits.parked or self._owners[owner] >= self._limits.parked_per_principal
+        elif self._waiting >= self._limits.parked or (
+            owner and self._owners[owner] >= self._limits.parked_per_principal
         ):
             self._refused += 1
             raise Busy("Busy: too many calls wait for input; try again later", retry_after=30)
@@ -71,22 +85,41 @@ class Parking:
         self._resumed += 1
         return known[0]
 
-    def _end(self, exchange: "Exchange", owner: str) -> None:
-        del self._kept[exchange.key]
+    def finish(self, exchange: "Exchange", size: int) -> None:
+        """Free the place of a call that has ended; its answers, of so many bytes, are kept for a repeat."""
+        if exchange.key not in self._kept or exchange.key in self._finished:
+            return
+        owner = exchange.session.record.principal
+        self._leave(owner)
+        for key in self._finished.put(exchange.key, owner, size):
+            self._kept.pop(key)[1].cancel()
+
+    def _leave(self, owner: str) -> None:
         self._owners[owner] -= 1
         if not self._owners[owner]:
             del self._owners[owner]
-        self._expired += not exchange.settled
+
+    def _end(self, exchange: "Exchange", owner: str) -> None:
+        del self._kept[exchange.key]
+        if exchange.key in self._finished:
+            self._finished.remove(exchange.key)
+        else:
+            self._leave(owner)
+            self._expired += 1
         self._expire(exchange)
 
     def clear(self) -> list["Exchange"]:
         """Forget all of them; return those that have not ended."""
         kept, self._kept = self._kept, {}
         self._owners.clear()
+        for key in kept:
+            self._finished.remove(key)
         for _, timer in kept.values():
             timer.cancel()
         return [exchange for exchange, _ in kept.values() if not exchange.settled]
 
     def statistics(self) -> ParkingStatistics:
         """Return how parking has gone so far."""
-        return ParkingStatistics(len(self._kept), self._parked, self._resumed, self._expired, self._refused)
+        return ParkingStatistics(
+            self._waiting, len(self._finished), self._parked, self._resumed, self._expired, self._refused
+        )

@@ -67,6 +67,8 @@ class RoundOutlet(Struct, eq=False):
     """Answers that the request itself brought: an ask with such a key needs no round."""
     outcomes: dict[int, Outcome] = {}
     """What followed each round. Kept: a repeated retry gets the same."""
+    on_settled: Callable[[], None] | None = None
+    """Called once when the call has ended, or has become a task. A plain call needs none."""
     charge: Charge | None = None
     """What its rounds take in memory, for as long as it is kept."""
     _rounds: Rounds | None = None
@@ -203,6 +205,9 @@ class RoundOutlet(Struct, eq=False):
         self.outcomes.setdefault(self._rounds.number if self._rounds is not None else 0, outcome)
         # It led back to the exchange; without that the last reference frees both, and the collector has no work.
         self._go_out = _ended
+        on_settled, self.on_settled = self.on_settled, None
+        if on_settled is not None:
+            on_settled()
         self._ring()
         self._make_room()
 

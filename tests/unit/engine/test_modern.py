@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -360,6 +361,86 @@ async def test_calls_that_wait_have_a_limit_in_bytes() -> None:
         await settle_down()
         assert parked.used == 0, "it is free when nobody can come back to them"
         assert "result" in second
+
+
+async def answered(home: House, answer: object, **more: Any) -> Json:
+    """Make a call that asks, and answer it; return what asked."""
+    first = await home.call(**more).answer()
+    await home.retry(first, {"q": answer}, **more).answer()
+    return first
+
+
+@engine_test
+async def test_a_call_that_has_ended_holds_no_place_and_its_result_is_kept_for_a_repeat() -> None:
+    async with house(one_ask, limits=Limits(parked=1, parked_per_principal=1)) as home:
+        firsts = [await answered(home, number) for number in range(20)]
+        statistics = home.engine.modern.parking.statistics()
+        assert (statistics.kept, statistics.finished, statistics.refused) == (0, 20, 0)
+        for number, first in enumerate(firsts):
+            assert (await home.retry(first, {"q": number}).answer())["result"] == {"said": number}
+        assert refused(lambda: home.retry(firsts[0], {"q": "another"})).code == PARKED_GONE
+        await home.call().answer()
+        assert (await home.call().answer())["error"]["code"] == Busy("").code, (
+            "one that waits holds its place"
+        )
+        await asyncio.sleep(601)
+        statistics = home.engine.modern.parking.statistics()
+        assert (statistics.kept, statistics.finished, statistics.expired) == (0, 0, 1)
+
+
+async def one_ask_much_said(exchange: Exchange) -> object:
+    return str(await said(exchange, "q")) + "x" * 100_000
+
+
+@engine_test
+async def test_finished_results_are_bounded_in_bytes_and_the_oldest_go_first() -> None:
+    limits = Limits(finished_bytes=600_000, principal_finished_bytes=350_000)
+    async with house(one_ask_much_said, limits=limits) as home:
+        of_bob = await answered(home, 0, caller=BOB)
+        of_alice = [await answered(home, number) for number in range(10)]
+        assert home.engine.modern.parking.statistics().finished == 4
+        for first in of_alice[:7]:
+            assert refused(partial(home.retry, first, {"q": 0})).code == PARKED_GONE
+        for number, first in list(enumerate(of_alice))[7:]:
+            repeated = await home.retry(first, {"q": number}).answer()
+            assert repeated["result"] == str(number) + "x" * 100_000
+        assert "result" in await home.retry(of_bob, {"q": 0}, caller=BOB).answer(), "others keep theirs"
+        anonymous = [await answered(home, number, caller=Caller("")) for number in range(5)]
+        assert refused(lambda: home.retry(of_bob, {"q": 0}, caller=BOB)).code == PARKED_GONE, "the oldest"
+        assert "result" in await home.retry(anonymous[0], {"q": 0}, caller=Caller("")).answer()
+
+
+@engine_test
+async def test_a_result_that_is_too_large_to_keep_is_delivered_once() -> None:
+    async with house(one_ask_much_said, limits=Limits(finished_bytes=50_000)) as home:
+        first = await home.call().answer()
+        assert (await home.retry(first, {"q": "1"}).answer())["result"][0] == "1"
+        assert refused(lambda: home.retry(first, {"q": "1"})).code == PARKED_GONE
+
+
+@engine_test
+async def test_what_earlier_rounds_asked_counts_when_the_call_has_ended() -> None:
+    async def asks_much(exchange: Exchange) -> object:
+        for number in range(3):
+            await exchange.ask("elicitation/create", {"message": "x" * 10_000}, key=f"q{number}")
+        return "done"
+
+    async with house(asks_much, limits=Limits(finished_bytes=30_000)) as home:
+        rounds = [await home.call().answer()]
+        for number in range(3):
+            rounds.append(await home.retry(rounds[-1], {f"q{number}": 0}).answer())
+        assert rounds[-1]["result"] == "done"
+        assert home.engine.modern.parking.statistics().finished == 0
+        assert home.engine.runtime.load.parked.used == 0
+
+
+@engine_test
+async def test_anonymous_clients_share_all_places_and_do_not_count_as_one_principal() -> None:
+    anonymous = Caller("")
+    async with house(one_ask, limits=Limits(parked=3, parked_per_principal=1)) as home:
+        for _ in range(3):
+            assert "result" in await home.call(caller=anonymous).answer()
+        assert (await home.call(caller=anonymous).answer())["error"]["code"] == Busy("").code
 
 
 @engine_test

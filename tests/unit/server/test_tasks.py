@@ -196,6 +196,8 @@ async def test_what_is_asked_before_a_task_begins_is_asked_in_the_call_and_repea
         retry = {**call, "inputResponses": {"user": named("Ada")}, "requestState": first["requestState"]}
         created = (await client.post("tools/call", retry)).result
         check_task(created, "task")
+        statistics = client.server.engine.modern.parking.statistics()
+        assert (statistics.kept, statistics.finished) == (0, 1), "it waits no longer in its call"
         assert (await client.post("tools/call", retry)).result == created
         task = await client.until(created["taskId"], "input_required")
         await client.update(created["taskId"], **{next(iter(task["inputRequests"])): named("Eve")})

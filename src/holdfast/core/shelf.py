@@ -1,0 +1,54 @@
+"""Things kept for a while because they may be wanted once more: bounded in bytes, the oldest go first. Pure."""
+
+from collections.abc import Iterator
+
+
+class Shelf:
+    """Keys with their sizes and holders. At most `total` bytes in all, and `share` of each holder that has a name."""
+
+    __slots__ = ("_by_holder", "_sizes", "_total", "_used_by", "share", "used")
+
+    def __init__(self, total: int, share: int) -> None:
+        self._total = total
+        self.share = share
+        self.used = 0
+        self._sizes: dict[str, tuple[str, int]] = {}
+        """Oldest first, as in the dict of each holder."""
+        self._by_holder: dict[str, dict[str, None]] = {}
+        self._used_by: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Shelf {len(self._sizes)} things, {self.used}/{self._total} bytes>"
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._sizes
+
+    def put(self, key: str, holder: str, size: int) -> list[str]:
+        """Keep a new thing; return what had to go for it, the oldest first, or the thing itself if it is too large."""
+        self._sizes[key] = holder, size
+        self._by_holder.setdefault(holder, {})[key] = None
+        self._change(holder, size)
+        return list(self._make_room(holder))
+
+    def _make_room(self, holder: str) -> Iterator[str]:
+        while holder and self._used_by.get(holder, 0) > self.share:
+            yield self.remove(next(iter(self._by_holder[holder])))
+        while self.used > self._total:
+            yield self.remove(next(iter(self._sizes)))
+
+    def remove(self, key: str) -> str:
+        """Forget a thing; nothing if it is not there. Returns its key."""
+        if key in self._sizes:
+            holder, size = self._sizes.pop(key)
+            del self._by_holder[holder][key]
+            self._change(holder, -size)
+            if not self._by_holder[holder]:
+                del self._by_holder[holder], self._used_by[holder]
+        return key
+
+    def _change(self, holder: str, size: int) -> None:
+        self.used += size
+        self._used_by[holder] = self._used_by.get(holder, 0) + size

@@ -1,0 +1,34 @@
+"""Things kept for a while: never more bytes than allowed, and the oldest go first."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.shelf import Shelf
+
+THINGS = st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.integers(0, 60)), max_size=40)
+
+
+@given(THINGS, st.data())
+def test_a_shelf_never_holds_more_than_its_bounds_and_drops_the_oldest(
+    things: list[tuple[str, int]], data: st.DataObject
+) -> None:
+    shelf = Shelf(100, 50)
+    kept: dict[str, tuple[str, int]] = {}
+    for number, (holder, size) in enumerate(things):
+        key = str(number)
+        kept[key] = holder, size
+        for gone in shelf.put(key, holder, size):
+            whose = kept[gone][0]
+            rivals = [other for other, (owner, _) in kept.items() if owner == whose]
+            assert gone in (next(iter(kept)), rivals[0]), "the oldest of all, or of its holder"
+            del kept[gone]
+        removed = data.draw(st.sampled_from(["", *kept]))
+        if removed:
+            shelf.remove(removed)
+            shelf.remove(removed)
+            del kept[removed]
+        assert shelf.used == sum(size for _, size in kept.values()) <= 100
+        for name in ("a", "b"):
+            assert sum(size for owner, size in kept.values() if owner == name) <= 50
+        assert len(shelf) == len(kept)
+        assert all(key in shelf for key in kept)
