@@ -1,6 +1,6 @@
 """Every setting with its default and the reason for it. Frozen, passed in, never read from the environment."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, Final, Literal, TypedDict, get_args
 
@@ -284,7 +284,7 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
 Names = tuple[str, ...] | list[str]
-"""Several texts; one text alone is a mistake."""
+"""Several texts. A type checker takes one text for a sequence of texts, which here is a mistake."""
 
 
 class HttpOptions(TypedDict, total=False):
@@ -303,9 +303,9 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     path: str = "/mcp"
     response: ResponseMode = "adaptive"
     """`json` never streams (asks and progress are then impossible); `sse` answers every call as a stream."""
-    allowed_hosts: Names = LOOPBACK_HOSTS
+    allowed_hosts: Sequence[str] = LOOPBACK_HOSTS
     """Host header values served, with or without port; anything else gets 421. `*` serves all."""
-    allowed_origins: Names = ()
+    allowed_origins: Sequence[str] = ()
     """Origins of browsers that may call, exactly as sent (`https://app.example`). Loopback origins always may."""
     allow_anonymous: bool | None = None
     """Serve without a token verifier. None: only for clients that connect from this machine."""

@@ -3,6 +3,7 @@
 from math import inf, nan
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from holdfast import HttpSettings, Limits, Settings, Times
@@ -99,3 +100,10 @@ def test_a_lease_is_renewed_three_times_before_it_ends() -> None:
     with pytest.raises(ConfigError, match=r"lease_renewal=3\.0: renew a lease of 6 s at least every 2 s"):
         Times(lease=6.0)
     assert Times(lease=9.0).lease_renewal == 3.0
+
+
+def test_an_endpoints_settings_can_be_read_from_json() -> None:
+    """A test's server, for instance, gets them as an argument."""
+    written = msgspec.json.encode(HttpSettings(allowed_hosts=["a.example"]))
+    read = msgspec.json.decode(written, type=HttpSettings)
+    assert list(read.allowed_hosts) == ["a.example"]

@@ -65,7 +65,7 @@ def check_exposure(front: HttpFront, host: str) -> None:
             f"{host} can be reached from other machines and nobody would check who calls: give the server a "
             "verifier, or say allow_anonymous=True (--allow-anonymous) if everyone may call"
         )
-    if settings.allowed_hosts == LOOPBACK_HOSTS:
+    if tuple(settings.allowed_hosts) == LOOPBACK_HOSTS:
         raise ConfigError(
             f"{host} can be reached from other machines: name the hosts clients call it by with allowed_hosts "
             "(--allow-host mcp.example.com, or --allow-host '*' behind a proxy that checks it)"
