@@ -259,7 +259,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     duplicates: Duplicates = "reject"
     """A request id already in flight: refuse the second, or run both apart."""
     in_order: bool = False
-    """Run a session's calls strictly one after another."""
+    """Run a session's calls strictly one after another, whichever replica each of them reaches."""
     reruns: int = 0
     """How often a call of a tool that declares itself idempotent is run again by another replica after the death of
     the one that ran it. 0: never, the call ends with −31002."""

@@ -117,3 +117,29 @@ async def mark(file: str, text: str) -> str:
     with Path(file).open("a", encoding="utf-8") as marks:
         marks.write(f"{text}\n")
     return text
+
+
+def _note(file: str, text: str) -> None:
+    with Path(file).open("a", encoding="utf-8") as notes:
+        notes.write(f"{text}\n")
+
+
+@server.tool
+def alone(file: str, seconds: float) -> int:
+    """Note when this begins and ends: a plain function, which nothing can stop."""
+    _note(file, "begin")
+    time.sleep(seconds)
+    _note(file, "end")
+    return os.getpid()
+
+
+@server.tool
+async def alone_and_tidy(file: str, seconds: float, cleanup: float) -> int:
+    """Do the same, and clean up for a while, also if cancelled."""
+    _note(file, "begin")
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        await asyncio.sleep(cleanup)
+        _note(file, "end")
+    return os.getpid()

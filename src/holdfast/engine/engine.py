@@ -41,6 +41,13 @@ _SERVED: Final[WeakKeyDictionary[Store, "Engine"]] = WeakKeyDictionary()
 _CLAIM_SECONDS: Final = 0.01
 """How often a stopping engine looks whether its last claims have come back."""
 
+_HEARD_BY_SESSION: Final = {
+    Ring.STREAM: Session.ring,
+    Ring.ANSWER: Session.answered,
+    Ring.TURN: Session.look_for_turn,
+}
+"""Bells that a session's own waiters hear."""
+
 
 class Engine:
     """Sessions, exchanges and readers over one store and one back.
@@ -200,7 +207,7 @@ class Engine:
             self._hand_over()
         now = asyncio.get_running_loop().time
         deadline = now() + self.settings.times.drain
-        while ((tasks := self._working()) or self.exchanges.claiming) and now() < deadline:
+        while ((tasks := self._working()) or self._is_waited_for()) and now() < deadline:
             if tasks:
                 await asyncio.wait(tasks, timeout=deadline - now())
             else:
@@ -209,6 +216,12 @@ class Engine:
         await asyncio.gather(
             *(self.sessions.end_work(session, "the server is stopping") for session in working),
             self.modern.end_work("the server is stopping"),
+        )
+
+    def _is_waited_for(self) -> bool:
+        """Tell whether something is about to run: a claim is on its way, or a call waits for its turn."""
+        return bool(
+            self.exchanges.claiming or any(session.waiting for session in self.runtime.sessions.values())
         )
 
     def _hand_over(self) -> None:
@@ -242,11 +255,10 @@ class Engine:
             self._ring_session(what, session, name)
 
     def _ring_session(self, what: Ring, session: Session, name: str) -> None:
+        if (hear := _HEARD_BY_SESSION.get(what)) is not None:
+            hear(session, name)
+            return
         match what:
-            case Ring.STREAM:
-                session.ring(name)
-            case Ring.ANSWER:
-                session.answered(name)
             case Ring.CANCEL:
                 exchange = session.exchanges.get(name)
                 if exchange is not None:
@@ -258,7 +270,7 @@ class Engine:
             case Ring.CLOSED:
                 if self.runtime.store.is_shared:
                     self.sessions.closed_elsewhere(session)
-            case Ring.TASK | Ring.FORWARD | Ring.NEWS:
+            case _:
                 raise AssertionError(f"{what} concerns no session")
 
     def _sweep(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from contextvars import Context
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +15,9 @@ from holdfast.engine.outlet import Outlet, SessionOutlet, StreamOutlet
 from holdfast.engine.session import Session
 from holdfast.stores.base import Claim, Store
 from holdfast.wire.jsonrpc import Request, notification_message
+
+if TYPE_CHECKING:
+    from holdfast.engine.turns import Turn
 
 Client = Session | Guest
 """Who a request is from, as far as the protocol knows it: a session, or a guest of one request."""
@@ -111,7 +114,7 @@ class Exchange:
 class SessionExchange(Exchange):
     """An exchange of a session: it has claimed its id in the store."""
 
-    __slots__ = ("busy", "claim", "context", "deadline", "fence", "is_rerun")
+    __slots__ = ("busy", "claim", "context", "deadline", "fence", "is_rerun", "turn")
 
     session: Session
     outlet: SessionOutlet
@@ -133,6 +136,8 @@ class SessionExchange(Exchange):
         """While it waits for a slot: the context variables of its request. It starts in another task's."""
         self.deadline: asyncio.TimerHandle | None = None
         """While it waits for a slot: when it is refused as busy."""
+        self.turn: Turn | None = None
+        """What still runs of it, where calls run in order."""
         self.busy: bool = False
         """It was refused because no slot became free."""
         self.is_rerun: bool = False

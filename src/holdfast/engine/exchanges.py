@@ -20,6 +20,7 @@ from holdfast.engine.outlet import ChannelOutlet, SessionOutlet, StreamOutlet
 from holdfast.engine.repeats import Repeats
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
+from holdfast.engine.turns import Turns
 from holdfast.errors import Busy, Fenced, McpError, OutcomeUnknown, SessionGone, StoreError, StreamClosed
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Adopted, Claim, Claimed, Duplicate, Refusal
@@ -54,6 +55,11 @@ class Exchanges:
             runtime.settings.reruns > 0 and runtime.store.is_shared and not runtime.settings.stateless
         )
         """What may be run again is kept: others could, and somebody can come back for the answer."""
+        self._turns = (
+            Turns(runtime, self._started, self.settle)
+            if runtime.settings.in_order and not runtime.settings.stateless
+            else None
+        )
         self.claiming: int = 0
         """Claims on their way to the store: what they win is work, though nothing runs yet."""
         self._undoing: dict[str, asyncio.Task[None]] = {}
@@ -179,6 +185,9 @@ class Exchanges:
         """Start what is claimed, or queue it."""
         session = exchange.session
         session.exchanges[exchange.claim.stream] = exchange
+        if self._turns is not None and not exchange.claim.control:
+            await self._await_turn(exchange, self._turns)
+            return
         verdict = Verdict.START if exchange.claim.control else session.gate.enter(exchange)
         if verdict is Verdict.START:
             exchange.task = asyncio.get_running_loop().create_task(run(self._runtime, exchange, self.settle))
@@ -187,18 +196,30 @@ class Exchanges:
         else:
             await self._queue(exchange, verdict)
 
+    async def _await_turn(self, exchange: SessionExchange, turns: Turns) -> None:
+        try:
+            turns.wait(exchange)
+        except Busy:
+            if exchange.is_rerun:
+                await self.settle(exchange, Outcome(error=OutcomeUnknown()))
+            else:
+                await self._refuse(exchange)
+
     async def _queue(self, exchange: SessionExchange, verdict: Verdict) -> None:
         """Leave it waiting for a slot, with a deadline; or refuse it before it has begun."""
         if verdict is Verdict.REFUSE:
-            exchange.settled = True
-            session, claim = exchange.session, exchange.claim
-            del session.exchanges[claim.stream]
-            settle = self._runtime.store.settle
-            await self._runtime.surely(lambda: settle(session.record.key, claim.stream, exchange.fence, None))
-            raise Busy("Busy: too many calls are waiting in this session; try again shortly")
+            await self._refuse(exchange)
         exchange.context = copy_context()
         seconds = self._runtime.settings.limits.queue_seconds
         exchange.deadline = asyncio.get_running_loop().call_later(seconds, self._give_up, exchange)
+
+    async def _refuse(self, exchange: SessionExchange) -> None:
+        exchange.settled = True
+        session, claim = exchange.session, exchange.claim
+        del session.exchanges[claim.stream]
+        settle = self._runtime.store.settle
+        await self._runtime.surely(lambda: settle(session.record.key, claim.stream, exchange.fence, None))
+        raise Busy("Busy: too many calls are waiting in this session; try again shortly")
 
     def _give_up(self, exchange: SessionExchange) -> None:
         if exchange.session.gate.abandon(exchange):
@@ -217,7 +238,10 @@ class Exchanges:
         exchange.settled = True
         session = exchange.session
         del session.exchanges[exchange.claim.stream]
-        if exchange.task is not None and not exchange.claim.control:
+        if self._turns is not None:
+            session.look_for_turn(exchange.claim.stream)
+            await self._turns.hold(exchange)
+        elif exchange.task is not None and not exchange.claim.control:
             self._free_slot(exchange, exchange.task)
         if exchange.deadline is not None:
             exchange.deadline.cancel()
@@ -269,13 +293,18 @@ class Exchanges:
         following = session.gate.leave()
         if following is not None:
             self._go(following)
+        else:
+            self._runtime.release(session)
 
     def _go(self, following: SessionExchange) -> None:
         """Start a call whose turn has come."""
         if following.deadline is not None:
             following.deadline.cancel()
-        work = run(self._runtime, following, self.settle)
-        following.task = asyncio.get_running_loop().create_task(work, context=following.context)
+        following.task = self._started(following)
+
+    def _started(self, exchange: SessionExchange) -> asyncio.Task[None]:
+        work = run(self._runtime, exchange, self.settle)
+        return asyncio.get_running_loop().create_task(work, context=exchange.context)
 
     async def end(self, exchange: SessionExchange, error: McpError, *, closed: bool = False) -> None:
         """Stop the handler and settle with an error; what the handler still returns is dropped.

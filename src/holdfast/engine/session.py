@@ -13,6 +13,7 @@ from holdfast.config import Limits, Settings
 from holdfast.core.admission import Gate
 from holdfast.core.stream import Position
 from holdfast.engine.faults import ends_the_task
+from holdfast.engine.wake import Wake
 from holdfast.protocol.versions import REVISIONS, Revision
 from holdfast.stores.base import SessionRecord
 
@@ -48,6 +49,7 @@ class Session:
         "readers",
         "record",
         "revision",
+        "waiting",
     )
 
     def __init__(self, record: SessionRecord, settings: Settings, channel: Channel | None = None) -> None:
@@ -59,12 +61,14 @@ class Session:
         self.revision: Revision = _revision(record.version, lasting=self.lasting)
         self.channel: Channel | None = channel
         self.exchanges: dict[str, SessionExchange] = {}
-        self.gate: Gate[SessionExchange] = Gate(1 if settings.in_order else limits.running, limits.queued)
+        self.gate: Gate[SessionExchange] = Gate(limits.running, limits.queued)
         self.asking: Gate[asyncio.Future[None]] = Gate(limits.asks, limits.asks_queued)
         self.pending: dict[str, asyncio.Future[None]] = {}
         """Asks made here and not yet answered."""
         self.notified: int = 0
         """Notifications of the client that its back has not ended with."""
+        self.waiting: dict[str, Wake] = {}
+        """Calls that wait here for their turn, by their streams, each with the bell that it hears."""
         self.readers: dict[str, list[Reader]] = {}
         self._listeners: deque[tuple[Listener, Context]] = deque()
         """What is to be told, each with the context variables of the request that led to it."""
@@ -85,7 +89,8 @@ class Session:
         busy = (
             self.channel or self.exchanges or self.readers or self.pending or self.notified or self._telling
         )
-        return not busy
+        # A handler that was cancelled and still cleans up has its slot.
+        return not (busy or self.gate.inside)
 
     @property
     def capabilities(self) -> dict[str, Any]:
@@ -103,6 +108,11 @@ class Session:
         arrived = self.pending.get(ask)
         if arrived is not None and not arrived.done():
             arrived.set_result(None)
+
+    def look_for_turn(self, stream: str) -> None:
+        """Wake a call that waits for its turn."""
+        if (wake := self.waiting.get(stream)) is not None:
+            wake.ring()
 
     def add_reader(self, reader: "Reader") -> list["Reader"]:
         """Make the reader the active one of its stream; return those that were there before, oldest first."""

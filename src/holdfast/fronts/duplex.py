@@ -46,6 +46,8 @@ Write = Callable[[bytes], Awaitable[None]]
 OWED: Final = 64
 """Replies of the receive path that may be unwritten before it waits for one."""
 
+_TURN_SECONDS: Final = 0.01
+
 
 class Duplex:
     """The server's end of a connection. It is the session's channel."""
@@ -271,7 +273,11 @@ class Duplex:
             while not gone.done() and loop.time() < deadline:
                 running = {e.task for e in session.exchanges.values() if e.task is not None}
                 if not running:
-                    break
+                    if not session.waiting:
+                        break
+                    # One of those that wait for their turn is about to start.
+                    await asyncio.sleep(_TURN_SECONDS)
+                    continue
                 await asyncio.wait(
                     {*running, gone}, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED
                 )

@@ -234,6 +234,8 @@ class Ring(Enum):
     CANCEL = "cancel"
     CLOSED = "closed"
     TASK = "task"
+    TURN = "turn"
+    """The call may start, where calls run in order; look."""
     TAKEN = "taken"
     """Another replica has the stream's reader now: whoever reads it here no longer does."""
     PROBE = "probe"
@@ -352,6 +354,31 @@ class Store(Protocol):
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
         """Ring CANCEL for the exchange in flight under this id; nothing if there is none or more than one."""
+        ...
+
+    # Turns: the calls of a session one after another, for those who want it
+
+    async def turn(self, key: str, stream: str, fence: int) -> bool:
+        """Tell whether a call may start: no other one of its session with a smaller fence is in flight or holds its turn.
+
+        Control traffic has no turn and waits for none.
+
+        Raises:
+            Fenced, StreamClosed: others have ended the call.
+            SessionGone: the session is closed.
+        """
+        ...
+
+    async def hold_turn(self, key: str, stream: str, fence: int) -> None:
+        """Keep the turn of a call beyond its end, until it is passed on or this replica was declared dead.
+
+        Raises:
+            Fenced, StreamClosed, SessionGone: as `turn`.
+        """
+        ...
+
+    async def pass_turn(self, key: str, stream: str, fence: int) -> None:
+        """Give up a turn that was held, if it was, and ring TURN for the call that may now start, where that one runs."""
         ...
 
     # Streams

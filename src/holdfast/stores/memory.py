@@ -34,6 +34,7 @@ from holdfast.stores.memory_session import Channel, Session
 from holdfast.stores.memory_state import Cells, MemoryState
 from holdfast.stores.memory_subscriptions import SubscriptionMethods
 from holdfast.stores.memory_tasks import MemoryTasks, TaskMethods
+from holdfast.stores.memory_turns import TurnMethods
 from holdfast.wire.jsonrpc import RequestId
 
 STANDALONE_FENCE = -1
@@ -53,7 +54,9 @@ def _silent(what: Ring, session: str, name: str) -> None:
     """Ring nobody: the bell before `bind`."""
 
 
-class MemoryStore(MemoryState, AskMethods, ProbeMethods, TaskMethods, SubscriptionMethods, ReplicaMethods):
+class MemoryStore(
+    MemoryState, AskMethods, TurnMethods, ProbeMethods, TaskMethods, SubscriptionMethods, ReplicaMethods
+):
     """Everything in this process, gone with it."""
 
     def __init__(self, limits: Limits = Limits(), clock: Clock | None = None) -> None:

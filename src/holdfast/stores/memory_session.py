@@ -65,6 +65,8 @@ class Session(Cells):
         self.channels: dict[str, Channel] = {}
         self.ids: dict[RequestId, str] = {}
         self.finished: OrderedDict[str, None] = OrderedDict()
+        self.held: dict[str, int] = {}
+        """Calls that hold their turn beyond their end, and their fences."""
         self.asks: dict[str, Ask] = {}
         self._answered: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
         """Digests of answers whose ask is forgotten, and until when: oldest first."""
@@ -106,6 +108,18 @@ class Session(Cells):
             ends = self.touched + self.record.idle, Input.IDLE
         expires = self.opened + self.record.lifetime
         return ends if ends[0] <= expires else (expires, Input.EXPIRED)
+
+    def first(self) -> str | None:
+        """Return the call whose turn it is: the one in flight with the smallest fence, unless an earlier one holds on."""
+        calls = [
+            (channel.fence, name)
+            for name, channel in self.channels.items()
+            if channel.running and channel.claim is not None and not channel.claim.control
+        ]
+        first = min(calls, default=None)
+        if first is None or any(fence < first[0] for fence in self.held.values()):
+            return None
+        return first[1]
 
     def least_needed(self) -> str | None:
         """Return the finished stream to forget first: one that was delivered, else the oldest without a reader."""

@@ -141,7 +141,7 @@ class Cluster(MemoryStore):
                 self._ring({self._me.owner: None, self._readers[key].get(name, ""): None}, what, key, name)
             case Ring.ANSWER:
                 self._ring({self._askers[key].get(name, ""): None}, what, key, name)
-            case Ring.CANCEL:
+            case Ring.CANCEL | Ring.TURN:
                 self._ring({self._owners[key].get(name, ""): None}, what, key, name)
             case _:
                 self._ring(dict.fromkeys(f"{replica}." for replica in self._seats), what, key, name)
@@ -270,6 +270,7 @@ class Cluster(MemoryStore):
         found: list[Orphan] = []
         for owner in [owner for owner, until in self._leases.items() if not until]:
             self._drop_readers(owner)
+            self._drop_turns(owner)
             left = self._left_by(owner)
             found += left
             if not left:
@@ -294,6 +295,12 @@ class Cluster(MemoryStore):
                     runs = self._runs[key][stream] if channel.claim.payload else 0
                     left.append(Orphan(key, stream, channel.claim.id, owner, runs))
         return left
+
+    def _drop_turns(self, owner: str) -> None:
+        for key, streams in self._owners.items():
+            held = self._sessions[key].held
+            for stream in [stream for stream in held if streams.get(stream) == owner]:
+                del held[stream]
 
     def _drop_readers(self, owner: str) -> None:
         for key, streams in self._readers.items():

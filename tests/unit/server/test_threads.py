@@ -1,13 +1,18 @@
 """Plain functions in worker threads: whatever they raise, whoever waits for them goes on."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from holdfast.config import Settings
+from holdfast.engine.turns import TURN, Turn
 from holdfast.server.app import Server
 from holdfast.server.depends import Depends
 from holdfast.server.session_view import SessionView
+from holdfast.server.threads import in_thread
 from tests.support import async_test
 from tests.unit.server.guest import visited
 from tests.unit.server.peer import connected
@@ -91,3 +96,62 @@ def test_whatever_a_plain_listener_raises_the_next_one_hears(error: BaseExceptio
             assert heard == ["opened"]
 
     conversation()
+
+
+def test_a_call_keeps_its_turn_until_the_thread_of_its_plain_function_has_returned() -> None:
+    ran: list[str] = []
+    begun, release = threading.Event(), threading.Event()
+    server = Server("ordered", settings=Settings(in_order=True))
+
+    @server.tool(timeout=0.2)
+    def slow() -> str:
+        begun.set()
+        release.wait(10)
+        ran.append("slow")
+        return ""
+
+    @server.tool
+    def quick() -> str:
+        ran.append("quick")
+        return ""
+
+    @async_test
+    async def conversation() -> None:
+        async with connected(server) as peer:
+            late = await peer.message("tools/call", {"name": "slow", "arguments": {}})
+            assert late["result"]["isError"], "its time is over, and it is answered"
+            second = asyncio.ensure_future(peer.call("quick"))
+            await asyncio.sleep(0.5)
+            assert ran == []
+            release.set()
+            await second
+            assert ran == ["slow", "quick"]
+
+    conversation()
+    assert begun.is_set()
+
+
+def test_a_plain_function_that_is_cancelled_before_its_thread_begins_never_runs_and_holds_no_turn() -> None:
+    ran: list[str] = []
+    turn = Turn(lambda: ran.append("over"))
+
+    @async_test
+    async def conversation() -> None:
+        release = threading.Event()
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        blocked = loop.run_in_executor(None, release.wait, 10)
+        TURN.set(turn)
+        waiting = asyncio.ensure_future(in_thread(ran.append, "ran"))
+        await asyncio.sleep(0.1)
+        held = [turn.has_threads]
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert [*held, turn.has_threads] == [True, False]
+        release.set()
+        await blocked
+        await in_thread(ran.append, "later")
+
+    conversation()
+    turn.leave()
+    assert ran == ["later", "over"]

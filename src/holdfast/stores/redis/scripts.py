@@ -12,7 +12,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-SECTIONS: Final = ("sessions", "exchanges", "streams", "asks", "state", "index", "replicas")
+SECTIONS: Final = ("sessions", "exchanges", "streams", "turns", "asks", "state", "index", "replicas")
 _MARK: Final = "--## "
 
 

@@ -22,9 +22,12 @@ from holdfast.stores.redis.sessions import SessionMethods
 from holdfast.stores.redis.state import StateMethods
 from holdfast.stores.redis.streams import StreamMethods
 from holdfast.stores.redis.tails import Tails
+from holdfast.stores.redis.turns import TurnMethods
 
 
-class RedisStore(SessionMethods, StreamMethods, AskMethods, StateMethods, ReplicaMethods, BellMethods):
+class RedisStore(
+    SessionMethods, StreamMethods, TurnMethods, AskMethods, StateMethods, ReplicaMethods, BellMethods
+):
     """Sessions that outlive this process and are served by any."""
 
     def __init__(

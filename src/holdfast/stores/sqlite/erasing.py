@@ -15,6 +15,7 @@ def erase(tx: Transaction, sid: int, key: str, size: int) -> None:
     tx.execute("DELETE FROM event WHERE xid IN (SELECT xid FROM exchange WHERE sid = ?)", own)
     tx.execute("DELETE FROM exchange WHERE sid = ?", own)
     tx.execute("DELETE FROM ask WHERE sid = ?", own)
+    tx.execute("DELETE FROM held WHERE sid = ?", own)
     tx.execute("DELETE FROM subscription WHERE sid = ?", own)
     tx.execute("DELETE FROM session WHERE sid = ?", own)
     tx.execute("UPDATE total SET sessions = sessions - 1, bytes = bytes - ?", (size,))

@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.core.stream import Position
 from holdfast.stores.base import Adopted, Claim, Forwarded, Orphan, Ring
-from holdfast.stores.sqlite import asks, exchanges, rows
+from holdfast.stores.sqlite import asks, exchanges, rows, turns
 from holdfast.stores.sqlite.life import lose_reader
 from holdfast.stores.sqlite.rows import find_exchange, find_session, save_exchange, save_session, schedule
 from holdfast.stores.sqlite.transaction import Transaction
@@ -24,7 +24,10 @@ _RENEW: Final = (
 )
 _MAY_REAP: Final = "SELECT 1 FROM lease WHERE owner = ?1 AND until > 0 AND ?2 - since >= seconds AND ?2 - renewed <= seconds / 2"
 """Whether a replica has seen the store for one whole lease: it has renewed all the time, by the store's clock."""
-_IS_OWNED: Final = "SELECT 1 FROM exchange WHERE (owner = ?1 AND running = 1) OR reader = ?1 LIMIT 1"
+_IS_OWNED: Final = (
+    "SELECT 1 FROM exchange WHERE (owner = ?1 AND running = 1) OR reader = ?1"
+    " UNION ALL SELECT 1 FROM held WHERE owner = ?1 LIMIT 1"
+)
 
 
 def renew(tx: Transaction, seconds: float) -> int:
@@ -73,6 +76,7 @@ def orphans(tx: Transaction) -> list[Orphan]:
     found: list[Orphan] = []
     for (owner,) in tx.execute("SELECT owner FROM lease WHERE until = 0").fetchall():
         _drop_readers(tx, owner)
+        turns.drop(tx, owner)
         left = tx.execute(
             "SELECT key, stream, id, iif(payload IS NULL, 0, runs) FROM exchange JOIN session USING (sid)"
             " WHERE owner = ? AND exchange.running = 1",

@@ -214,6 +214,10 @@ ADDITIONS: Final[Mapping[str, str]] = {
     "lease.seconds": "ALTER TABLE lease ADD COLUMN seconds REAL NOT NULL DEFAULT 0",
     "ask.until": "ALTER TABLE ask ADD COLUMN until REAL",
     "secret.until": "ALTER TABLE secret ADD COLUMN until REAL",
+    "held": (
+        "CREATE TABLE held (sid INTEGER NOT NULL, stream TEXT NOT NULL, fence INTEGER NOT NULL, owner TEXT NOT NULL,"
+        " PRIMARY KEY (sid, stream)) WITHOUT ROWID"
+    ),
     "lingering": (
         "CREATE TABLE lingering (n INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, until REAL NOT NULL)"
     ),

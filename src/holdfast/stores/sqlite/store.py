@@ -47,6 +47,7 @@ from holdfast.stores.sqlite import (
     state,
     streams,
     tasks,
+    turns,
 )
 from holdfast.stores.sqlite.failures import unavailable
 from holdfast.stores.sqlite.transaction import Seat, Transaction
@@ -209,6 +210,20 @@ class SqliteStore:
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
         """Ring CANCEL for the one exchange in flight under this id."""
         await self._do(exchanges.cancel, key, principal, request_id)
+
+    # Turns
+
+    async def turn(self, key: str, stream: str, fence: int) -> bool:
+        """Tell whether a call may start."""
+        return bool(await self._look(turns.turn, key, stream, fence))
+
+    async def hold_turn(self, key: str, stream: str, fence: int) -> None:
+        """Keep the turn of a call beyond its end."""
+        await self._do(turns.hold_turn, key, stream, fence)
+
+    async def pass_turn(self, key: str, stream: str, fence: int) -> None:
+        """Give up a turn, and ring for the next call."""
+        await self._do(turns.pass_turn, key, stream, fence)
 
     # Streams
 

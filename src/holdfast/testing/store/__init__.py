@@ -13,6 +13,7 @@ from holdfast.testing.store.settling import SettleContract
 from holdfast.testing.store.state import StateContract
 from holdfast.testing.store.streams import StreamContract
 from holdfast.testing.store.tasks import TaskContract
+from holdfast.testing.store.turns import TurnContract
 
 
 class StoreContract(
@@ -21,6 +22,7 @@ class StoreContract(
     ClaimContract,
     SettleContract,
     StreamContract,
+    TurnContract,
     LifeContract,
     AskContract,
     StateContract,

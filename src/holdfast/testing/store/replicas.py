@@ -24,6 +24,7 @@ from holdfast.testing.store.closing import ENDING
 from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, refused, voyage
 from holdfast.testing.store.leases import LeaseContract
 from holdfast.testing.store.orphan_tasks import OrphanTaskContract
+from holdfast.testing.store.turns import FleetTurnContract
 
 
 class ReplicaContract(Contract):
@@ -109,7 +110,7 @@ class ReplicaContract(Contract):
         assert await bench.store.untold() == []
 
 
-class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract):
+class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetTurnContract):
     """For stores that several processes share. Subclass it beside `StoreContract` and say how stores are made."""
 
     @voyage()

@@ -145,6 +145,9 @@ for index = 7, #ARGV do known[ARGV[index]] = true end
 load()
 if not S then return {'none'} end
 local orphans, unseated = {}, false
+for stream, held in pairs(owner ~= me and S.hd or {}) do
+  if held.o == owner then S.hd[stream] = nil end
+end
 local got = redis.call('HGETALL', base)
 for index = 1, #got, 2 do
   local stream = string.match(got[index], '^c:(.*)$')

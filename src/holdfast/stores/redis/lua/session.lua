@@ -5,6 +5,7 @@
 --               p:<stream>: what it takes to run it again, if that may be
 --               a:<ask>: an ask, packed   q:<stream>: its asks, packed   u:<hash>: a subscription, its length
 --               d: digests of answers whose asks are forgotten, packed
+--   s.hd        calls that hold their turn beyond their end: fence and owner
 --   :e:<stream> the log   :f finished streams, oldest first   :k state   :o, :q results of state operations
 --   :x          what is left of a closed session until its listeners were told
 -- Of a closed session the main hash keeps only the streams that are still read, for a moment (closing.lua).

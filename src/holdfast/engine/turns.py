@@ -1,0 +1,168 @@
+"""`in_order`: a session's calls run one after another, in whichever process each of them arrived.
+
+The store decides. Claims are numbered by their fences, so a call may start when no call of its session with a
+smaller fence is in flight. Each process asks the store for its own calls (`turn`): when the call arrives, when
+the bell says that a turn was passed on, and every moment besides, because bells get lost.
+
+The id of a call and its turn end apart. A cancelled call is answered at once and its id is free, but its handler
+may still clean up, and the thread of a plain function cannot be stopped at all. So its turn is held in the store
+(`hold_turn`) before the call is settled, and passed on (`pass_turn`) when the handler and its threads have
+really ended. If the process dies, the turns that it held end with its lease, like its calls.
+
+Why no two run at once: a call starts only after the store has said that nothing before it is in flight or held,
+and what is claimed later has a greater fence. Why no call waits for ever: every call before it ends, is refused
+after `queue_seconds`, or is reaped with its process; and the wait of the call itself has that limit too.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar, copy_context
+from typing import Any, Final
+
+from holdfast.engine.exchange import SessionExchange
+from holdfast.engine.outcome import Outcome
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.wake import Wake
+from holdfast.errors import Busy, Fenced, OutcomeUnknown, SessionGone, StoreError, StreamClosed
+
+_LOOK_SECONDS: Final = 0.25
+"""How often a call that waits asks for its turn, if no bell rings."""
+
+
+class Turn:
+    """What still runs of a call: its task, and the threads of its plain functions."""
+
+    __slots__ = ("_lock", "_on_end", "_parts")
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._parts = 1
+        self._on_end = on_end
+        self._lock = threading.Lock()
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether a plain function runs beside the task."""
+        return self._parts > 1
+
+    def enter(self) -> None:
+        """Count a thread, before it begins."""
+        with self._lock:
+            self._parts += 1
+
+    def leave(self) -> None:
+        """Count the end of a thread, in any thread, or of the task. After the last one the turn is over."""
+        with self._lock:
+            self._parts -= 1
+            is_over = not self._parts
+        if is_over:
+            self._on_end()
+
+
+TURN: Final[ContextVar[Turn | None]] = ContextVar("holdfast_turn", default=None)
+"""The turn of the call that runs in this context, where calls have turns."""
+
+Start = Callable[[SessionExchange], asyncio.Task[None]]
+Settle = Callable[[SessionExchange, Outcome], Coroutine[Any, Any, None]]
+
+
+class Turns:
+    """Lets the calls of each session begin one after another."""
+
+    def __init__(self, runtime: Runtime, start: Start, settle: Settle) -> None:
+        self._runtime = runtime
+        self._start = start
+        self._settle = settle
+
+    def wait(self, exchange: SessionExchange) -> None:
+        """Start a call when its turn has come.
+
+        Raises:
+            Busy: too many wait here already.
+        """
+        waiting = exchange.session.waiting
+        # One of them is about to start.
+        if len(waiting) > self._runtime.settings.limits.queued:
+            raise Busy("Busy: too many calls are waiting in this session; try again shortly")
+        waiting[exchange.claim.stream] = Wake()
+        exchange.context = copy_context()
+        self._runtime.spawn(self._wait(exchange))
+
+    async def _wait(self, exchange: SessionExchange) -> None:
+        waiting, stream = exchange.session.waiting, exchange.claim.stream
+        wake = waiting[stream]
+        now, seconds = asyncio.get_running_loop().time, self._runtime.settings.limits.queue_seconds
+        deadline = now() + seconds
+        try:
+            while True:
+                wake.clear()
+                try:
+                    may_start = await self._may_start(exchange)
+                except (Fenced, StreamClosed, SessionGone):
+                    await self._settle(exchange, Outcome(error=OutcomeUnknown(), fenced=True))
+                    return
+                if exchange.settled:
+                    return
+                if may_start:
+                    self._begin(exchange)
+                    return
+                if now() >= deadline:
+                    await self._settle(exchange, self._too_late(exchange, seconds))
+                    return
+                await wake.wait(min(_LOOK_SECONDS, deadline - now()))
+        finally:
+            del waiting[stream]
+
+    async def _may_start(self, exchange: SessionExchange) -> bool:
+        key, stream = exchange.session.record.key, exchange.claim.stream
+        try:
+            return await self._runtime.store.turn(key, stream, exchange.fence)
+        except (Fenced, StreamClosed):
+            raise
+        except StoreError:
+            return False
+
+    @staticmethod
+    def _too_late(exchange: SessionExchange, seconds: float) -> Outcome:
+        if exchange.is_rerun:
+            return Outcome(error=OutcomeUnknown())
+        exchange.busy = True
+        return Outcome(error=Busy(f"Busy: no slot became free within {seconds:g} s"))
+
+    def _begin(self, exchange: SessionExchange) -> None:
+        loop = asyncio.get_running_loop()
+
+        def over() -> None:
+            # A thread may outlast the loop; then its process is ending, and its turns with its lease.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._pass, exchange)
+
+        turn = exchange.turn = Turn(over)
+        if exchange.context is not None:
+            exchange.context.run(TURN.set, turn)
+        exchange.task = self._start(exchange)
+        exchange.task.add_done_callback(lambda _: turn.leave())
+
+    async def hold(self, exchange: SessionExchange) -> None:
+        """Keep the turn of a call that is about to be settled, as long as anything of it still runs."""
+        turn, task = exchange.turn, exchange.task
+        if turn is None or task is None:
+            return
+        is_running = task is not asyncio.current_task() and not task.done()
+        if is_running or turn.has_threads:
+            store, key = self._runtime.store, exchange.session.record.key
+            try:
+                await self._runtime.insist(
+                    lambda: store.hold_turn(key, exchange.claim.stream, exchange.fence)
+                )
+            except (Fenced, StreamClosed, SessionGone):
+                # The call is no longer ours, or its session is gone: its turn went with it.
+                return
+
+    def _pass(self, exchange: SessionExchange) -> None:
+        self._runtime.spawn(self._passed(exchange))
+
+    async def _passed(self, exchange: SessionExchange) -> None:
+        store, key, stream = self._runtime.store, exchange.session.record.key, exchange.claim.stream
+        await self._runtime.insist(lambda: store.pass_turn(key, stream, exchange.fence))

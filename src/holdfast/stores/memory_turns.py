@@ -1,0 +1,34 @@
+"""Turns in the memory store: the calls of a session one after another, in the order of their fences."""
+
+from holdfast.stores.base import Bell, Ring
+from holdfast.stores.memory_session import Channel, Session
+
+
+class TurnMethods:
+    """turn, hold_turn, pass_turn."""
+
+    _bell: Bell
+    _sessions: dict[str, Session]
+
+    def _writable(self, key: str, stream: str, fence: int) -> tuple[Session, Channel]:
+        raise NotImplementedError
+
+    async def turn(self, key: str, stream: str, fence: int) -> bool:
+        """Tell whether a call may start."""
+        session, _ = self._writable(key, stream, fence)
+        return session.first() == stream
+
+    async def hold_turn(self, key: str, stream: str, fence: int) -> None:
+        """Keep the turn of a call beyond its end."""
+        session, _ = self._writable(key, stream, fence)
+        session.held[stream] = fence
+
+    async def pass_turn(self, key: str, stream: str, fence: int) -> None:
+        """Give up a turn, and ring for the next call."""
+        session = self._sessions.get(key)
+        if session is None:
+            return
+        if session.held.get(stream) == fence:
+            del session.held[stream]
+        if (following := session.first()) is not None:
+            self._bell(Ring.TURN, key, following)

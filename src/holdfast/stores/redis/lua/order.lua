@@ -1,0 +1,15 @@
+-- Turns: the calls of a session one after another, in the order of their fences.
+
+-- The call whose turn it is and its exchange: the one in flight with the smallest fence, unless an earlier one holds on.
+local function first()
+  local got, name, found = redis.call('HGETALL', base), nil, nil
+  for index = 1, #got, 2 do
+    local stream = string.match(got[index], '^c:(.*)$')
+    local c = stream and cmsgpack.unpack(got[index + 1])
+    if c and c.run and not c.ctl and (not found or c.fence < found.fence) then name, found = stream, c end
+  end
+  for _, held in pairs(S.hd or {}) do
+    if found and held.f < found.fence then return nil end
+  end
+  return name, found
+end

@@ -1,0 +1,33 @@
+--## turn: session log order !no-writes
+local stream, fence = ARGV[5], tonumber(ARGV[6])
+load()
+if not S then return {'gone'} end
+local c, why = writable(stream, fence)
+if not c then return {why} end
+return {'ok', {}, first() == stream and 1 or 0}
+
+--## hold_turn: session log !allow-oom
+local stream, fence = ARGV[5], tonumber(ARGV[6])
+load()
+if not S then return {'gone'} end
+local c, why = writable(stream, fence)
+if not c then return {why} end
+S.hd = S.hd or {}
+S.hd[stream] = {f = fence, o = me}
+save()
+return {'ok', {}}
+
+--## pass_turn: session order !allow-oom
+-- Returns the call whose turn it is, if this replica runs it; any other is told by its bell.
+local stream, fence = ARGV[5], tonumber(ARGV[6])
+load()
+if not S then return {'gone'} end
+if S.hd and S.hd[stream] and S.hd[stream].f == fence then
+  S.hd[stream] = nil
+  if next(S.hd) == nil then S.hd = nil end
+  save()
+end
+local name, c = first()
+if not name then return {'ok', {}, ''} end
+publish(c.own, 'turn', name)
+return {'ok', {}, c.own == me and name or ''}

@@ -1,0 +1,49 @@
+"""Operations on turns: the calls of a session one after another, in the order of their fences."""
+
+from typing import Final
+
+from holdfast.stores.base import Ring
+from holdfast.stores.sqlite import rows
+from holdfast.stores.sqlite.rows import Session, find_exchange, find_session
+from holdfast.stores.sqlite.transaction import Transaction
+
+_FIRST: Final = (
+    "SELECT stream, owner FROM exchange WHERE sid = ?1 AND running = 1 AND control = 0 AND id IS NOT NULL"
+    " AND NOT EXISTS (SELECT 1 FROM held WHERE held.sid = ?1 AND held.fence < exchange.fence)"
+    " ORDER BY fence LIMIT 1"
+)
+_HOLD: Final = "INSERT OR REPLACE INTO held (sid, stream, fence, owner) VALUES (?, ?, ?, ?)"
+
+
+def _checked(tx: Transaction, key: str, stream: str, fence: int) -> Session:
+    session = rows.the_session(tx, key)
+    rows.checked(find_exchange(tx, rows.BY_STREAM, session.sid, stream), fence)
+    return session
+
+
+def turn(tx: Transaction, key: str, stream: str, fence: int) -> bool:
+    """Tell whether a call may start."""
+    session = _checked(tx, key, stream, fence)
+    return bool(tx.one(_FIRST, session.sid) == stream)
+
+
+def hold_turn(tx: Transaction, key: str, stream: str, fence: int) -> None:
+    """Keep the turn of a call beyond its end."""
+    session = _checked(tx, key, stream, fence)
+    tx.execute(_HOLD, (session.sid, stream, fence, tx.seat.owner))
+
+
+def pass_turn(tx: Transaction, key: str, stream: str, fence: int) -> None:
+    """Give up a turn, and ring for the next call."""
+    session = find_session(tx, rows.BY_KEY, key)
+    if session is None:
+        return
+    tx.execute("DELETE FROM held WHERE sid = ? AND stream = ? AND fence = ?", (session.sid, stream, fence))
+    following = tx.execute(_FIRST, (session.sid,)).fetchone()
+    if following is not None:
+        tx.ring(Ring.TURN, key, *following)
+
+
+def drop(tx: Transaction, owner: str) -> None:
+    """End the turns that a dead replica held. Whoever waits for one looks again in a moment."""
+    tx.execute("DELETE FROM held WHERE owner = ?", (owner,))

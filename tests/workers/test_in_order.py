@@ -1,0 +1,67 @@
+"""`--in-order` over real processes: one call of a session at a time, whichever process it reaches and however it ends."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.http.client import Client, Json, call, http_test_within, value
+from tests.redis_server import needs_redis, redis_server
+from tests.workers.fleet import Fleet, fleet, until
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("redis", marks=needs_redis)])
+def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Fleet]]:
+    """Two processes over one store."""
+    with contextlib.ExitStack() as stack:
+        if request.param == "redis":
+            store = stack.enter_context(redis_server()).url
+        else:
+            store = f"sqlite:///{tmp_path_factory.mktemp('in_order') / 'store.db'}"
+        env = {"HOLDFAST_STORE": store}
+        yield [stack.enter_context(fleet("--in-order", env=env)) for _ in range(2)]
+
+
+async def at(client: Client, port: int, body: Json) -> Json:
+    """Send a request of the client's session to one of the processes; return its answer."""
+    there = Client(port)
+    there.session_id = client.session_id
+    return await (await there.post(body)).answer()
+
+
+@http_test_within(40)
+async def test_calls_of_one_session_at_two_processes_never_overlap(two: list[Fleet], tmp_path: Path) -> None:
+    client = await Client.opened(two[0].port)
+    file = tmp_path / "notes"
+    bodies = [call(number, "alone", file=str(file), seconds=0.1) for number in range(8)]
+    answers = await asyncio.gather(
+        *(at(client, two[number % 2].port, body) for number, body in enumerate(bodies))
+    )
+    assert len({value(answer) for answer in answers}) == 2, "both processes had a part"
+    assert file.read_text().split() == ["begin", "end"] * 8
+
+
+@pytest.mark.parametrize("tool", ["alone", "alone_and_tidy"])
+def test_a_cancelled_call_keeps_its_turn_until_its_function_has_ended(
+    two: list[Fleet], tmp_path: Path, tool: str
+) -> None:
+    file = tmp_path / "notes"
+    more = {"cleanup": 0.5} if tool == "alone_and_tidy" else {}
+
+    @http_test_within(40)
+    async def run() -> None:
+        client = await Client.opened(two[0].port)
+        first = asyncio.ensure_future(
+            at(client, two[0].port, call(1, tool, file=str(file), seconds=1.5, **more))
+        )
+        await until(file.exists)
+        await client.tell("notifications/cancelled", {"requestId": 1})
+        assert (await first)["error"]["code"] == -32800
+        assert file.read_text().split() == ["begin"], "the answer does not wait for the function"
+        for process in two:
+            await at(client, process.port, call(2, "alone", file=str(file), seconds=0))
+        assert file.read_text().split() == ["begin", "end"] * 3
+
+    run()
