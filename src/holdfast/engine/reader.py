@@ -41,8 +41,8 @@ class End(Enum):
 class Reader:
     """A cursor on a stream and the bell that says there is more."""
 
-    __slots__ = ("_clock", "_expires", "_store", "active", "cursor", "delivered_at", "end",
-                 "ended", "generation", "keep_alive", "on_idle", "on_progress", "read_bytes", "session", "stream", "wake")  # fmt: skip
+    __slots__ = ("_clock", "_expires", "_is_nudged", "_store", "active", "cursor", "delivered_at", "end",
+                 "ended", "generation", "is_taken", "keep_alive", "on_idle", "on_progress", "read_bytes", "session", "stream", "wake")  # fmt: skip
 
     def __init__(
         self,
@@ -75,6 +75,9 @@ class Reader:
         self.read_bytes: int = 0
         self.on_progress: Callable[[], None] | None = None
         """Called when it has moved: a writer may be waiting for it."""
+        self._is_nudged = False
+        self.is_taken: Callable[[], bool | None] | None = None
+        """Tells whether the client has received all that was written; None: that cannot be known."""
         self.on_idle: Callable[[], None] | None = None
         """Called at each keep-alive while another reader has its place: that one may have gone."""
 
@@ -98,6 +101,11 @@ class Reader:
         self.active = True
         self.wake.ring()
 
+    def nudge(self) -> None:
+        """Write a keep-alive now: a connection whose other side is gone breaks by it, one that lives acknowledges it."""
+        self._is_nudged = True
+        self.wake.ring()
+
     async def pages(self) -> AsyncIterator[Page | None]:
         """Yield what to write, and None when a keep-alive is due. A page counts as read when the next is asked for."""
         while not self._is_over():
@@ -106,10 +114,16 @@ class Reader:
             if page is not None and (page.events or page.missed):
                 yield page
                 self._advance(page)
-            elif self.end is None and not await self.wake.wait(self._patience()) and not self._is_over():
+            elif self.end is None and not await self._has_news() and not self._is_over():
                 if not self.active and self.on_idle is not None:
                     self.on_idle()
                 yield None
+
+    async def _has_news(self) -> bool:
+        """Wait for something to read. False: a keep-alive is due, or was asked for."""
+        rung = await self.wake.wait(self._patience())
+        is_nudged, self._is_nudged = self._is_nudged, False
+        return rung and not is_nudged
 
     def _is_over(self) -> bool:
         """Tell whether it has ended; one that never finds its stream silent is looked at here too."""

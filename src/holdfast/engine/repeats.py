@@ -9,6 +9,11 @@ Why the wait ends. The other replica answers, or the exchange ends, or that repl
 store takes its readers away, and the reader is lost. A replica that renews its lease and never answers is
 given the time after which it must have lost its lease, and then the reader is lost too.
 
+How a replica tells that its reader is there, before one keep-alive has passed. It writes a keep-alive now. A
+connection whose other side is gone breaks by it; where the other side vanished without a word (half open), the bytes
+are not acknowledged, and the POST is held until they are or the reader was silent past one keep-alive. Where
+acknowledgements cannot be seen (other servers and systems), a connection that does not break counts as there.
+
 Why a repeat is not refused as a duplicate of itself. News of a break may still be on its way to the replica
 that had the reader, so that one waits a moment before it vouches. A reader that it does not know is lost.
 """
@@ -17,6 +22,7 @@ import asyncio
 from typing import Final
 
 from holdfast.engine.outlet import StreamOutlet
+from holdfast.engine.reader import End, Reader
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.errors import StoreError
@@ -45,16 +51,23 @@ class Repeats:
 
     async def _is_lost_here(self, session: Session, stream: str) -> bool:
         readers = session.readers.get(stream)
-        silent_since = self._runtime.clock.now() - self._runtime.settings.times.keep_alive
-        if readers and readers[-1].delivered_at < silent_since:
-            return True
+        if readers:
+            return await self._is_lost_reader(readers[-1])
         # On a pooled connection the repeat overtakes the news of the break.
         exchange = session.exchanges.get(stream)
-        if exchange is None:
-            return readers is not None and await readers[-1].ended.wait(_NEWS_SECONDS)
-        return isinstance(exchange.outlet, StreamOutlet) and await exchange.outlet.is_abandoned_within(
-            _NEWS_SECONDS
-        )
+        outlet = exchange.outlet if exchange is not None else None
+        return isinstance(outlet, StreamOutlet) and await outlet.is_abandoned_within(_NEWS_SECONDS)
+
+    async def _is_lost_reader(self, reader: Reader) -> bool:
+        """Wait until the reader has gone, was silent past one keep-alive, or has taken what was written to it now."""
+        keep_alive = self._runtime.settings.times.keep_alive
+        reader.nudge()
+        while self._runtime.clock.now() - reader.delivered_at <= keep_alive:
+            if await reader.ended.wait(_NEWS_SECONDS):
+                return reader.end is not End.FINISHED
+            if reader.is_taken is None or reader.is_taken() is not False:
+                return False
+        return True
 
     async def _is_lost_elsewhere(self, session: Session, stream: str) -> bool:
         store, now, key = self._runtime.store, self._runtime.clock.now, session.record.key

@@ -58,6 +58,10 @@ class Transport(Protocol):
         """Drop the connection with whatever is still buffered for it."""
         ...
 
+    def is_taken(self) -> bool | None:
+        """Tell whether the other side has acknowledged all that was written; None: that cannot be known."""
+        ...
+
     def take_body(self) -> bytes | None:
         """Return the whole body if it has come; None: it must be waited for."""
         ...
@@ -205,6 +209,10 @@ class Connection:
             # TimeoutError is one too; either way the reader is lost, and its buffered bytes with it.
             self.abort()
             raise Gone from None
+
+    def is_taken(self) -> bool | None:
+        """Tell whether the client's side has acknowledged all that was written; None: that cannot be known."""
+        return None if self._transport is None else self._transport.is_taken()
 
     def abort(self) -> None:
         """Drop the connection with what is buffered for it, where the server lets us; elsewhere the stall limit does."""

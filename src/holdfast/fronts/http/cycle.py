@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
+from holdfast.fronts.http.acknowledged import is_acknowledged
+
 if TYPE_CHECKING:
     from holdfast.fronts.http.protocol import Flow, GuardedProtocol
 
@@ -139,6 +141,12 @@ class Cycle(RequestResponseCycle):
     def abort(self) -> None:
         """Drop the connection with whatever is still buffered for it."""
         self.transport.abort()
+
+    def is_taken(self) -> bool | None:
+        """Tell whether the other side has acknowledged all that was written; None: that cannot be known."""
+        if self.transport.get_write_buffer_size():
+            return False
+        return is_acknowledged(self.transport.get_extra_info("socket"))
 
     def take_body(self) -> bytes | None:
         """Return the whole body if it has come; None: it must be waited for."""

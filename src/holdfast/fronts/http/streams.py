@@ -56,6 +56,7 @@ class Streamer:
 
     async def write_pages(self, reader: Reader, connection: Connection) -> None:
         """Write what the reader finds, and comments while it finds nothing."""
+        reader.is_taken = connection.is_taken
         async for page in reader.pages():
             chunk = sse.KEEP_ALIVE if page is None else self._events(reader.stream, page)
             await connection.write(chunk, self._times.write_stall)

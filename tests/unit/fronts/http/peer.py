@@ -62,6 +62,7 @@ class FakeTransport:
     def __init__(self) -> None:
         self.closing = False
         self.aborted = False
+        self.taken: bool | None = None
 
     def is_closing(self) -> bool:
         """Tell whether it is closing."""
@@ -70,6 +71,10 @@ class FakeTransport:
     def abort(self) -> None:
         """Take note."""
         self.aborted = True
+
+    def is_taken(self) -> bool | None:
+        """Tell what the test says of it."""
+        return self.taken
 
     def take_body(self) -> bytes | None:
         """Leave it to ASGI."""

@@ -172,3 +172,47 @@ async def test_calls_of_a_cut_batch_repeated_elsewhere_get_their_answers() -> No
         assert sorted(message["result"]["id"] for message in repeat.messages) == [1, 2]
         assert (one.runs, two.runs) == (["held", "held"], [])
         await settle_down()
+
+
+@pytest.mark.parametrize("where", ["same", "other"])
+def test_a_repeat_is_held_while_the_first_reader_acknowledges_nothing_and_then_takes_its_place(
+    where: str,
+) -> None:
+    @front_test
+    async def run() -> None:
+        async with replicas() as (one, two):
+            p, call = await begun(one, "ticks")
+            # Half open: what is written is taken by the kernel, and arrives nowhere.
+            call.transport.taken = False
+            repeat = at(one if where == "same" else two, p).call(1, "ticks")
+            await asyncio.sleep(KEEP_ALIVE - 5)
+            assert not repeat.status, "it may be a repeat: it is not refused"
+            await asyncio.sleep(10)
+            one.release.set()
+            await repeat.done()
+            assert result(repeat) == {"tool": "ticks", "id": 1}
+            assert one.runs == ["ticks"]
+
+    run()
+
+
+@pytest.mark.parametrize("where", ["same", "other"])
+def test_a_repeat_is_refused_as_soon_as_the_first_reader_has_taken_what_was_written_to_it(where: str) -> None:
+    @front_test
+    async def run() -> None:
+        async with replicas() as (one, two):
+            p, call = await begun(one, "ticks")
+            call.transport.taken = False
+            written = len(call.comments)
+            duplicate = at(one if where == "same" else two, p).call(1, "ticks")
+            await asyncio.sleep(3)
+            assert not duplicate.raw_headers
+            assert len(call.comments) > written, "something is written to it, so that it can be acknowledged"
+            call.transport.taken = True
+            await duplicate.done()
+            assert duplicate.status == 400
+            one.release.set()
+            await call.done()
+            assert result(call) == {"tool": "ticks", "id": 1}
+
+    run()
