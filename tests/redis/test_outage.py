@@ -1,7 +1,7 @@
 """A Redis that goes away while handlers work: they wait for it, and their clients get every message once."""
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import override
 
@@ -64,3 +64,40 @@ async def test_a_handler_that_tells_of_its_progress_lives_through_a_restart_of_r
         assert messages[-1]["result"] == {"done": True}
         assert not d.noted.named("handler.failed")
         await d.engine.aclose()
+
+
+SHORT: Final = Times(lease=0.9, lease_renewal=0.3, sweep=0.1)
+
+
+@async_test
+async def test_a_redis_that_is_away_for_longer_than_the_lease_costs_no_call() -> None:
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    async def work(exchange: Exchange) -> object:
+        await exchange.notify(PROGRESS, {"n": 0})
+        started.set()
+        await may_end.wait()
+        return {"done": True}
+
+    with redis_server("--appendonly", "yes", "--appendfsync", "always") as server:
+        one, two = (
+            Desk(ScriptedBack({CALL: work}), Settings(times=SHORT), RedisStore(server.url)) for _ in range(2)
+        )
+        for desk in (one, two):
+            await desk.engine.ensure_started()
+        one.session = await one.open()
+        post = await one.post(1)
+        await started.wait()
+        await asyncio.sleep(SHORT.lease)
+        server.stop()
+        await asyncio.sleep(2 * SHORT.lease)
+        server.start()
+        # Both see it again, and for longer than it takes to declare somebody dead.
+        await asyncio.sleep(2 * SHORT.lease + 1)
+        may_end.set()
+        assert (await post.whole())[-1]["result"] == {"done": True}
+        for desk in (one, two):
+            assert desk.noted.named("lease.not_renewed")
+            assert not desk.noted.named("exchange.reaped")
+            assert not desk.noted.named("replica.lease_lost")
+            await desk.engine.aclose()

@@ -106,3 +106,24 @@ async def test_a_closing_that_cannot_be_read_keeps_no_other_from_being_told() ->
         assert [closed.record.key for closed in await store.untold()] == [OTHER]
         assert len(observer.named("store.poisoned")) == 1
         await store.aclose()
+
+
+@async_test
+async def test_the_thread_of_the_file_lives_through_a_failure_of_listening() -> None:
+    observer = NotingObserver()
+    with store_path() as path:
+        store = SqliteStore(path, observer=observer)
+        await store.open(record(), evict=False)
+        failing = iter([True])
+        listen = store._worker._listen
+
+        def fail_once() -> None:
+            if next(failing, False):
+                raise LookupError("on purpose")
+            listen()
+
+        store._worker._listen = fail_once  # type: ignore[method-assign]
+        while not observer.named("loop.failed"):
+            await asyncio.sleep(0.01)
+        assert await store.find(KEY, PRINCIPAL) is not None
+        await store.aclose()

@@ -19,6 +19,7 @@ from holdfast.engine.engine import Engine
 from holdfast.fronts.countdown import count_down
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.protocol import GuardedProtocol, Watch
+from holdfast.supervision import supervise
 
 KEEP_ALIVE: Final = 75
 """Seconds an idle connection stays open: longer than the 60 s of balancers, so that they close first."""
@@ -77,7 +78,7 @@ class Service(uvicorn.Server):
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GARBAGE_THRESHOLD, 20, 20)
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        self._sweeper = supervise("connections", self._sweep, self._engine.runtime.observer)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

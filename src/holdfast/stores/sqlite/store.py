@@ -102,10 +102,14 @@ class SqliteStore:
     def _new_worker(self) -> Worker:
         worker = Worker(self._connect, self._clock.wall, partial(unavailable, path=self._path), self._seat)
         worker.on_poisoned = self._note_poisoned
+        worker.on_failed = self._note_failed
         return worker
 
     def _note_poisoned(self, key: str) -> None:
         self._observer.note("store.poisoned", session=key[:8])
+
+    def _note_failed(self, error: Exception) -> None:
+        self._observer.note("loop.failed", loop="bells", error=error)
 
     def _connect(self) -> tuple[sqlite3.Connection, Transaction]:
         connection = schema.connect(self._path, self._synchronous)

@@ -6,6 +6,7 @@ is failed by a neighbour, and nothing is ever half done.
 """
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
@@ -102,6 +103,8 @@ class Worker:
         self._is_closed = False
         self.on_poisoned: Callable[[str], None] = lambda key: None  # noqa: ARG005
         """Called, in the event loop, with the key of a session that could not be read and was removed."""
+        self.on_failed: Callable[[Exception], None] = lambda error: None  # noqa: ARG005
+        """Called, in the event loop, with what listening to other processes raised."""
         # Of the thread alone:
         self._connection: sqlite3.Connection | None = None
         self._transaction: Transaction | None = None
@@ -158,10 +161,18 @@ class Worker:
             if batch:
                 self._serve(batch)
                 self._tell(batch)
-            self._listen()
-            self._look_sometimes()
+            self._hear()
         self._disconnect()
         self._heard = None
+
+    def _hear(self) -> None:
+        """Look for what other processes rang. Whatever fails there, the thread goes on: everybody waits for it."""
+        try:
+            self._listen()
+            self._look_sometimes()
+        except Exception as error:  # noqa: BLE001 - noted, and tried again over a new connection
+            self._disconnect()
+            self._call(self.on_failed, error)
 
     def _take(self) -> tuple[list[Command], bool]:
         """Return what waits, after waiting a little for the first; and False once the store is being closed."""
@@ -249,7 +260,8 @@ class Worker:
 
     def _disconnect(self) -> None:
         if self._connection is not None:
-            self._connection.close()
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
         self._connection = self._transaction = None
 
     # Bells of other processes
