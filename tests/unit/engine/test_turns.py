@@ -139,3 +139,18 @@ async def test_a_stopping_server_lets_those_that_wait_for_their_turn_finish() ->
         await d.engine.drain()
         for post in posts:
             assert "result" in (await post.whole())[-1]
+
+
+@engine_test
+async def test_without_in_order_a_handler_that_cleans_up_keeps_its_slot_in_a_shared_store_too() -> None:
+    runs = Runs(cleanup=5)
+    settings = Settings(times=SETTINGS.times, limits=Limits(running=1))
+    async with fleet(runs, settings=settings) as (one,):
+        first = await one.post(1, params={"seconds": 100})
+        await settle_down()
+        await one.cancel(1)
+        assert (await first.whole())[-1]["error"]["code"] == REQUEST_CANCELLED
+        assert "result" in await one.call(2)
+        assert runs.peak == 1
+        await asyncio.sleep(6)
+        assert one.engine.runtime.sessions == {}, "nothing of the session lives here any more"
