@@ -10,8 +10,8 @@ class Shelf:
 
     def __init__(self, total: int, share: int) -> None:
         self._total = total
-        self.share = share
-        self.used = 0
+        self.share: int = share
+        self.used: int = 0
         self._sizes: dict[str, tuple[str, int]] = {}
         """Oldest first, as in the dict of each holder."""
         self._by_holder: dict[str, dict[str, None]] = {}
