@@ -97,7 +97,9 @@ def test_the_official_suite_passes_with_every_check_accounted_for(
     scenarios = {check.scenario for check in checks}
     assert (len(scenarios), len(checks)) == RUNS[name, mode]
     assert scenarios >= UNSCORED.get(name, set())
-    assert served.complaints() == ""
+    # The suites send a foreign Host on purpose: the audit log says so. Nothing else may be complained about.
+    told = served.complaints().splitlines()
+    assert [line for line in told if "holdfast.audit audit.host_refused" not in line] == []
 
 
 def unexplained(checks: list[Check], mode: str) -> list[Check]:
