@@ -219,10 +219,9 @@ class Engine:
         )
 
     def _is_waited_for(self) -> bool:
-        """Tell whether something is about to run: a claim is on its way, or a call waits for its turn."""
-        return bool(
-            self.exchanges.claiming or any(session.waiting for session in self.runtime.sessions.values())
-        )
+        """True if a claim or an end is on its way to the store, or a call waits for its turn."""
+        on_the_way = self.exchanges.claiming or self.exchanges.ending
+        return bool(on_the_way or any(session.waiting for session in self.runtime.sessions.values()))
 
     def _hand_over(self) -> None:
         """End streams that their clients may resume at another replica; what they wait for goes on here."""

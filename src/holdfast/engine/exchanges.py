@@ -60,6 +60,8 @@ class Exchanges:
             if runtime.settings.in_order and not runtime.settings.stateless
             else None
         )
+        self.ending: int = 0
+        """Ends on their way to the store: a stop waits for them, though nothing runs any more."""
         self.claiming: int = 0
         """Claims on their way to the store: what they win is work, though nothing runs yet."""
         self._undoing: dict[str, asyncio.Task[None]] = {}
@@ -238,22 +240,26 @@ class Exchanges:
         exchange.settled = True
         session = exchange.session
         del session.exchanges[exchange.claim.stream]
-        if self._turns is not None:
-            session.look_for_turn(exchange.claim.stream)
-            await self._turns.hold(exchange)
-        elif exchange.task is not None and not exchange.claim.control:
-            self._free_slot(exchange, exchange.task)
-        if exchange.deadline is not None:
-            exchange.deadline.cancel()
-        if outcome.fenced and isinstance(exchange.outlet, StreamOutlet):
-            exchange.outlet.fence_off()
-            self._runtime.observer.note("exchange.fenced", session=session.name)
-        elif not await self._is_written(
-            exchange, outcome.message(exchange.request.id), closed=outcome.closed
-        ):
-            self._runtime.spawn(self._write_later(exchange, outcome.message(exchange.request.id)))
-        if self._runtime.store.is_shared:
-            self._runtime.release(session)
+        self.ending += 1
+        try:
+            if self._turns is not None:
+                session.look_for_turn(exchange.claim.stream)
+                await self._turns.hold(exchange)
+            elif exchange.task is not None and not exchange.claim.control:
+                self._free_slot(exchange, exchange.task)
+            if exchange.deadline is not None:
+                exchange.deadline.cancel()
+            if outcome.fenced and isinstance(exchange.outlet, StreamOutlet):
+                exchange.outlet.fence_off()
+                self._runtime.observer.note("exchange.fenced", session=session.name)
+            elif not await self._is_written(
+                exchange, outcome.message(exchange.request.id), closed=outcome.closed
+            ):
+                self._runtime.spawn(self._write_later(exchange, outcome.message(exchange.request.id)))
+            if self._runtime.store.is_shared:
+                self._runtime.release(session)
+        finally:
+            self.ending -= 1
 
     async def _is_written(self, exchange: SessionExchange, terminal: bytes, *, closed: bool = False) -> bool:
         """Write the end of an exchange. False: the store is away, and has to be told when it is back."""

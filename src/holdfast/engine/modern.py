@@ -132,12 +132,15 @@ class Modern:
         if exchange.settled:
             return
         exchange.settled = True
-        self._running.discard(exchange)
         outlet = exchange.outlet
-        if isinstance(outlet, RoundOutlet):
-            outlet.settle(outcome)
-        elif isinstance(outlet, TaskOutlet):
-            await outlet.settle(outcome)
+        try:
+            if isinstance(outlet, RoundOutlet):
+                outlet.settle(outcome)
+            elif isinstance(outlet, TaskOutlet):
+                await outlet.settle(outcome)
+        finally:
+            # Not before a task's end is written: a stop waits for what runs.
+            self._running.discard(exchange)
 
     # Parking and going on
 

@@ -213,3 +213,34 @@ async def test_an_end_whose_reply_was_lost_is_written_once_and_noted_as_no_fence
         await asyncio.sleep(1)
         assert d.noted.named("exchange.unsettled")
         assert not d.noted.named("exchange.fenced")
+
+
+class Slow(MemoryStore):
+    """A memory store that takes seconds to write an end, and knows what it was told in which order."""
+
+    def __init__(self) -> None:
+        super().__init__(Limits(), LoopClock())
+        self.told: list[str] = []
+
+    @override
+    async def settle(self, *args: Any, **more: Any) -> None:
+        self.told.append("end begins")
+        await asyncio.sleep(2)
+        await super().settle(*args, **more)
+        self.told.append("end written")
+
+    @override
+    async def aclose(self) -> None:
+        self.told.append("closed")
+        await super().aclose()
+
+
+@engine_test
+async def test_a_server_that_stops_waits_for_an_end_that_is_on_its_way_to_the_store() -> None:
+    store = Slow()
+    async with desk(store=store) as d:
+        await d.submit(1)
+        await settle_down()
+        assert store.told == ["end begins"]
+        assert not d.session.exchanges
+    assert store.told == ["end begins", "end written", "closed"]
