@@ -6,6 +6,7 @@ task in between.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Context
 from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -105,12 +106,16 @@ class Engine:
     def __repr__(self) -> str:
         return f"<Engine {len(self.runtime.sessions)} sessions over {self.runtime.store!r}>"
 
-    async def ensure_started(self) -> None:
-        """Start once; whoever comes meanwhile waits for the same start."""
+    async def ensure_started(self, context: Context | None = None) -> None:
+        """Start once; a call that comes meanwhile waits for the same start.
+
+        What is started here lives longer than the caller. A request passes an empty `context`, so that no
+        background work runs with its context variables (a tenant, a trace).
+        """
         if self.started:
             return
         if self._starting is None:
-            self._starting = asyncio.ensure_future(self._start())
+            self._starting = asyncio.get_running_loop().create_task(self._start(), context=context)
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:

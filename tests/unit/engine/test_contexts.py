@@ -1,14 +1,19 @@
 """An author's code runs in the context variables of the request that led to it, and of no other."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
+from holdfast import Server
 from holdfast.config import Limits, Settings
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.reader import End
 from holdfast.engine.session import Session
 from holdfast.testing import ScriptedBack
+from tests.support import async_test
 from tests.unit.engine.desk import CALL, PRINCIPAL, Post, desk, engine_test, settle_down
+from tests.unit.fronts.http.peer import Peer
 
 TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
 
@@ -65,3 +70,19 @@ async def test_a_listener_that_waited_for_another_runs_in_the_context_of_its_own
         await asyncio.sleep(2)
         await settle_down()
     assert seen == ["opened by nobody", "detached by a visitor"]
+
+
+@async_test
+async def test_what_the_first_request_starts_does_not_run_in_its_context() -> None:
+    seen: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(_server: Server) -> AsyncIterator[None]:
+        seen.append(TENANT.get())
+        yield
+
+    server = Server("lazy", lifespan=lifespan)
+    TENANT.set("the first client's")
+    assert (await Peer(server.asgi()).initialize()).status == 200
+    assert seen == ["nobody"]
+    await server.engine.aclose()

@@ -216,22 +216,22 @@ async def test_an_end_whose_reply_was_lost_is_written_once_and_noted_as_no_fence
 
 
 class Slow(MemoryStore):
-    """A memory store that takes seconds to write an end, and knows what it was told in which order."""
+    """A memory store that takes seconds to write an end, and knows what it was asked in which order."""
 
     def __init__(self) -> None:
         super().__init__(Limits(), LoopClock())
-        self.told: list[str] = []
+        self.steps: list[str] = []
 
     @override
     async def settle(self, *args: Any, **more: Any) -> None:
-        self.told.append("end begins")
+        self.steps.append("end begins")
         await asyncio.sleep(2)
         await super().settle(*args, **more)
-        self.told.append("end written")
+        self.steps.append("end written")
 
     @override
     async def aclose(self) -> None:
-        self.told.append("closed")
+        self.steps.append("closed")
         await super().aclose()
 
 
@@ -241,6 +241,6 @@ async def test_a_server_that_stops_waits_for_an_end_that_is_on_its_way_to_the_st
     async with desk(store=store) as d:
         await d.submit(1)
         await settle_down()
-        assert store.told == ["end begins"]
+        assert store.steps == ["end begins"]
         assert not d.session.exchanges
-    assert store.told == ["end begins", "end written", "closed"]
+    assert store.steps == ["end begins", "end written", "closed"]

@@ -16,10 +16,11 @@ from holdfast.engine.exchanges import Repeat
 from holdfast.engine.reader import End, Reader
 from holdfast.errors import (
     INVALID_REQUEST,
+    Cancelled,
     Fenced,
     HoldfastError,
     McpError,
-    OutcomeUnknown,
+    SessionGone,
     StoreUnavailable,
     StreamClosed,
 )
@@ -125,9 +126,9 @@ class Batch:
     async def _last(self, repeat: Repeat) -> bytes:
         try:
             reader = await self._streamer.follow(repeat, self._connection)
-        except OutcomeUnknown as error:
-            return refusal(repeat.id, error)
-        return await self._streamer.last(reader, self._connection)
+            return await self._streamer.last(reader, self._connection)
+        except (McpError, SessionGone) as error:
+            return _end_of(repeat, error)
 
     # One stream
 
@@ -178,8 +179,8 @@ class Batch:
     async def _follow(self, repeat: Repeat, caller: Caller) -> None:
         try:
             reader = await self._engine.readers.repeat(repeat.session, repeat.stream)
-        except OutcomeUnknown as error:
-            await self._connection.write(sse.event(refusal(repeat.id, error)), self._times.write_stall)
+        except (McpError, SessionGone) as error:
+            await self._connection.write(sse.event(_end_of(repeat, error)), self._times.write_stall)
         else:
             await self._pump(reader, caller)
 
@@ -192,6 +193,11 @@ class Batch:
 def _repeat_of(exchange: SessionExchange) -> Repeat:
     """Another replica ended the exchange: read the end that it wrote, as a repeat of the request does."""
     return Repeat(exchange.session, exchange.claim.stream, exchange.request.id)
+
+
+def _end_of(repeat: Repeat, error: McpError | SessionGone) -> bytes:
+    """Return the answer to one request whose log cannot be read; the other requests of the batch are not affected."""
+    return refusal(repeat.id, error if isinstance(error, McpError) else Cancelled("the session was closed"))
 
 
 def _is_unanswered(exchange: SessionExchange) -> bool:

@@ -6,6 +6,7 @@ answer is sent, or a reader is pumped. A request that ends here ends nothing but
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextvars import Context
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
@@ -112,7 +113,7 @@ class HttpFront:
                 await self._elsewhere(path, scope, receive, send)
                 return
         if not self._engine.started:
-            await self._engine.ensure_started()
+            await self._engine.ensure_started(Context())
         connection = Connection(scope, receive, send)
         head = Head(scope["headers"])
         origin = head.text(b"origin") if head.has(b"origin") else ""

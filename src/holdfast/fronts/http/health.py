@@ -3,6 +3,7 @@
 Probes come by address, not by name, so the Host rule does not hold here; they tell nothing but a word.
 """
 
+from contextvars import Context
 from typing import Final
 
 from holdfast.engine.engine import Engine
@@ -29,7 +30,7 @@ async def health(engine: Engine, path: str) -> Answer:
     if engine.leaving or engine.draining:
         return _word(503, b"draining\n")
     try:
-        await engine.ensure_started()
+        await engine.ensure_started(Context())
     except StoreError:
         return _word(503, _NO_STORE)
     return _word(200, b"ready\n") if await engine.readiness.is_writable() else _word(503, _NO_STORE)

@@ -208,3 +208,26 @@ async def test_a_result_that_was_ready_first_is_the_one_end() -> None:
         assert (await at(two, p).delete()).status == 204
         await call.done()
         assert [message["result"]["id"] for message in call.messages if "id" in message] == [1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_repeated_batch_whose_session_is_deleted_is_answered_request_by_request(mode: ResponseMode) -> None:
+    @front_test
+    async def run() -> None:
+        async with bench(response=mode) as b:
+            p = b.peer()
+            await p.initialize(OLDEST)
+            batch = [request(1, "tools/call", {"name": "held"})]
+            first = p.post(batch)
+            await asyncio.sleep(1)
+            await first.cut()
+            again = p.post(batch)
+            await asyncio.sleep(1)
+            assert (await p.delete()).status == 204
+            await again.done()
+            [answer] = again.messages if again.is_stream else again.json
+            assert isinstance(answer, dict)
+            assert (again.status, answer["id"], answer["error"]["code"]) == (200, 1, REQUEST_CANCELLED)
+            assert b.runs == ["held"]
+
+    run()
