@@ -255,23 +255,37 @@ class Sessions:
         """
         runtime, key = self._runtime, session.record.key
         why = f"the session was closed ({reason.value})"
+        is_first = key not in self._closing
         self._closing.add(key)
         try:
             closed = await runtime.store.close(key, reason, ending(Cancelled(why), runtime.random.tag()))
-            if closed is None:
-                return False
-            try:
-                await self.end_work(session, why, closed=True)
-            finally:
-                self.announce(closed)
+            if closed is not None:
+                try:
+                    await self.end_work(session, why, closed=True)
+                finally:
+                    self.announce(closed)
         except StoreError:
             # Its connection is gone, whatever the store says: nothing may run on for it.
             if session.channel is not None:
                 await self.end_work(session, why)
+            else:
+                runtime.spawn(self._end_if_closed(session))
             raise
         finally:
-            self._closing.discard(key)
-        return True
+            if is_first:
+                self._closing.discard(key)
+        if closed is None and is_first:
+            # Another replica was first, and its bell may have rung while this one was closing.
+            self.closed_elsewhere(session)
+        return closed is not None
+
+    async def _end_if_closed(self, session: Session) -> None:
+        """End what lives here of a session if the store has closed it, and only its answer was lost."""
+        runtime = self._runtime
+        try:
+            await runtime.insist(lambda: runtime.store.get_state(session.record.key, ""))
+        except SessionGone:
+            self.closed_elsewhere(session)
 
     async def end_work(self, session: Session, why: str, *, closed: bool = False) -> None:
         """Settle what is in flight and wait a moment for its readers to take their terminal messages.
@@ -331,6 +345,9 @@ class Sessions:
         runtime = self._runtime
         session = runtime.sessions.pop(closed.record.key, None) or Session(closed.record, runtime.settings)
         self._let_go(session)
+        if session.exchanges:
+            # Closed by another replica, whose bell was lost.
+            runtime.spawn(self._end_here(session))
         if not session.lasting:
             return
         runtime.observer.note("session.closed", session=session.name, reason=closed.reason.value)

@@ -1,0 +1,109 @@
+"""A session is closed twice, or its closing is answered late: what runs for it ends at every replica all the same."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from holdfast.core.lifecycle import Input
+from holdfast.engine.exchange import Exchange
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.base import Closed
+from tests.unit.engine.desk import PRINCIPAL, Desk, echo, engine_test, settle_down
+from tests.unit.engine.test_adoption import fleet
+
+SOON = 2.0
+
+
+class Runner:
+    """Two replicas; the second one runs a call that ends only when it is cancelled."""
+
+    def __init__(self, other: Desk, here: Desk, cancelled: asyncio.Event) -> None:
+        self.other, self.here, self.cancelled = other, here, cancelled
+
+    async def close(self, desk: Desk) -> bool:
+        """Close the session as a DELETE does."""
+        session = await desk.engine.sessions.find(desk.key, PRINCIPAL)
+        return await desk.engine.sessions.close(session, Input.DELETED)
+
+    async def has_ended(self) -> bool:
+        """Tell whether the handler was cancelled, and nothing of the session is left."""
+        async with asyncio.timeout(SOON):
+            await self.cancelled.wait()
+        await settle_down()
+        return not self.here.engine.runtime.sessions
+
+
+@asynccontextmanager
+async def runner() -> AsyncIterator[Runner]:
+    cancelled = asyncio.Event()
+
+    async def hang(_: Exchange) -> object:
+        try:
+            await asyncio.sleep(100_000)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return {}
+
+    async with fleet(echo, hang) as (other, here):
+        await here.post(1)
+        await settle_down()
+        yield Runner(other, here, cancelled)
+
+
+@engine_test
+async def test_two_replicas_close_a_session_at_once_and_its_call_ends_where_it_runs() -> None:
+    async with runner() as r:
+        store = r.here.engine.runtime.store
+        close = store.close
+
+        async def second(*arguments: Any) -> Closed | None:
+            assert await r.close(r.other)
+            return await close(*arguments)
+
+        with patch.object(store, "close", second, create=True):
+            assert not await r.close(r.here)
+        assert await r.has_ended()
+
+
+@engine_test
+async def test_the_answer_to_a_closing_is_lost_and_the_call_of_the_session_ends() -> None:
+    async with runner() as r:
+        store = r.here.engine.runtime.store
+        close = store.close
+
+        async def unanswered(*arguments: Any) -> Closed | None:
+            assert await close(*arguments) is not None
+            raise StoreUnavailable("no answer")
+
+        with patch.object(store, "close", unanswered, create=True), pytest.raises(StoreUnavailable):
+            await r.close(r.here)
+        assert await r.has_ended()
+
+
+@engine_test
+async def test_a_session_whose_closing_could_not_be_asked_for_goes_on() -> None:
+    async with runner() as r:
+
+        async def away(*_: Any) -> Closed | None:
+            raise StoreUnavailable("the store is away")
+
+        store = r.here.engine.runtime.store
+        with patch.object(store, "close", away, create=True), pytest.raises(StoreUnavailable):
+            await r.close(r.here)
+        await asyncio.sleep(SOON)
+        assert not r.cancelled.is_set()
+        assert await r.close(r.here)
+
+
+@engine_test
+async def test_a_closing_that_is_told_before_its_bell_has_rung_ends_what_runs() -> None:
+    async with runner() as r:
+        with patch.object(r.here.engine.runtime.store, "bell", lambda *_: None):
+            assert await r.close(r.other)
+        r.here.engine.sessions.announce(Closed(r.here.session.record, Input.DELETED))
+        assert await r.has_ended()
