@@ -46,6 +46,11 @@ class Turn:
         """Whether a plain function runs beside the task."""
         return self._parts > 1
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of the call runs any more."""
+        return self._parts == 0
+
     def enter(self) -> None:
         """Count a thread, before it begins."""
         with self._lock:
@@ -156,9 +161,12 @@ class Turns:
                 await self._runtime.insist(
                     lambda: store.hold_turn(key, exchange.claim.stream, exchange.fence)
                 )
-            except (Fenced, StreamClosed, SessionGone):
+            except (StoreError, SessionGone):
                 # The call is no longer ours, or its session is gone: its turn went with it.
                 return
+            if turn.is_over:
+                # It ended meanwhile, and its turn was passed on before the store held it.
+                self._pass(exchange)
 
     def _pass(self, exchange: SessionExchange) -> None:
         self._runtime.spawn(self._passed(exchange))

@@ -1,12 +1,13 @@
 """`in_order`: a session's calls run one after another, whichever replica they arrive at and however they end."""
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.engine.exchange import Exchange
-from holdfast.errors import BUSY, REQUEST_CANCELLED, Busy
+from holdfast.errors import BUSY, REQUEST_CANCELLED, Busy, StoreUnavailable
 from holdfast.testing import ScriptedBack
 from tests.unit.engine.desk import CALL, Desk, desk, engine_test, settle_down
 from tests.unit.engine.test_adoption import NOTICED, SETTINGS, die, fleet
@@ -72,6 +73,28 @@ async def _cancel_first(runs: Runs, one: Desk, two: Desk) -> None:
     assert "result" in (await second.whole())[-1]
     assert "result" in (await again.whole())[-1]
     assert (runs.order, runs.peak) == ([1, 2, 1], 1)
+
+
+@engine_test
+async def test_a_turn_that_is_held_only_after_its_handler_has_ended_is_passed_on() -> None:
+    runs = Runs(cleanup=0.1)
+    async with desk(ScriptedBack({CALL: runs}), ORDERED) as d:
+        store = d.engine.runtime.store
+        outage = [StoreUnavailable("the store is away")]
+        hold_turn = store.hold_turn
+
+        async def held_at_the_second_attempt(key: str, stream: str, fence: int) -> None:
+            if outage:
+                raise outage.pop()
+            await hold_turn(key, stream, fence)
+
+        with patch.object(store, "hold_turn", held_at_the_second_attempt):
+            first = await d.post(1, params={"seconds": 100})
+            await settle_down()
+            await d.cancel(1)
+            assert (await first.whole())[-1]["error"]["code"] == REQUEST_CANCELLED
+        assert runs.now == 0, "the handler ended while the store was away"
+        assert "result" in await d.call(2)
 
 
 @engine_test
