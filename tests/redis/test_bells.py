@@ -132,7 +132,7 @@ async def test_bells_that_this_release_does_not_know_are_passed_over(server: Red
     store.bind(lambda what, key, name: rings.put_nowait(what))  # noqa: ARG005
     await store.heard()
     for later in ("later", "later k", "later k n r.1", "news a b c d e"):
-        server.tell("PUBLISH", "hf:1:bells:bell", later)
+        server.tell("PUBLISH", "hf:2:bells:bell", later)
     async with asyncio.timeout(0.9):
         assert await rings.get() is Ring.NEWS
     assert store._listening.is_set()

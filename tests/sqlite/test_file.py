@@ -138,7 +138,16 @@ async def test_only_the_owner_may_read_the_file_and_those_beside_it() -> None:
 def test_a_file_of_a_later_format_is_refused_with_what_to_do() -> None:
     with store_path() as path:
         schema.prepare(path, (*schema.MIGRATIONS, FUTURE))
-        with pytest.raises(ConfigError, match=r"format 2, this one knows 1.*upgrade"):
+        with pytest.raises(ConfigError, match=r"format 3, this one knows 2.*upgrade"):
+            SqliteStore(path)
+
+
+def test_a_file_from_before_the_first_release_is_refused_with_what_to_do() -> None:
+    with store_path() as path:
+        schema.prepare(path)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA user_version = 1")
+        with pytest.raises(ConfigError, match=r"before the first release \(format 1\): delete it"):
             SqliteStore(path)
 
 

@@ -24,7 +24,7 @@ from holdfast.stores.redis.refusals import Later, Lost, Poisoned
 from holdfast.stores.redis.tails import Tails
 from holdfast.wire.jsonrpc import RequestId
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """In every key and channel. It changes only where an older release would misread what a newer one writes: fields that
 it can pass over come without a new format, and are missing from what it writes."""
 BACKOFFS: Final = (0.02, 0.1, 0.4)

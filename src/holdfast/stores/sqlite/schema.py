@@ -26,7 +26,7 @@ OPEN_MS: Final = 5_000
 _STATEMENTS: Final = 256
 """More than there are in this package: each is prepared once."""
 
-_FORMAT_1: Final = """
+_FIRST_TABLES: Final = """
 CREATE TABLE total (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     sessions INTEGER NOT NULL DEFAULT 0,
@@ -84,6 +84,10 @@ CREATE TABLE exchange (
     closed INTEGER NOT NULL,
     needed INTEGER NOT NULL,
     finished INTEGER,
+    payload BLOB,
+    cancelled INTEGER NOT NULL DEFAULT 0,
+    runs INTEGER NOT NULL DEFAULT 1,
+    word INTEGER NOT NULL DEFAULT 0,
     UNIQUE (sid, stream)
 );
 CREATE UNIQUE INDEX exchange_id ON exchange (sid, id) WHERE holds = 1;
@@ -106,6 +110,7 @@ CREATE TABLE ask (
     owner TEXT NOT NULL,
     digest BLOB,
     answer BLOB,
+    until REAL,
     UNIQUE (sid, ask)
 );
 CREATE INDEX ask_stream ON ask (sid, stream);
@@ -151,9 +156,11 @@ CREATE TABLE task (
     principal TEXT NOT NULL,
     version INTEGER NOT NULL,
     expires REAL NOT NULL,
-    value BLOB NOT NULL
+    value BLOB NOT NULL,
+    owner TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX task_principal ON task (principal);
+CREATE INDEX task_owner ON task (owner) WHERE owner <> '';
 CREATE INDEX task_expires ON task (expires);
 
 CREATE TABLE ring (
@@ -169,7 +176,10 @@ CREATE TABLE ring (
 CREATE TABLE lease (
     owner TEXT NOT NULL PRIMARY KEY,
     replica TEXT NOT NULL,
-    until REAL NOT NULL
+    until REAL NOT NULL,
+    since REAL NOT NULL,
+    renewed REAL NOT NULL,
+    seconds REAL NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE inbox (
@@ -190,7 +200,8 @@ CREATE TABLE news (
 
 CREATE TABLE secret (
     name TEXT NOT NULL PRIMARY KEY,
-    value BLOB NOT NULL
+    value BLOB NOT NULL,
+    until REAL
 ) WITHOUT ROWID;
 
 CREATE TABLE closing (
@@ -199,31 +210,28 @@ CREATE TABLE closing (
     record BLOB NOT NULL,
     reason TEXT NOT NULL
 );
+
+CREATE TABLE held (
+    sid INTEGER NOT NULL,
+    stream TEXT NOT NULL,
+    fence INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    PRIMARY KEY (sid, stream)
+) WITHOUT ROWID;
+
+CREATE TABLE lingering (
+    n INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT NOT NULL,
+    until REAL NOT NULL
+);
 """
 
-MIGRATIONS: Final = (_FORMAT_1,)
-"""The script at place n brings a file of format n to format n + 1. Only ever appended to."""
+FIRST: Final = 2
+"""The first format that counts: no release has written an earlier one."""
+MIGRATIONS: Final = (_FIRST_TABLES,)
+"""The first script makes a file of format FIRST, each further one a file of the next format. Only ever appended to."""
 
-ADDITIONS: Final[Mapping[str, str]] = {
-    "exchange.payload": "ALTER TABLE exchange ADD COLUMN payload BLOB",
-    "exchange.cancelled": "ALTER TABLE exchange ADD COLUMN cancelled INTEGER NOT NULL DEFAULT 0",
-    "exchange.runs": "ALTER TABLE exchange ADD COLUMN runs INTEGER NOT NULL DEFAULT 1",
-    "exchange.word": "ALTER TABLE exchange ADD COLUMN word INTEGER NOT NULL DEFAULT 0",
-    "lease.since": "ALTER TABLE lease ADD COLUMN since REAL NOT NULL DEFAULT 0",
-    "lease.renewed": "ALTER TABLE lease ADD COLUMN renewed REAL NOT NULL DEFAULT 0",
-    "lease.seconds": "ALTER TABLE lease ADD COLUMN seconds REAL NOT NULL DEFAULT 0",
-    "ask.until": "ALTER TABLE ask ADD COLUMN until REAL",
-    "secret.until": "ALTER TABLE secret ADD COLUMN until REAL",
-    "held": (
-        "CREATE TABLE held (sid INTEGER NOT NULL, stream TEXT NOT NULL, fence INTEGER NOT NULL, owner TEXT NOT NULL,"
-        " PRIMARY KEY (sid, stream)) WITHOUT ROWID"
-    ),
-    "lingering": (
-        "CREATE TABLE lingering (n INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, until REAL NOT NULL)"
-    ),
-    "task.owner": "ALTER TABLE task ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
-    "task_owner": "CREATE INDEX task_owner ON task (owner) WHERE owner <> ''",
-}
+ADDITIONS: Final[Mapping[str, str]] = {}
 """What came without a new format, by its name: a table, an index, or `table.column`, and the statement that adds it.
 
 An older release neither reads nor writes it, and may serve the same file: a column needs a default, and what is
@@ -265,18 +273,20 @@ def _create(
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA journal_mode = WAL")
-    if _format(connection, path, len(migrations)) == len(migrations) and not _missing(connection, additions):
+    newest = FIRST + len(migrations) - 1
+    if _format(connection, path, newest) == newest and not _missing(connection, additions):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Somebody else may have been faster.
-        for script in migrations[_format(connection, path, len(migrations)) :]:
+        found = _format(connection, path, newest)
+        for script in migrations[found and found - FIRST + 1 :]:
             for statement in script.split(";\n"):
                 connection.execute(statement)
         for statement in _missing(connection, additions):
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        connection.execute(f"PRAGMA user_version = {newest}")
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
@@ -304,6 +314,10 @@ def _format(connection: sqlite3.Connection, path: Path, newest: int) -> int:
         raise ConfigError(
             f"{path} was written by a later Holdfast (format {found}, this one knows {newest}): "
             "upgrade this one, or name another file"
+        )
+    if tables and found < FIRST:
+        raise ConfigError(
+            f"{path} was written before the first release (format {found}): delete it, or name another file"
         )
     return found
 
