@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PREDECESSOR: Final = "38f2c3bc25e59dcfceb5a8fd238245528cd05b88"
+PREDECESSOR: Final = "b62910652c46d6792ee333798d0341ddf7511cda"
 """The commit whose records this one must read, and which must be able to run beside it. A release moves it to the
 release before; it is named here and nowhere else."""
 
