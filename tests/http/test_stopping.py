@@ -1,5 +1,6 @@
 """Ctrl+C and SIGTERM while calls run: the process says what it waits for, and ends when it should."""
 
+import asyncio
 import signal
 import time
 from collections.abc import Callable
@@ -8,6 +9,8 @@ from typing import Final
 
 import pytest
 
+from holdfast import Client as OurClient
+from holdfast import McpError
 from tests.http.client import Client
 from tests.http.serving import Process, holdfast_serve
 from tests.support import async_test
@@ -25,6 +28,7 @@ def block(seconds: float) -> str:
 
 @server.tool
 async def wait(seconds: float) -> str:
+    print("the call has begun", flush=True)
     await asyncio.sleep(seconds)
     return "waited"
 """
@@ -61,14 +65,30 @@ def test_a_blocked_function_does_not_outlast_the_drain_time(target: str) -> None
         assert time.monotonic() - began < 10
 
 
-def test_ctrl_c_says_what_it_waits_for_and_a_second_one_ends_it(target: str) -> None:
+def _stop_at_once(process: Process) -> None:
+    """Press Ctrl+C twice."""
+    process.tell(signal.SIGINT)
+    until(lambda: says(process, "Stopping: 1 call is running (wait); waiting up to 30 s. Press Ctrl+C again"))
+    process.tell(signal.SIGINT)
+    assert process.ended(10) == 0
+
+
+@async_test
+async def test_ctrl_c_says_what_it_waits_for_and_a_second_one_ends_it_with_an_answer(target: str) -> None:
     with holdfast_serve(target) as process:
-        _started(process.port, "wait", 60.0)
-        process.tell(signal.SIGINT)
-        until(
-            lambda: says(
-                process, "Stopping: 1 call is running (wait); waiting up to 30 s. Press Ctrl+C again"
-            )
-        )
-        process.tell(signal.SIGINT)
-        assert process.ended(10) == 0
+        client = await Client.opened(process.port)
+        running = await client.start("wait", seconds=60.0)
+        await asyncio.to_thread(_stop_at_once, process)
+        assert (await running.answer())["error"]["code"] == -32800
+
+
+@async_test
+async def test_a_second_ctrl_c_answers_calls_of_2026_07_28_too(target: str) -> None:
+    with holdfast_serve(target) as process:
+        async with OurClient(f"http://127.0.0.1:{process.port}/mcp", version="2026-07-28") as client:
+            running = asyncio.create_task(client.call_tool("wait", {"seconds": 60.0}))
+            await asyncio.to_thread(until, lambda: says(process, "the call has begun"))
+            stopping = asyncio.create_task(asyncio.to_thread(_stop_at_once, process))
+            with pytest.raises(McpError, match="the server is stopping"):
+                await running
+            await stopping

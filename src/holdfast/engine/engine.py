@@ -217,6 +217,10 @@ class Engine:
                 await asyncio.wait(tasks, timeout=deadline - now())
             else:
                 await asyncio.sleep(_CLAIM_SECONDS)
+        await self.end_work()
+
+    async def end_work(self) -> None:
+        """End every call that still runs, now: its client receives one error, which says that the server is stopping."""
         working = [session for session in self.runtime.sessions.values() if session.exchanges]
         await asyncio.gather(
             *(self.sessions.end_work(session, "the server is stopping") for session in working),

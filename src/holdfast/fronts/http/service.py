@@ -25,6 +25,8 @@ KEEP_ALIVE: Final = 75
 """Seconds an idle connection stays open: longer than the 60 s of balancers, so that they close first."""
 _GOODBYE: Final = 2.0
 """Seconds answers have to leave after everything has ended."""
+_HASTE: Final = 0.5
+"""The same after a second Ctrl+C."""
 _POLL: Final = 0.1
 _LINGER: Final = 1.0
 """Seconds clients with an open connection to one of several workers have to send their last request on it."""
@@ -66,7 +68,7 @@ class Service(uvicorn.Server):
 
     @override
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; a second Ctrl+C stops waiting. A stop that was asked for is a good end, so no signal is raised again."""
+        """Stop; a second Ctrl+C ends running calls at once. A stop that was asked for is a good end, so no signal is raised again."""
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True
         self.should_exit = True
@@ -102,6 +104,10 @@ class Service(uvicorn.Server):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        if self.force_exit:
+            # The operator waits no longer; each running call still ends with its one terminal message.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._engine.end_work(), _GOODBYE)
         await self._goodbye()
         await super().shutdown(sockets)
         if self.force_exit:
@@ -150,8 +156,8 @@ class Service(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.shutdown()
         tasks = set(self.server_state.tasks)
-        if tasks and not self.force_exit:
-            await asyncio.wait(tasks, timeout=_GOODBYE)
+        if tasks:
+            await asyncio.wait(tasks, timeout=_HASTE if self.force_exit else _GOODBYE)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
