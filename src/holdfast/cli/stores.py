@@ -36,7 +36,7 @@ def redacted(url: str) -> str:
 
 
 def check(url: str) -> None:
-    """Refuse what is no store, without repeating what may be a password.
+    """Refuse what is not a store's URL, without repeating what may be a password.
 
     Raises:
         ConfigError: no store has such a URL.
@@ -45,12 +45,12 @@ def check(url: str) -> None:
     if not colon or scheme not in SCHEMES:
         named = f"{scheme}:" if colon else redacted(url)
         known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
-        raise ConfigError(f"--store {named} is no store: begin it with one of {known}")
+        raise ConfigError(f"--store {named} is not a store's URL: it begins with one of {known}")
     with contextlib.suppress(ValueError):
         _ = urlsplit(url).port
         return
     if "," not in url:
-        raise ConfigError(f"--store {redacted(url)}: its port is no number")
+        raise ConfigError(f"--store {redacted(url)}: the port is not a number")
 
 
 @contextlib.contextmanager

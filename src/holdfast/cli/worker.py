@@ -89,8 +89,9 @@ def _serve(job: Job, channel: socket.socket) -> None:
         front = front_of(server, options)
         if not server.engine.runtime.store.is_shared:
             raise ConfigError(
-                f"several workers need a store that they share, and {server.engine.runtime.store!r} is each one's own: "
-                "name one with --store sqlite:///path or redis://…"
+                "several workers need a store that they share, and "
+                f"{type(server.engine.runtime.store).__name__} serves one process only: use --store sqlite:///path or "
+                "redis://…, or leave --store out"
             )
         check_exposure(front, job.host)
         watch.start()

@@ -101,7 +101,7 @@ def _checked_url(text: str) -> str:
     except ValueError:
         is_url = False
     if not is_url:
-        raise ConfigError(f"{text[:200]!r} is no URL of http or https with a host; {FORMS}")
+        raise ConfigError(f"{text[:200]!r} is not an http:// or https:// URL with a host; {FORMS}")
     return text
 
 
@@ -110,8 +110,10 @@ def _configured(target: Mapping[str, Any]) -> Found:
     servers = target.get("mcpServers")
     if not isinstance(servers, Mapping) or not all(isinstance(one, Mapping) for one in servers.values()):
         raise ConfigError(f'a dict is {{"mcpServers": {{"name": {{...}}}}}}; {FORMS}')
+    if not servers:
+        raise ConfigError(f"mcpServers names no server; {FORMS}")
     if len(servers) != 1:
-        names = ", ".join(map(repr, servers)) or "none"
+        names = ", ".join(map(repr, servers))
         raise ConfigError(
             f"one client is connected to one server, and mcpServers names {len(servers)} ({names}): make one client "
             'for each, Client({"mcpServers": {name: config["mcpServers"][name]}})'

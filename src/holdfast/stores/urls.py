@@ -41,13 +41,16 @@ def _sqlite(wanted: _Wanted) -> Store:
 
 
 def _redis(wanted: _Wanted) -> Store:
+    scheme = wanted.url.partition(":")[0]
+    if "://" not in wanted.url:
+        # The Redis package would read no host from it, and connect to localhost.
+        raise ConfigError(f"the store's URL has no host: write {scheme}://host:port, with two slashes")
     try:
         from holdfast.stores.redis.store import RedisStore  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in {"redis", "hiredis"}:
             raise
-        scheme = wanted.url.partition(":")[0]
         raise ConfigError(
             f"{scheme}: needs the package {package}, which is not installed: pip install 'holdfast[redis]'"
         ) from error
@@ -92,5 +95,5 @@ def open_store(
     make = SCHEMES.get(scheme)
     if make is None:
         known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
-        raise ConfigError(f"{scheme!r} begins no store's URL: begin it with one of {known}")
+        raise ConfigError(f"no store's URL begins with {scheme!r}: use one of {known}")
     return make(_Wanted(url, limits, clock, namespace, observer))

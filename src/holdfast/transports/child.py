@@ -157,7 +157,11 @@ class Child:
         status = self._process.returncode if self._process is not None else None
         ended = f"it ended with status {status}; " if status is not None else ""
         said = "\n".join(self.stderr.strip().splitlines()[-lines:])[-characters:]
-        return f"{ended}the end of its stderr:\n{said}" if said else f"{ended}it wrote nothing to stderr"
+        if said:
+            return f"{ended}the end of its stderr:\n{said}"
+        # What a file does that only defines its server.
+        hint = " (a server's file has to start the server: server.run())" if status == 0 else ""
+        return f"{ended}it wrote nothing to stderr{hint}"
 
     async def _die(self) -> None:
         """Wait a moment for the end of a child that has closed its output, and of its stderr."""

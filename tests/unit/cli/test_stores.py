@@ -116,14 +116,15 @@ def test_the_last_lodger_takes_a_store_away_that_nobody_else_can(tmp_path: Path)
     [
         (
             ["--store", "postgres://u:sEcret@h/db"],
-            "--store postgres: is no store: begin it with one of memory:",
+            "--store postgres: is not a store's URL: it begins with one of memory:",
         ),
         (["--store", "sqlite:"], "sqlite:////absolute/path.db"),
         (["--store", "sqlite:///nowhere/at/all/store.db"], "/nowhere/at/all"),
         (["--store", "redis://:sEcret@127.0.0.1:1"], "redis://***@127.0.0.1:1 cannot be used"),
+        (["--store", "redis:/:sEcret@127.0.0.1:1"], "write redis://host:port, with two slashes"),
         (["--store", "redis://h", "--namespace", "a b"], "namespace='a b'"),
         (["--stdio", "--workers", "2"], "leave --workers out"),
-        (["--store", "memory:", "--workers", "2"], "several workers need a store that they share"),
+        (["--store", "memory:", "--workers", "2"], "and MemoryStore serves one process only: use --store"),
         (["--store", "redis://:sEcret@127.0.0.1:1", "--workers", "2"], "name another with --store URL"),
     ],
 )
@@ -138,7 +139,7 @@ def test_a_store_that_cannot_work_is_said_in_words(arguments: list[str], said: s
 
 def test_the_store_may_be_named_by_the_environment() -> None:
     told = holdfast("serve", SMALL, "--http", "127.0.0.1:0", store="postgres:")
-    assert (told.returncode, "postgres: is no store" in told.stderr) == (2, True)
+    assert (told.returncode, "postgres: is not a store's URL" in told.stderr) == (2, True)
     assert "HOLDFAST_STORE" in holdfast("serve", "--help").stdout
 
 

@@ -32,7 +32,7 @@ def test_a_url_of_http_is_connected_to(url: str) -> None:
     ],
 )
 def test_any_other_url_is_refused_and_never_run_as_a_command(url: str) -> None:
-    with pytest.raises(ConfigError, match="is no URL of http or https"):
+    with pytest.raises(ConfigError, match="is not an http:// or https:// URL"):
         Client(url)
 
 
@@ -81,12 +81,12 @@ def test_an_mcp_servers_dict_with_one_server_is_that_server() -> None:
     [
         ({}, "mcpServers"),
         ({"mcpServers": []}, "mcpServers"),
-        ({"mcpServers": {}}, "names 0"),
+        ({"mcpServers": {}}, "names no server"),
         ({"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}}, r"names 2 \('a', 'b'\)"),
         ({"mcpServers": {"a": {}}}, '"url"'),
         ({"mcpServers": {"a": {"command": "x", "url": "https://example.com"}}}, '"url"'),
         ({"mcpServers": {"a": {"url": "https://example.com/sse", "type": "sse"}}}, "HTTP\\+SSE"),
-        ({"mcpServers": {"a": {"url": "ftp://example.com"}}}, "is no URL"),
+        ({"mcpServers": {"a": {"url": "ftp://example.com"}}}, "is not an http://"),
         ({"mcpServers": {"a": {"command": "x", "args": "-y"}}}, '"args"'),
         ({"mcpServers": {"a": {"command": "x", "env": {"A": 1}}}}, '"env"'),
         ({"command": "x"}, "mcpServers"),

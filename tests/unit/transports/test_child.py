@@ -69,6 +69,17 @@ async def test_stderr_is_kept_to_a_bound_and_heard_when_the_child_dies() -> None
     await child.aclose()
 
 
+@async_test
+async def test_a_file_that_only_defines_its_server_is_told_to_start_it() -> None:
+    child = Child(python("server = object()"))
+    await child.start()
+    assert await child.read() == b""
+    assert child.last_words == (
+        "it ended with status 0; it wrote nothing to stderr (a server's file has to start the server: server.run())"
+    )
+    await child.aclose()
+
+
 @pytest.mark.parametrize(
     ("code", "stages"),
     [
