@@ -51,10 +51,11 @@ Grace = Annotated[
 Drain = Annotated[float | None, typer.Option(min=0, help="Seconds running calls have to finish at the end.")]
 DrainNotice = Annotated[
     float | None,
-    typer.Option(min=0, help="Seconds to go on serving, not ready, before that: a balancer has to notice."),
+    typer.Option(min=0, help="Seconds to go on serving as not ready before that, so that balancers notice."),
 ]
 OnDuplicates = Annotated[
-    Duplicates | None, typer.Option(help="A request id already in flight: refuse it, or run both apart.")
+    Duplicates | None,
+    typer.Option(help="A request id that is already in use: refuse the second request, or run both."),
 ]
 Response = Annotated[ResponseMode, typer.Option(help="How requests are answered.")]
 InOrder = Annotated[bool, typer.Option("--in-order", help="Run a session's calls one by one.")]
@@ -83,20 +84,16 @@ Store = Annotated[
         metavar="URL",
         envvar="HOLDFAST_STORE",
         help="Where sessions live: memory:, sqlite:///path, redis://host, rediss://, valkey://, redis+cluster://, "
-        "redis+sentinel://. Give a URL with a password by the variable: arguments are seen by everybody.",
+        "redis+sentinel://. Put a URL with a password into the variable: other users can read arguments.",
     ),
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME", help="Keeps servers apart that share a store; the server's name if not given."
-    ),
+    typer.Option(metavar="NAME", help="Separates servers that share a store; default: the server's name."),
 ]
 Workers = Annotated[
     int,
-    typer.Option(
-        min=1, help="Processes that serve; without a store they share an SQLite file that goes when they do."
-    ),
+    typer.Option(min=1, help="Processes that serve; without a store they share a temporary SQLite file."),
 ]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning, error or critical.")]
 

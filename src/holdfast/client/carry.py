@@ -96,6 +96,6 @@ def _unknown(method: str, error: Exception) -> OutcomeUnknown:
     if isinstance(error, OutcomeUnknown):
         return error
     return OutcomeUnknown(
-        f"{error}. Nobody knows whether {method} was executed; look before you send it again, "
-        "or mark calls as idempotent that may be repeated"
+        f"{error}. It is unknown whether {method} was executed: check before you send it again, "
+        "or mark calls that may be repeated as idempotent"
     )

@@ -51,7 +51,7 @@ class PipeLink:
     async def request(self, call: Call, headers: Mapping[str, str]) -> Any:  # noqa: ARG002 - a pipe has none
         """Send a call and return its result; see `Link`. Cancelled, it tells the server so."""
         if self.lost:
-            raise NotSent(f"the server has hung up; {self._words}")
+            raise NotSent(f"the server has closed the connection; {self._words}")
         self._receiver.calls.add(call)
         try:
             await self._pipe.write(request_message(call.id, call.method, call.params))
@@ -66,7 +66,7 @@ class PipeLink:
     async def notify(self, message: bytes) -> None:
         """Send a notification; see `Link`."""
         if self.lost:
-            raise NotSent("the server has hung up")
+            raise NotSent("the server has closed the connection")
         await self._pipe.write(message)
 
     async def answer(self, message: bytes) -> None:
@@ -97,7 +97,7 @@ class PipeLink:
             self._receiver.forget(self)
             words = self._words
             self._receiver.calls.fail_all(
-                lambda call: Broken(f"the server hung up while {call.method} was under way; {words}")
+                lambda call: Broken(f"the server closed the connection during {call.method}; {words}")
             )
 
     @property

@@ -112,7 +112,7 @@ def _block(item: object) -> Any:
     if isinstance(item, dict) and "type" in item:
         return block_of(item, SamplingBlock)
     raise TypeError(
-        f"a model is given text, images, audio and tool blocks, not {type(item).__name__}; write a text, a "
+        f"ctx.sample takes text, images, audio and tool blocks, not {type(item).__name__}; write a text, a "
         'SamplingMessage, a Message, {"role": "user", "content": "…"}, or a list of them'
     )
 

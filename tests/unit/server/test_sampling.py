@@ -115,7 +115,7 @@ async def test_a_dict_that_is_no_message_fails_the_call_before_the_client_is_ask
     async with connected(server, capabilities={"sampling": {}}) as peer:
         peer.answers["sampling/createMessage"] = say("42")
         assert await peer.text("think", right=True) == "42"
-        assert "TypeError: a model is given text" in await peer.failure("think", right=False)
+        assert "TypeError: ctx.sample takes text" in await peer.failure("think", right=False)
         assert [ask["params"]["messages"] for ask in peer.asked] == [
             [{"role": "user", "content": {"type": "text", "text": "hi"}}]
         ]

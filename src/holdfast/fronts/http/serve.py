@@ -26,7 +26,7 @@ def run_http(
     """Serve until SIGINT or SIGTERM, then drain.
 
     Raises:
-        ConfigError: the address cannot be bound, or would expose what nobody guards.
+        ConfigError: the address cannot be bound, or other machines could call without a verifier.
         StoreUnavailable: the store cannot be used at the start.
     """
     check_exposure(front, host)
@@ -56,14 +56,14 @@ async def serve(
 
 
 def check_exposure(front: HttpFront, host: str) -> None:
-    """Refuse to serve other machines anonymously, or under names nobody chose, unless that was asked for."""
+    """Refuse to serve other machines anonymously, or under any host name, unless that was asked for."""
     if is_loopback(host):
         return
     settings = front._settings
     if front._identity is None and not settings.allow_anonymous:
         raise ConfigError(
-            f"{host} can be reached from other machines and nobody would check who calls: give the server a "
-            "verifier, or say allow_anonymous=True (--allow-anonymous) if everyone may call"
+            f"{host} can be reached from other machines, and the server has no verifier: give it one, or let everyone "
+            "call with allow_anonymous=True (--allow-anonymous)"
         )
     if tuple(settings.allowed_hosts) == LOOPBACK_HOSTS:
         raise ConfigError(
