@@ -50,7 +50,7 @@ types: venv  ## Check types, strictly, in source and tests; and as users see the
 unit: venv  ## Run the fast tests only
 	$(PYTEST) $(PARALLEL) $(wildcard tests/unit tests/properties tests/contracts) $(wildcard tests/test_*.py)
 
-format: venv  ## Format, and mend what lint can mend
+format: venv  ## Format, and fix what lint can fix
 	$(BIN)/ruff format $(PATHS)
 	$(BIN)/ruff check --fix $(PATHS)
 
