@@ -1,6 +1,7 @@
 """Readers: who reads a stream now, who waits behind them, and what their end means for the session."""
 
 import asyncio
+import contextlib
 from typing import Final
 
 from holdfast.core.stream import Position
@@ -124,7 +125,9 @@ class Readers:
             try:
                 exchange = session.exchanges.get(stream)
                 if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
-                    await exchange.outlet.open()
+                    # Others may have ended it, because this replica was taken for dead: its end is in the log.
+                    with contextlib.suppress(Fenced, StreamClosed):
+                        await exchange.outlet.open()
                 return await self.attach(session.record.key, session.record.principal, stream)
             except Unbegun:
                 # It runs at another replica, and its stream begins with the first message.

@@ -110,3 +110,18 @@ async def test_a_handler_that_asks_ends_when_others_have_ended_its_call() -> Non
         assert exchange.task is not None
         assert exchange.task.done(), "nobody can answer it any more"
         assert not one.told("handler.failed")
+
+
+@pytest.mark.parametrize("mode", get_args(ResponseMode))
+def test_a_repeat_at_the_replica_whose_handler_still_runs_gets_the_end_in_the_log(mode: ResponseMode) -> None:
+    @front_test
+    async def run() -> None:
+        post = request(1, "tools/call", HELD)
+        async with reaped(mode, LATEST, post) as (_, p, call):
+            await call.cut()
+            repeat = await p.post(post).done()
+            assert repeat.status == 200
+            answer = repeat.messages[-1] if repeat.is_stream else repeat.json
+            assert (answer["id"], answer["error"]["code"]) == (1, OUTCOME_UNKNOWN)
+
+    run()
