@@ -143,8 +143,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     parked_bytes: int = 64 * MIB
     principal_parked_bytes: int = 32 * MIB
-    """What such calls have asked for, and arguments that are not part of `work_bytes`, in all and per authenticated
-    principal; beyond: busy. Half for one principal: another one can always ask."""
+    """What such calls have asked for, the answers they were given so far, and arguments that are not part of
+    `work_bytes`, in all and per authenticated principal; beyond: busy. Half for one principal: another one can always
+    ask."""
 
     tasks: int = 10_000
     tasks_per_principal: int = 1_000

@@ -176,7 +176,9 @@ class Modern:
         self.parking.finish(exchange, _CALL_BYTES + sum(outcome.size for outcome in outlet.outcomes.values()))
 
     def _charge(self, exchange: Exchange, size: int) -> None:
-        """Charge a call for what it asks, which is kept for repeats, and at first for its arguments.
+        """Charge a call for what it asks, which is kept for repeats, and for what its client has brought since.
+
+        That is its arguments at first, then the answers of each retry: its handler may keep all of them.
 
         Raises:
             Busy: there is no room.
@@ -184,10 +186,13 @@ class Modern:
         outlet, load = exchange.outlet, self._runtime.load
         if not isinstance(outlet, RoundOutlet):
             return
+        params = exchange.request.params
         if outlet.charge is None:
             outlet.charge = load.parked.open(**load.held_by(exchange.session.record.principal))
-            if exchange.caller.charge is None:
-                size += load.cost(encode(exchange.request.params))
+        if outlet.charge.size:
+            size += load.cost(encode({name: params[name] for name in _RETRY_MEMBERS & params.keys()}))
+        elif exchange.caller.charge is None:
+            size += load.cost(encode(params))
         if not outlet.charge.grow(outlet.charge.size + size):
             raise Busy(
                 "Busy: calls that wait for input take too much memory; try again later", retry_after=30

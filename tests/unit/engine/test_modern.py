@@ -452,6 +452,23 @@ async def test_the_arguments_of_calls_that_wait_count_where_they_are_not_counted
 
 
 @engine_test
+async def test_the_answers_that_a_call_was_given_count_while_it_waits_for_more() -> None:
+    async def asks_twice(exchange: Exchange) -> object:
+        first = await said(exchange, "q")
+        return {"said": [first, await said(exchange, "r")]}
+
+    async with house(asks_twice, limits=Limits(parked_bytes=50_000)) as home:
+        parked = home.engine.runtime.load.parked
+        first, other = [await home.call().answer() for _ in range(2)]
+        second = await home.retry(first, {"q": "x" * 30_000}).answer()
+        assert parked.used > 30_000
+        over = await home.retry(other, {"q": "x" * 30_000}).answer()
+        assert over["error"]["code"] == Busy("").code
+        assert (await home.retry(second, {"r": 1}).answer())["result"]["said"][1] == 1
+        assert parked.used == 0, "neither of them waits any more"
+
+
+@engine_test
 async def test_a_limit_of_running_calls_refuses_the_next_as_busy() -> None:
     async def wait(exchange: Exchange) -> object:
         await asyncio.sleep(1)
