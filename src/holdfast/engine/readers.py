@@ -72,7 +72,8 @@ class Readers:
             record = exchange.session.record
             return await self.attach(record.key, record.principal, exchange.claim.stream)
         # From its start, not from where it is now: the handler may have written since.
-        reader = self._reader(exchange.session, exchange.claim.stream, 0, outlet.start)
+        session = self._runtime.kept(exchange.session)
+        reader = self._reader(session, exchange.claim.stream, 0, outlet.start)
         self._install(reader, standalone=False)
         # The exchange may have been settled meanwhile; whoever ends it waits for this reader all the same.
         outlet.attached(reader)

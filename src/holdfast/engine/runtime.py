@@ -69,6 +69,13 @@ class Runtime:
             session.record = record
         return session
 
+    def kept(self, session: Session) -> Session:
+        """Return the object that hears the bells of a session, for something that begins to wait for one.
+
+        Where the store is shared, a session of which nothing lived here may have been released meanwhile.
+        """
+        return self.sessions.setdefault(session.record.key, session) if self.store.is_shared else session
+
     def release(self, session: Session) -> None:
         """Forget a session of which nothing lives here, where the store is shared: any replica may have the next request."""
         if self.store.is_shared and session.is_quiet and self.sessions.get(session.record.key) is session:
