@@ -25,8 +25,10 @@ class OverRedis(StoreContract, SharedContract):
     @asynccontextmanager
     async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
         store = RedisStore(self.url, limits, clock, namespace=f"contract{next(NAMESPACES)}")
-        yield store
-        await store.aclose()
+        try:
+            yield store
+        finally:
+            await store.aclose()
 
     @asynccontextmanager
     async def make_stores(
@@ -37,12 +39,14 @@ class OverRedis(StoreContract, SharedContract):
             RedisStore(self.url, limits, clock, namespace=namespace, replica=f"replica{number}")
             for number in range(count)
         ]
-        for store in stores:
-            store.bind(silent)
-        await asyncio.gather(*(store.heard() for store in stores))
-        yield list(stores)
-        for store in stores:
-            await store.aclose()
+        try:
+            for store in stores:
+                store.bind(silent)
+            await asyncio.gather(*(store.heard() for store in stores))
+            yield list(stores)
+        finally:
+            for store in stores:
+                await store.aclose()
 
 
 @needs_redis

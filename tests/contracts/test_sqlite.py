@@ -15,8 +15,10 @@ class TestSqliteStore(StoreContract, SharedContract):
     async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
         with store_path() as path:
             store = SqliteStore(path, limits, clock)
-            yield store
-            await store.aclose()
+            try:
+                yield store
+            finally:
+                await store.aclose()
 
     @asynccontextmanager
     async def make_stores(
@@ -26,8 +28,10 @@ class TestSqliteStore(StoreContract, SharedContract):
             stores: list[Store] = [
                 SqliteStore(path, limits, clock, replica=f"replica{number}") for number in range(count)
             ]
-            for store in stores:
-                await store.sessions()  # a store listens from its first command on
-            yield stores
-            for store in stores:
-                await store.aclose()
+            try:
+                for store in stores:
+                    await store.sessions()  # a store listens from its first command on
+                yield stores
+            finally:
+                for store in stores:
+                    await store.aclose()

@@ -326,7 +326,12 @@ class Store(Protocol):
     # Exchanges
 
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
-        """Check session, principal, id and quota and register the exchange, in one step (law 2)."""
+        """Check session, principal, id and quota and register the exchange, in one step (law 2).
+
+        Raises:
+            StoreUnavailable: also where this incarnation was declared dead; so do attach and adopt. What it began
+                now, no other replica would look for.
+        """
         ...
 
     async def settle(

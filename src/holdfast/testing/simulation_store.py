@@ -157,6 +157,8 @@ class Cluster(MemoryStore):
     @override
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         known = key in self._sessions and claim.stream in self._sessions[key].channels
+        if not known:
+            self._must_live()
         if claim.payload and not self._has_room(key, claim.payload):
             claim = replace(claim, payload=b"")
         claimed = await super().claim(key, principal, claim)
@@ -180,6 +182,7 @@ class Cluster(MemoryStore):
         *,
         since: int | None = None,
     ) -> Attached | Refusal:
+        self._must_live()
         attached = await super().attach(key, principal, stream, cursor, since=since)
         if isinstance(attached, Attached):
             name = stream or attached.record.standalone
@@ -349,6 +352,7 @@ class Cluster(MemoryStore):
         if state != (self._me.owner, orphan.runs + 1):
             if state != (orphan.owner, orphan.runs):
                 return None
+            self._must_live()
             session.fence += 1
             channel.fence = session.fence
             session.forget_asks(channel, self._now())
@@ -358,10 +362,13 @@ class Cluster(MemoryStore):
 
     @override
     def _task_owner(self) -> str:
+        self._must_live()
+        return self._me.owner
+
+    def _must_live(self) -> None:
         owner = self._me.owner
         if not self._leases.get(owner) and not owner.endswith(".0"):
             raise StoreUnavailable("this replica's lease has ended; it takes another")
-        return owner
 
     @override
     async def orphan_tasks(self) -> list[OrphanTask]:

@@ -44,6 +44,7 @@ def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed |
 
 
 def _register(tx: Transaction, session: Session, wanted: Claim, holder: Exchange | None) -> Claimed:
+    tx.must_live()
     if holder is not None:
         release(tx, holder)
     returned = come_back(tx, session)

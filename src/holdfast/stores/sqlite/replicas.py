@@ -129,6 +129,7 @@ def adopt(tx: Transaction, orphan: Orphan, *, tag: int) -> Adopted | None:
 
 
 def _take(tx: Transaction, session: rows.Session, exchange: rows.Exchange, tag: int) -> None:
+    tx.must_live()
     session.fence += 1
     exchange.fence = session.fence
     exchange.start(Position(1, tag))

@@ -70,6 +70,7 @@ def attach(
         cursor = max(cursor, exchange.sent)
         if exchange.reader is not None:
             return Attached(session.record, since, cursor, returned=False)
+    tx.must_live()
     returned = come_back(tx, session)
     if exchange.reader is None:
         session.readers += 1

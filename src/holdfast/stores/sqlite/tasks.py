@@ -2,12 +2,11 @@
 
 from typing import Final
 
-from holdfast.errors import StateError, StoreUnavailable
+from holdfast.errors import StateError
 from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, Ring
 from holdfast.stores.sqlite.transaction import Transaction
 
 _AT_ONCE: Final = 20
-_IS_DEAD: Final = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM lease WHERE owner = ? AND until > 0)"
 
 
 def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
@@ -15,8 +14,7 @@ def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: f
     sweep(tx)
     if tx.one("SELECT 1 FROM task WHERE key = ?", key):
         return None
-    if tx.seat.incarnation and tx.one(_IS_DEAD, tx.seat.owner):
-        raise StoreUnavailable("this replica's lease has ended; it takes another")
+    tx.must_live()
     count, size = tx.execute("SELECT tasks, task_bytes FROM total").fetchone()
     own = tx.one("SELECT count(*) FROM task WHERE principal = ?", principal)
     limits = tx.limits

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.config import Limits
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Ring
 
 Rung = tuple[Ring, str, str]
@@ -17,6 +18,7 @@ Rung = tuple[Ring, str, str]
 RINGS_KEPT = 10.0
 """Seconds. Whoever looks less often than this has lost bells, which costs time and never a message."""
 EVERYBODY = ""
+_IS_DEAD: Final = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM lease WHERE owner = ? AND until > 0)"
 
 
 class Seat:
@@ -79,6 +81,18 @@ class Transaction:
         """Return the first column of the first row, or None."""
         row = self.execute(statement, values).fetchone()
         return None if row is None else row[0]
+
+    def must_live(self) -> None:
+        """Check that this incarnation was not declared dead. Every operation that gives it work does this first.
+
+        The lease of a dead owner without work is deleted, and reapers find orphans by leases. So work that a dead
+        incarnation begins later would never be found.
+
+        Raises:
+            StoreUnavailable: it was declared dead, or gave its lease back.
+        """
+        if self.seat.incarnation and self.one(_IS_DEAD, self.seat.owner):
+            raise StoreUnavailable("this replica's lease has ended; it takes another")
 
     def ring(self, what: Ring, key: str, name: str, owner: str | None = EVERYBODY) -> None:
         """Ring here, and where the owner is (None: nowhere else), once this is committed."""

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from holdfast.errors import Fenced
+from holdfast.errors import Fenced, StoreUnavailable
 from holdfast.stores.base import Orphan
-from holdfast.testing.store.bench import GRACE, IDLE, KEY, Bench
+from holdfast.testing.store.bench import GRACE, IDLE, KEY, PRINCIPAL, Bench
 from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, refused, voyage
 
 OUTAGE = LEASE * 10
@@ -92,6 +92,25 @@ class LeaseContract(FleetContract):
         assert await two.store.reap(orphan, DEAD, tag=9)
         await refused(one.store.settle(KEY, "a", old, b"late", tag=5), (Fenced,))
         await one.store.settle(KEY, "b", fence, None)
+
+    @voyage()
+    async def test_a_replica_declared_dead_begins_no_work_before_it_has_a_new_lease(
+        self, fleet: Fleet
+    ) -> None:
+        one, two, three = fleet.benches
+        await fleet.lease(0, 1)
+        await two.open()
+        await two.streaming(7, "theirs", payload=b"again")
+        assert await fleet.left_by_the_dead() == []
+        await refused(one.claim(1, "a"), (StoreUnavailable,))
+        await refused(one.store.attach(KEY, PRINCIPAL, None, None), (StoreUnavailable,))
+        await two.store.release()
+        [orphan] = await three.store.orphans()
+        await refused(one.store.adopt(orphan, tag=9), (StoreUnavailable,))
+        await one.store.renew(LEASE)
+        assert await one.store.adopt(orphan, tag=9) is not None
+        await one.attach()
+        await one.store.settle(KEY, "a", await one.begin(1, "a"), None)
 
     @voyage()
     async def test_of_a_renewal_and_a_declaration_at_once_one_decides(self, fleet: Fleet) -> None:
