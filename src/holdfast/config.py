@@ -152,7 +152,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Tasks kept, running and ended, in all and per principal (anonymous clients count as one); beyond: busy."""
     task_bytes: int = 4 * MIB
     tasks_bytes: int = 128 * MIB
-    """What is kept of one task and of all, results included. A result that finds no room fails its task."""
+    principal_tasks_bytes: int = 32 * MIB
+    """What is kept of one task, of all, and of those of one principal (anonymous clients count as one), results
+    included; beyond: busy, and a result that finds no room fails its task. A quarter for one principal: it cannot
+    take the room of the others."""
 
     stream_events: int = 1_000
     stream_bytes: int = MIB

@@ -30,6 +30,8 @@ class MemoryTasks:
         self._due: list[tuple[float, str]] = []
         """One hint a task; it may be too early, never too late."""
         self._bytes = 0
+        self._own_bytes: Counter[str] = Counter()
+        """Of each principal."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -42,15 +44,24 @@ class MemoryTasks:
         full = (
             len(self._kept) >= self._limits.tasks
             or self._owners[principal] >= self._limits.tasks_per_principal
-            or self._bytes + len(value) > self._limits.tasks_bytes
+            or not self._has_room(principal, len(value))
         )
         if full:
             return Refusal.FULL
         self._kept[key] = _Kept(principal, Cell(value, 1), self._now() + ttl, owner)
         self._owners[principal] += 1
-        self._bytes += len(value)
+        self._count(principal, len(value))
         heapq.heappush(self._due, (self._now() + ttl, key))
         return None
+
+    def _has_room(self, principal: str, size: int) -> bool:
+        limits = self._limits
+        is_full = self._bytes + size > limits.tasks_bytes
+        return not is_full and self._own_bytes[principal] + size <= limits.principal_tasks_bytes
+
+    def _count(self, principal: str, size: int) -> None:
+        self._bytes += size
+        self._own_bytes[principal] += size
 
     def get(self, key: str, principal: str) -> Cell | None:
         """Return a task that is this principal's and whose time has not come."""
@@ -70,15 +81,15 @@ class MemoryTasks:
             return -1
         growth = len(value) - len(cell.value)
         if not (ends and len(value) <= TASK_END_BYTES):
-            is_full = self._bytes + max(growth, 0) > self._limits.tasks_bytes
-            if is_full or len(value) > self._limits.task_bytes:
+            has_room = self._has_room(principal, max(growth, 0))
+            if not has_room or len(value) > self._limits.task_bytes:
                 raise StateError(f"no room for a task of {len(value)} bytes")
         kept = self._kept[key]
         if ends:
             kept.owner = ""
         kept.cell = Cell(value, version + 1)
         kept.expires = max(kept.expires, self._now() + ttl)
-        self._bytes += growth
+        self._count(principal, growth)
         return version + 1
 
     def owned(self) -> Iterator[OrphanTask]:
@@ -100,10 +111,11 @@ class MemoryTasks:
 
     def _forget(self, key: str, kept: _Kept) -> None:
         del self._kept[key]
-        self._bytes -= len(kept.cell.value)
+        self._count(kept.principal, -len(kept.cell.value))
         self._owners[kept.principal] -= 1
         if not self._owners[kept.principal]:
             del self._owners[kept.principal]
+            del self._own_bytes[kept.principal]
 
     def clear(self) -> None:
         """Forget everything."""
@@ -111,6 +123,7 @@ class MemoryTasks:
         self._owners.clear()
         self._due.clear()
         self._bytes = 0
+        self._own_bytes.clear()
 
 
 class TaskMethods:

@@ -77,7 +77,8 @@ class StateMethods(Core):
     async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
         """Keep a new task."""
         limits = self._limits
-        most = (limits.tasks, limits.tasks_per_principal, limits.tasks_bytes)
+        room = (limits.tasks_bytes, limits.principal_tasks_bytes)
+        most = (limits.tasks, limits.tasks_per_principal, *room)
         reply = await self.index("open_task", key, f"p{principal}", value, _ms(ttl), *most)
         if reply[0] == b"dead":
             raise StoreUnavailable("this replica's lease has ended; it takes another")
@@ -92,7 +93,8 @@ class StateMethods(Core):
         self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
     ) -> int:
         """Change a task and ring, here and on every replica."""
-        most = (self._limits.task_bytes, self._limits.tasks_bytes, TASK_END_BYTES)
+        limits = self._limits
+        most = (limits.task_bytes, limits.tasks_bytes, limits.principal_tasks_bytes, TASK_END_BYTES)
         script = "end_task" if ends else "set_task"
         reply = await self.index(script, key, f"p{principal}", value, version, _ms(ttl), *most)
         if reply[0] == b"full":

@@ -15,14 +15,10 @@ def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: f
     if tx.one("SELECT 1 FROM task WHERE key = ?", key):
         return None
     tx.must_live()
-    count, size = tx.execute("SELECT tasks, task_bytes FROM total").fetchone()
+    count = tx.one("SELECT tasks FROM total")
     own = tx.one("SELECT count(*) FROM task WHERE principal = ?", principal)
-    limits = tx.limits
-    if (
-        count >= limits.tasks
-        or own >= limits.tasks_per_principal
-        or size + len(value) > limits.tasks_bytes
-    ):  # fmt: skip
+    is_full = count >= tx.limits.tasks or own >= tx.limits.tasks_per_principal
+    if is_full or not _has_room(tx, principal, len(value)):
         return Refusal.FULL
     tx.execute(
         "INSERT INTO task (key, principal, version, expires, value, owner) VALUES (?, ?, 1, ?, ?, ?)",
@@ -52,7 +48,7 @@ def set_task(
         if cell.version != version:
             return -1
         if not (ends and len(value) <= TASK_END_BYTES):
-            _check(tx, cell, value)
+            _check(tx, principal, cell, value)
         tx.execute(
             "UPDATE task SET value = ?, version = ?, expires = max(expires, ?), owner = iif(?, '', owner)"
             " WHERE key = ?",
@@ -63,11 +59,18 @@ def set_task(
     return version + 1
 
 
-def _check(tx: Transaction, cell: Cell, value: bytes) -> None:
+def _check(tx: Transaction, principal: str, cell: Cell, value: bytes) -> None:
     growth = max(len(value) - len(cell.value), 0)
-    size = tx.one("SELECT task_bytes FROM total")
-    if len(value) > tx.limits.task_bytes or size + growth > tx.limits.tasks_bytes:
+    if len(value) > tx.limits.task_bytes or not _has_room(tx, principal, growth):
         raise StateError(f"no room for a task of {len(value)} bytes")
+
+
+def _has_room(tx: Transaction, principal: str, size: int) -> bool:
+    if tx.one("SELECT task_bytes FROM total") + size > tx.limits.tasks_bytes:
+        return False
+    # SQLite reads the length of a blob without the blob, and a principal has few tasks.
+    own = tx.one("SELECT coalesce(sum(length(value)), 0) FROM task WHERE principal = ?", principal)
+    return bool(own + size <= tx.limits.principal_tasks_bytes)
 
 
 def orphans(tx: Transaction) -> list[OrphanTask]:

@@ -160,3 +160,18 @@ class TaskContract(Contract):
         assert await change(bench, b"x" * 60, 1, "other") == 2
         bench.clock.advance(TTL)
         await begin(bench, "third", b"x" * 100)
+
+    @scenario(principal_tasks_bytes=100)
+    async def test_a_principals_tasks_together_have_a_limit_of_bytes_and_others_have_theirs(
+        self, bench: Bench
+    ) -> None:
+        await begin(bench, value=b"x" * 40)
+        await begin(bench, "other", b"x" * 40)
+        assert await bench.store.open_task("third", PRINCIPAL, b"x" * 40, ttl=TTL) is Refusal.FULL
+        await refused(bench, b"x" * 61, 1)
+        await begin(bench, "theirs", b"x" * 100, STRANGER)
+        assert await change(bench, b"x" * 20, 1) == 2
+        assert await change(bench, b"x" * 80, 1, "other") == 2
+        assert await change(bench, b"x" * TASK_END_BYTES, 2, ends=True) == 3, "a short end always has room"
+        bench.clock.advance(TTL)
+        await begin(bench, "third", b"x" * 100)

@@ -151,9 +151,9 @@ if redis.call('EXISTS', g .. ':t:' .. key) == 1 then return {'ok'} end
 if is_dead(me) and not string.match(me, '%.0$') then return {'dead'} end
 local own = tonumber(redis.call('HGET', g .. ':tp', principal) or 0)
 if redis.call('ZCARD', g .. ':tasks') >= tonumber(ARGV[9]) or own >= tonumber(ARGV[10])
-  or task_bytes() + #value > tonumber(ARGV[11]) then return {'full'} end
+  or not has_room(principal, #value, ARGV[11], ARGV[12]) then return {'full'} end
 redis.call('HINCRBY', g .. ':tp', principal, 1)
-redis.call('HINCRBY', g .. ':tp', '', #value)
+count_bytes(principal, #value)
 redis.call('ZADD', g .. ':tasks', now + life, key)
 redis.call('HSET', g .. ':t:' .. key, 'p', principal, 'v', 1, 'd', value, 'x', now + life, 'o', me)
 own_task(key, life)

@@ -1,6 +1,15 @@
 -- Tasks live beside the indexes: their limits are of the whole store, and they are few.
 
-local function task_bytes() return tonumber(redis.call('HGET', g .. ':tp', '') or 0) end
+-- In :tp are the number of tasks of each principal, the bytes of each ('b' before the principal) and of all ('').
+local function has_room(principal, size, most, most_own)
+  local got = redis.call('HMGET', g .. ':tp', '', 'b' .. principal)
+  return tonumber(got[1] or 0) + size <= tonumber(most) and tonumber(got[2] or 0) + size <= tonumber(most_own)
+end
+
+local function count_bytes(principal, size)
+  redis.call('HINCRBY', g .. ':tp', '', size)
+  redis.call('HINCRBY', g .. ':tp', 'b' .. principal, size)
+end
 
 local function keep_task(key, life)
   redis.call('PEXPIRE', g .. ':t:' .. key, life + SLACK)
@@ -30,9 +39,9 @@ local function set_task(ends)
   if tonumber(got[2]) == version + 1 and got[3] == value then return {'ok'} end
   if tonumber(got[2]) ~= version then return {'none'} end
   local growth = #value - #got[3]
-  local is_full = #value > tonumber(ARGV[10]) or task_bytes() + math.max(growth, 0) > tonumber(ARGV[11])
-  if is_full and not (ends and #value <= tonumber(ARGV[12])) then return {'full'} end
-  redis.call('HINCRBY', g .. ':tp', '', growth)
+  local fits = #value <= tonumber(ARGV[10]) and has_room(principal, math.max(growth, 0), ARGV[11], ARGV[12])
+  if not fits and not (ends and #value <= tonumber(ARGV[13])) then return {'full'} end
+  count_bytes(principal, growth)
   local last = math.max(tonumber(got[4]), now + life)
   redis.call('ZADD', g .. ':tasks', last, key)
   redis.call('HSET', g .. ':t:' .. key, 'v', version + 1, 'd', value, 'x', last)
@@ -55,8 +64,8 @@ local function sweep_tasks()
     redis.call('DEL', g .. ':t:' .. key)
     disown_task(key, got[3])
     if got[1] then
-      redis.call('HINCRBY', g .. ':tp', '', -#got[2])
-      if redis.call('HINCRBY', g .. ':tp', got[1], -1) <= 0 then redis.call('HDEL', g .. ':tp', got[1]) end
+      count_bytes(got[1], -#got[2])
+      if redis.call('HINCRBY', g .. ':tp', got[1], -1) <= 0 then redis.call('HDEL', g .. ':tp', got[1], 'b' .. got[1]) end
     end
   end
   if redis.call('EXISTS', g .. ':tasks') == 0 then redis.call('DEL', g .. ':tp') end
