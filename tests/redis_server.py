@@ -152,12 +152,15 @@ def replicate(primary: RedisServer, replica: RedisServer) -> None:
 
 
 @contextlib.contextmanager
-def redis_cluster() -> Iterator[list[RedisServer]]:
-    """Run a cluster of three."""
+def redis_cluster(*, node_timeout: float = 2.0) -> Iterator[list[RedisServer]]:
+    """Run a cluster of three. A node that does not answer for `node_timeout` seconds is marked as failing.
+
+    With a short one a failure is noticed soon, and a busy machine looks like a failure.
+    """
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         nodes = []
         for port in free_ports(3):
-            options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+            options = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(round(node_timeout * 1000)))
             node = RedisServer(Path(directory) / str(port), *options, port=port)
             stack.callback(node.stop)
             nodes.append(node)

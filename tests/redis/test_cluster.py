@@ -1,6 +1,8 @@
 """A cluster that moves slots and loses a shard: calls wait for the move, and the other shards go on."""
 
 import asyncio
+import gc
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +11,7 @@ from holdfast.core.stream import Position
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Claim, Claimed
 from holdfast.stores.redis import core
+from holdfast.stores.redis.link import connect
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import IDLE, PRINCIPAL, record
@@ -170,3 +173,19 @@ async def test_a_shard_that_is_down_stops_neither_sweeping_nor_reaping_on_the_ot
     for one in (store, dying):
         await one.aclose()
     doomed.start()
+
+
+@async_test
+async def test_a_link_that_is_closed_while_it_connects_leaves_no_connection(nodes: list[RedisServer]) -> None:
+    with warnings.catch_warnings(record=True) as leaks:
+        warnings.simplefilter("always", ResourceWarning)
+        for steps in range(0, 400, 8):
+            link = connect(url(nodes))
+            command = asyncio.create_task(link.run("prove", "hf:0:closing:{*}", ("", "r.0", "n", "0")))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await link.aclose()
+            await asyncio.gather(command, return_exceptions=True)
+            del link, command
+        gc.collect()
+    assert [str(leak.message) for leak in leaks] == []

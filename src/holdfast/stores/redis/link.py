@@ -113,6 +113,7 @@ class Cluster:
         self._client = client
         self._options = options
         self._ears: list[Redis] = []
+        self._is_closed = False
 
     async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
         """Run a script by its hash; where the node does not know it, by its text."""
@@ -131,6 +132,10 @@ class Cluster:
         except AttributeError as error:
             # The library closes all connections after some failures, also those that another command is using.
             raise Lost("the connection was closed") from error
+        finally:
+            if self._is_closed:
+                # This command was on the way when the link was closed: the library has connected again for it.
+                await self._disconnect()
         return reply
 
     async def ear(self) -> Redis:
@@ -150,12 +155,17 @@ class Cluster:
         return str(info.get("maxmemory_policy", ""))
 
     async def aclose(self) -> None:
-        """Close everything."""
+        """Close everything. A command that is still on the way closes what it needed when it ends."""
+        self._is_closed = True
         for ear in self._ears:
             with contextlib.suppress(RedisError, OSError):
                 await ear.aclose()
-        await self._client.aclose()
-        # After a failure the library waits to ask for the nodes again, and then closes nothing.
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        with contextlib.suppress(RedisError, OSError):
+            await self._client.aclose()
+        # After a failure, and while it connects, the library closes nothing.
         with contextlib.suppress(RedisError, OSError):
             for nodes in ("nodes_cache", "startup_nodes"):
                 await self._client.nodes_manager.aclose(nodes)
