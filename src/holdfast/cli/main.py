@@ -42,6 +42,7 @@ Version = Annotated[
     bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
 ]
 Target = Annotated[str, typer.Argument(help="path/to/file.py:object or package.module:object")]
+_ADDRESS: Final = "127.0.0.1:8000"
 Http = Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve streamable HTTP here.")]
 Stdio = Annotated[bool, typer.Option("--stdio", help="Serve standard input and output instead.")]
 Path = Annotated[str, typer.Option(help="The endpoint's path.")]
@@ -98,6 +99,12 @@ Workers = Annotated[
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning, error or critical.")]
 
 
+def _check_address(http: str, *, stdio: bool) -> None:
+    """Refuse an address that would be ignored."""
+    if stdio and http != _ADDRESS:
+        raise ConfigError(f"--stdio serves no address: leave out --stdio, or --http {http}")
+
+
 @app.callback()
 def holdfast(version: Version = False) -> None:
     """Serve MCP servers whose sessions hold."""
@@ -106,7 +113,7 @@ def holdfast(version: Version = False) -> None:
 @app.command("serve")
 def serve_command(  # noqa: PLR0913, PLR0917 - a command has as many parameters as options
     target: Target,
-    http: Http = "127.0.0.1:8000",
+    http: Http = _ADDRESS,
     stdio: Stdio = False,
     path: Path = "/mcp",
     grace: Grace = None,
@@ -146,6 +153,7 @@ def serve_command(  # noqa: PLR0913, PLR0917 - a command has as many parameters 
     )
     where = None if stdio else http
     if workers == 1:
+        _check_address(http, stdio=stdio)
         serve(target, where, options, log_level=log_level)
     else:
         raise typer.Exit(serve_with_workers(target, where, options, workers, log_level=log_level))

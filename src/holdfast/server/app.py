@@ -280,10 +280,15 @@ class Server(Features):
         Further arguments are those of `HttpSettings`.
 
         Raises:
-            ConfigError: the address cannot be bound, or would expose what nobody guards.
+            ConfigError: the address cannot be bound, other machines could call without a verifier, or options of HTTP
+                were given for stdio.
         """
         match transport:
             case "stdio":
+                if http or (host, port, path) != ("127.0.0.1", 8000, "/mcp"):
+                    raise ConfigError(
+                        'these options are for HTTP, and run() serves stdio: write run("http", ...)'
+                    )
                 run_stdio(self.engine)
             case "http":
                 front = self.front(HttpSettings(path=path, **http))

@@ -124,6 +124,7 @@ def test_the_last_lodger_takes_a_store_away_that_nobody_else_can(tmp_path: Path)
         (["--store", "redis:/:sEcret@127.0.0.1:1"], "write redis://host:port, with two slashes"),
         (["--store", "redis://h", "--namespace", "a b"], "namespace='a b'"),
         (["--stdio", "--workers", "2"], "leave --workers out"),
+        (["--stdio"], "--stdio serves no address: leave out --stdio, or --http 127.0.0.1:0"),
         (["--store", "memory:", "--workers", "2"], "and MemoryStore serves one process only: use --store"),
         (["--store", "redis://:sEcret@127.0.0.1:1", "--workers", "2"], "name another with --store URL"),
     ],

@@ -115,6 +115,10 @@ def test_a_server_runs_on_transports_that_exist() -> None:
         Server("s").run("pigeon")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"0\.0\.0\.0 can be reached"):
         Server("s").run("http", host="0.0.0.0", port=0)
+    with pytest.raises(ConfigError, match=r'write run\("http", \.\.\.\)'):
+        Server("s").run(port=9000)
+    with pytest.raises(ConfigError, match="these options are for HTTP"):
+        Server("s").run(response="json")
 
 
 def test_a_server_that_runs_says_where() -> None:
