@@ -126,7 +126,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Open `subscriptions/listen` streams, in all and per authenticated principal; beyond: 429, −31001."""
     listener_bytes: int = 64 * MIB
     principal_listener_bytes: int = 16 * MIB
-    """What listeners want to be told of, in all and per authenticated principal: the names, and 256 bytes for the
+    """What listeners subscribe to, in all and per authenticated principal: the names, and 256 bytes for the
     entries of each; beyond: 429, −31001."""
     listener_changes: int = 1_024
     """Different changes that may wait for a listener that reads slowly; beyond: its stream is dropped. Above
@@ -222,7 +222,7 @@ class Times(Struct, frozen=True, kw_only=True):
     """How often clients are asked to look after a task."""
     lease: float = 10.0
     """A replica that has not renewed its lease for this long is declared dead by one that has, and its calls end.
-    After an outage of the store nobody is declared dead for so long: first all who live renew."""
+    For this long after an outage of the store no replica is declared dead: every living one renews first."""
     lease_renewal: float = 3.0
     """How often the lease is renewed: at least three times in a lease, so that one lost renewal is no death."""
     loop_patience: float = 30.0
@@ -271,7 +271,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     eras_by_client: Mapping[str, Eras] = {}
     """By the name a client gives itself: what it is served instead, where one era of it is known to be broken."""
     state: StateOf = "session"
-    """Whose `ctx.state` is: the session's, so that clients without one have none, or the principal's, in both eras."""
+    """The owner of `ctx.state`: the session (a client without sessions has no state), or the principal, in both eras."""
     mask_errors: bool = False
     """Send clients a correlation id instead of the text of an exception that an author's function raised."""
     stateless: bool = False

@@ -1,6 +1,6 @@
 """Loops that must not end while the process lives: what one of them raises is noted, and it begins again.
 
-Without this a loop that dies is silent: nobody waits for its task, and what it did is missing from then on.
+Without this a loop that dies is silent: no code waits for its task, and its work is not done from then on.
 """
 
 import asyncio

@@ -19,7 +19,7 @@ _FILE: Final = "store.db"
 
 
 def shown(store: Store | str, namespace: str) -> str:
-    """Return what people are told of a server's store: the file of an SQLite store, else its URL without secrets."""
+    """Return how a server's store is shown to people: the file of an SQLite store, else its URL without secrets."""
     if not isinstance(store, str):
         return repr(store)
     if store.partition(":")[0] == "sqlite":

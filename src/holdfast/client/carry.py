@@ -1,7 +1,7 @@
 """One call carried through everything that can go wrong on its way.
 
 What was certainly not executed is sent again while patience lasts. What may have been is sent again
-only if it may be repeated; otherwise the caller is told that nobody knows (law 12). One attempt whose
+only if it may be repeated; otherwise the caller gets `OutcomeUnknown` (law 12). One attempt whose
 outcome is unknown makes the outcome of the whole call unknown, whatever the later attempts met.
 """
 

@@ -212,7 +212,7 @@ class Connection:
         return link
 
     def _failure(self, error: BaseException, *, is_late: bool) -> NotSent | None:
-        """Return what the caller is told of a handshake that broke; None: the error itself."""
+        """Return the error that the caller gets for a handshake that broke; None: the error itself."""
         if is_late and isinstance(error, TimeoutError):
             seconds = self._dialer.answer_seconds
             return NotSent(

@@ -1,4 +1,4 @@
-"""What a client is given, told apart: a URL, a command, or a server in this process. Nothing is started here.
+"""The kinds of target that a client takes: a URL, a command, or a server in this process. Nothing is started here.
 
 Anything else is refused at once, with the forms that work. A text with a scheme that is not http is never
 run as a command.
@@ -55,7 +55,7 @@ def find(target: object, cwd: str | Path | None = None) -> Found:
     """Return what a target is.
 
     Raises:
-        ConfigError: nothing that a client can connect to; the message names what is.
+        ConfigError: a client cannot connect to it; the message names the forms that work.
     """
     if isinstance(target, Mapping):
         return _configured(target)

@@ -1,8 +1,8 @@
-"""Bytes that may be in use at once, in all and by each holder: a bound on memory where a bound on numbers is none.
+"""Bytes that may be in use at once, in all and by each holder: a bound on memory, where a number of items bounds nothing.
 
-A taker is given a charge, and the bytes are in use for as long as that object lives: whoever keeps what was charged
-keeps the charge beside it, and the last one to let go frees the bytes. Several may share one charge, and no path that
-ends early can forget to give it back.
+A taker is given a charge, and the bytes are in use for as long as that object lives: code that keeps a charged
+message keeps its charge beside it, and the bytes are free when the last holder drops the charge. Several may share
+one charge, and no path that ends early can forget to give it back.
 
 A holder that has nothing in use may take any size. Otherwise a limit below the size of one legal message would refuse
 that message for ever, instead of making it wait for its turn.
@@ -16,7 +16,7 @@ Holders = Mapping[str, Hashable]
 
 
 class Charge:
-    """Bytes in use. They are free again when the object goes, or is told to `free` them."""
+    """Bytes in use. They are free again when the object is deleted, or after `free`."""
 
     __slots__ = ("_budget", "_holders", "size")
 

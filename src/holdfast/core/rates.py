@@ -1,6 +1,6 @@
 """How often something may be written down: a burst for each name, then a steady trickle, and a count of the rest. Pure.
 
-A log that an attacker can fill at will is worth nothing to whoever reads it, and costs a disk. The table is bounded:
+A log that an attacker can fill at will is of no use to its reader, and fills the disk. The table is bounded:
 names that find no room in it share one entry.
 """
 

@@ -2,10 +2,10 @@
 
 Why no call is lost by an outage of the store, however long. Let L be the lease. A replica renews at least every L/3,
 and soon again after a failure. It may declare others dead only after it has renewed for L with no two renewals more
-than L/2 apart, by the store's clock. So an outage that it did not notice was shorter than L/2, and whoever lives
-renewed at most L/3 before it and soon after it: its lease has not ended. An outage that it noticed begins its time
-anew; then the store is there for L before anybody is declared dead, and whoever lives renews in that time. Its lease
-may have ended long ago: as nobody has declared it dead, it goes on under the same incarnation with all its calls. A
+than L/2 apart, by the store's clock. So an outage that it did not notice was shorter than L/2, and every living
+replica renewed at most L/3 before it and soon after it: its lease has not ended. An outage that it noticed begins its time
+anew; then the store is there for L before any replica is declared dead, and every living one renews in that time. Its lease
+may have ended long ago: as no other replica has declared it dead, it goes on under the same incarnation with all its calls. A
 process that was stopped, a host that slept and a clock that jumped are gaps between renewals, and the same. Only a
 replica that cannot reach the store while another one can is declared dead although it lives: its calls end with
 -31002 there, and it is Fenced here. The store decides all this (`stores/base.py`, `renew` and `orphans`).

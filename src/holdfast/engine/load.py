@@ -1,4 +1,4 @@
-"""What the work in flight costs in memory, by session, principal and process, and who is refused for it.
+"""What the work in flight costs in memory, by session, principal and process, and which requests are refused for it.
 
 Slots bound how many calls there are, not how large: a message of 4 MiB may occupy 15 MB once it is decoded, for as long
 as its handler runs. So a message of 16 KiB or more is charged, from the moment it is read and before it is decoded; a
@@ -46,7 +46,7 @@ class Load:
 
     @staticmethod
     def held_by(owner: str) -> dict[str, str]:
-        """Return the holders of what a principal has for long. Anonymous clients are none: they share the whole."""
+        """Return the holders of what a principal has for long. Anonymous clients have no holder: they share the whole."""
         return {"principal": owner} if owner else {}
 
     def cost(self, data: bytes) -> int:

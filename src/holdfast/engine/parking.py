@@ -1,12 +1,12 @@
 """Calls without a session that can be returned to: they have not ended, or have ended and may be asked about once more.
 
 A call that has not ended holds one of the places, of which there are so many in all and for each authenticated
-principal; without a place a handler that wants to ask is told that it is busy. Anonymous clients are no
+principal; without a free place, a handler that wants to ask gets `Busy`. Anonymous clients do not count as one
 principal: they share the places of the process, as listeners do.
 
 A call that has ended holds no place. What it answered in each round is kept, because a client whose response was
 lost sends its retry again and must get the same. It is bounded in bytes; the oldest are dropped first, and a
-repeat of their retry is told that the call is gone (−31003). Both are kept for one lifetime after the last round.
+repeat of their retry gets −31003, the call is gone. Both are kept for one lifetime after the last round.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Requests that arrived meanwhile lie in the buffers of their sockets, and some of their clients have given up: they
 closed the connection and were answered by another replica. The end of a connection is read after the data before
-it, so such a request would start before anybody knows that its client has left, and its tool would run twice. So a
+it, so such a request would start before this process has read that its client left, and its tool would run twice. So a
 front that starts a request while `is_waking` first lets the loop read what is there, and looks at the connection.
 
 How it is noticed. The loop beats twice a second. A beat that comes late, and a request that comes long after the

@@ -88,7 +88,7 @@ class Readers:
             SessionGone: no such session for this principal.
             Unresumable: no such stream or position in it.
         """
-        # Whoever takes the place must give it back: a request that is cancelled on the way would not.
+        # The code that takes the place must give it back: a request that is cancelled on the way would not.
         return await self._runtime.take(self._attach(key, principal, stream, cursor), self.give_back)
 
     async def give_back(self, reader: Reader) -> None:

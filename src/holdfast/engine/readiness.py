@@ -16,7 +16,7 @@ PATIENCE: Final = 2.0
 
 
 class Readiness:
-    """Shares one probe among all who ask."""
+    """Shares one probe among all callers."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

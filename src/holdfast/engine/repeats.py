@@ -100,7 +100,7 @@ class Repeats:
             alive = not await self._is_lost_here(session, stream)
             await self._runtime.store.vouch(key, stream, alive=alive)
         except StoreError:
-            # Whoever wants to know rings again.
+            # The replica that asked rings again.
             return
         finally:
             self._answering.discard((key, stream))

@@ -127,7 +127,7 @@ class Replica:
                 self._runtime.observer.note("orphan.left", error=failed)
 
     async def tell_again(self) -> None:
-        """Tell listeners of the closings that nobody has reported told."""
+        """Call the listeners for closings that no replica has reported yet."""
         if self._runtime.store.is_shared:
             for closed in await self._runtime.store.untold():
                 self._sessions.announce(closed)

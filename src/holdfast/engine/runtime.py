@@ -92,11 +92,11 @@ class Runtime:
 
     def _note_failure(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Nobody waits for it: only the log can tell.
+            # No caller waits for it: only the log can show the failure.
             self.observer.note("work.failed", error=error)
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Do the same, and return the task for who waits for it."""
+        """Do the same, and return the task, for a caller that waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

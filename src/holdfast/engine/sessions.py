@@ -95,7 +95,7 @@ class Sessions:
         try:
             evicted = await runtime.store.open(record, evict=principal != ANONYMOUS)
         except BaseException:
-            # Whether it was opened is not known, and nobody knows its id.
+            # It is not known whether it was opened, and no client knows its id.
             runtime.spawn(runtime.insist(lambda: runtime.store.close(record.key, Input.SHUTDOWN)))
             raise
         if isinstance(evicted, Refusal):
@@ -307,7 +307,7 @@ class Sessions:
             await reader.ended.wait(max(0.0, deadline - asyncio.get_running_loop().time()))
 
     async def forget(self, session: Session) -> None:
-        """Drop a session that lived for one request only; no listener ever knew it. A store that is away is told later."""
+        """Drop a session that lived for one request only; no listener ever knew it. A store that is away drops it later."""
         runtime, key = self._runtime, session.record.key
         try:
             await self.end_work(session, "the request is over")

@@ -92,7 +92,7 @@ class TaskOutlet:
         """Drop it: tasks carry neither log messages nor progress notifications."""
 
     async def describe(self, message: str) -> None:
-        """Tell how the work is getting on. Not told while the store is away: the work must not fail for that."""
+        """Report the progress of the work. Not while the store is away: the work must not fail for that."""
         await self._tasks.is_written(self, lambda state: core.described(state, message))
 
     async def ask(
@@ -272,7 +272,7 @@ class Tasks:
         return False
 
     async def _set(self, key: str, principal: str, cell: Cell, state: TaskState) -> bool:
-        """Write a task's next state, if nobody has changed it since it was read."""
+        """Write a task's next state, if it has not changed since it was read."""
         value = _encode(core.renewed(state, self._runtime.clock.wall(), self._ttl))
         version = await self._runtime.store.set_task(
             key, principal, value, version=cell.version, ttl=self._ttl, ends=state.is_terminal
@@ -353,7 +353,8 @@ class Tasks:
         try:
             await work
         except (StoreError, msgspec.DecodeError) as error:
-            # Nobody waits for this; what was missed is seen at the next look, and one task keeps no other from its look.
+            # No caller waits for this. A change that was missed is seen at the next look. A task that fails here
+            # does not stop the look at the others.
             self._runtime.observer.note("task.unseen", error=error)
 
     async def _look(self, task: TaskOutlet) -> None:

@@ -16,7 +16,7 @@ class Wake:
         """A tuple: most bells have one waiter at a time, and many have none."""
 
     def ring(self) -> None:
-        """Wake all who wait now; those who come before the bell is cleared do not wait."""
+        """Wake all present waiters; a later waiter does not wait until the bell is cleared."""
         self._rung = True
         for waiter in self._waiters:
             _release(waiter, rung=True)

@@ -64,7 +64,7 @@ class StdioFront:
             times.drain + times.write_stall, self._writer.give_up
         )
         loop = asyncio.get_running_loop()
-        # A client that hung up is no person at a terminal.
+        # After a client has closed its side, no person waits at a terminal.
         shown = loop.create_task(count_down(self._engine)) if reason is Input.SHUTDOWN else None
         await self._duplex.hang_up(reason)
         if shown is not None:

@@ -1,6 +1,6 @@
 """What we send, in the words of an older revision.
 
-A client is sent no member and no kind of content that came after the revision of its session. `LATER` names them;
+A client never receives a member or a kind of content that is newer than the revision of its session. `LATER` names them;
 `fit` leaves the members out, and says a link to a resource as text where the revision has no links. What is left
 is complete: all of these members are optional, and the text of a tool that returns a plain value says what its
 `structuredContent` would.

@@ -1,4 +1,4 @@
-"""Structured content is an object: a tool's plain result is wrapped in one. Who wraps says so in the output schema. Pure."""
+"""Structured content is an object: a tool's plain result is wrapped in one. The output schema says so. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -199,7 +199,7 @@ class Server(Features):
         """Offer another server's tools, resources, prompts and completions as this one's, now and as they change.
 
         With a prefix, names become `prefix_name` and URIs `scheme://prefix/rest`. Its lifespan is
-        entered with this one's and is what its functions see; its middleware stands around its tools,
+        entered with this one's and is what its functions see; its middleware wraps its tools,
         resources, prompts and completions, inside this one's; its listeners are told of this server's
         sessions. Its routes and per-session visibility stay its own.
 
@@ -259,7 +259,7 @@ class Server(Features):
         """Build the HTTP endpoint, and the engine if no other endpoint has.
 
         Raises:
-            ConfigError: strangers would share one principal's state.
+            ConfigError: anonymous clients of other machines would share one state.
         """
         if self.settings.state == "principal" and self.verifier is None:
             check_strangers(settings)

@@ -319,7 +319,7 @@ def message_of(value: dict[str, Any], blocks: Any) -> Message:
     """Read a message as the protocol writes it: `role`, and `content`, a text, a block or a list of them.
 
     Raises:
-        TypeError: the role is none, or a dict in the content is no block of these kinds.
+        TypeError: the role is invalid, or a dict in the content is not a block of these kinds.
     """
     content = value["content"]
     items = content if isinstance(content, (list, tuple)) else [content]

@@ -1,7 +1,7 @@
 """State that belongs to a principal instead of a session, and so works in both eras: under handles, or its own.
 
 A handle is a name nobody can guess, made here and carried by the client. The store knows its
-hash only; who presents it must be the principal it was made for. A principal's own state needs no
+hash only; it works only for the principal that it was made for. A principal's own state needs no
 handle: its name in the store is derived from the principal.
 """
 

@@ -80,7 +80,7 @@ def check_included(child: "Server", parent: "Server") -> None:
     """Refuse a server that another cannot stand for.
 
     Raises:
-        ConfigError: it would include itself, or wants to know by itself who calls.
+        ConfigError: it would include itself, or it has a verifier.
     """
     if child is parent or parent in child.all_included():
         raise ConfigError(f"{child.name!r} cannot be included: it would include itself")
@@ -88,7 +88,7 @@ def check_included(child: "Server", parent: "Server") -> None:
 
 
 def check_unguarded(child: "Server") -> None:
-    """Refuse an included server that has a verifier: nobody would ask it, and its tools would be open.
+    """Refuse an included server that has a verifier: the verifier would not be called, and its tools would be open.
 
     Raises:
         ConfigError: it, or one that it includes, has one.

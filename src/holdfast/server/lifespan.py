@@ -15,7 +15,7 @@ Factory = Callable[..., AbstractAsyncContextManager[Any]]
 
 
 class Lifespan:
-    """Entered once for all who hold it, and left when the last of them leaves; `value` is what it yielded.
+    """Entered once for all its holders, and left when the last of them leaves; `value` is what it yielded.
 
     Several hold it where servers that run in one process include the same one, or it is served itself.
     """
@@ -40,7 +40,7 @@ class Lifespan:
             self._entered, self._leave = loop.create_future(), asyncio.Event()
             self._task = loop.create_task(self._live(self._factory(), self._entered, self._leave))
         try:
-            # Shielded: who gives up takes it from nobody else.
+            # Shielded: a holder that gives up does not take it from the others.
             self.value = await asyncio.shield(self._entered)
         except BaseException:
             self._let_go()

@@ -1,4 +1,4 @@
-"""Options given by keyword: laid over settings, or held against the TypedDict that names them, since Python does not."""
+"""Options given by keyword: they override settings, or are checked against the TypedDict that names them."""
 
 import difflib
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ def overlaid(
     """Return settings with what was given beside them; None leaves the settings' own value.
 
     Raises:
-        ConfigError: one of them cannot be.
+        ConfigError: one of them is invalid.
     """
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
     return with_eras(settings, eras, eras_by_client)

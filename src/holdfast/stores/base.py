@@ -361,7 +361,7 @@ class Store(Protocol):
         """Ring CANCEL for the exchange in flight under this id; nothing if there is none or more than one."""
         ...
 
-    # Turns: the calls of a session one after another, for those who want it
+    # Turns: the calls of a session one after another, where `in_order` is set
 
     async def turn(self, key: str, stream: str, fence: int) -> bool:
         """Tell whether a call may start: no other one of its session with a smaller fence is in flight or holds its turn.
@@ -582,7 +582,7 @@ class Store(Protocol):
         """Declare replicas dead whose lease has ended, and return the exchanges they ran, to be reaped.
 
         Only a replica that has itself seen the store for one whole lease may declare others dead: the
-        store was there for them too, so that whoever lives could renew. It has seen the store for so
+        store was there for them too, so that every living replica could renew. It has seen the store for so
         long if it has renewed for one lease and never more than half a lease apart, by the store's
         clock. To declare an owner dead and to renew its lease exclude each other: one is first, and
         decides. A replica that gave its lease back is dead at once, for all.

@@ -1,6 +1,6 @@
 """The two kinds of scopes, told apart by their names, and what bounds each.
 
-A handle's scope has a hash for its name: a principal may have many, and each belongs to who began it.
+A handle's scope has a hash for its name: a principal may have many, and each belongs to the principal that began it.
 A principal's own state (`Settings.state`) is one scope whose name is derived from the principal, so
 that every replica finds the same one, and replicas that begin it at once begin one. Both kinds are
 counted and bounded apart: handles never take the room of principals, nor the other way round.

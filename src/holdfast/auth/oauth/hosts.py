@@ -28,7 +28,7 @@ MAY_NAME: Final = {
     Zone.PRIVATE: frozenset({Zone.PRIVATE, Zone.PUBLIC}),
     Zone.PUBLIC: frozenset({Zone.PUBLIC}),
 }
-"""The hosts that a server may send a client to: nobody outside makes a client knock at inside doors. The local
+"""The hosts that a server may send a client to: an outside server must not make a client call inside hosts. The local
 link is where cloud providers serve their machines' credentials."""
 _HERE: Final = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"})
 _PRIVATE_SUFFIXES: Final = (

@@ -1,7 +1,7 @@
 """Where metadata may be, and whom to trust with what. Pure.
 
 Plain `http` is for a server on this machine only, and only such a server may name others on this
-machine: nobody outside makes a client knock at its own doors. The same holds for private networks and the
+machine: an outside server must not make a client call its own machine. The same holds for private networks and the
 local link (`hosts`).
 """
 

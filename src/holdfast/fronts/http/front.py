@@ -349,7 +349,7 @@ class HttpFront:
 
     async def _delete(self, key: str, principal: Principal | None) -> Answer:
         session = await self._engine.sessions.find(key, _owner(principal))
-        # To its end, even if this request is cancelled: a session that is closed halfway would be told of to nobody.
+        # To its end, even if this request is cancelled: listeners must hear of a session that was closed.
         closing = self._engine.runtime.begin(self._engine.sessions.close(session, Input.DELETED))
         if not await asyncio.shield(closing):
             raise SessionGone

@@ -1,4 +1,4 @@
-"""Hearing that a host is told to stop: a handler of ours in front of the host's own.
+"""Notice that the host receives a signal to stop: a handler of ours in front of the host's own.
 
 ASGI tells an application of the end only after the last response has ended. A stream ends only when
 its client leaves or we end it, so a host would wait for ever. The rules that make this safe:

@@ -1,6 +1,6 @@
 """Who sends a request: its bearer token, shown to the verifier that the author gave.
 
-A verifier is somebody else's code with a secret in its hands. Whatever it raises may quote the token, so that only the
+A verifier is the author's code, and it handles a secret. Whatever it raises may quote the token, so that only the
 exception's type is written down; and it may hang, as the service behind it does, so that it has a time limit.
 """
 
@@ -32,7 +32,7 @@ class Identity:
         self._rates = Rates(runtime.clock.now())
 
     async def of(self, head: Head) -> Principal | Answer:
-        """Return who the request's token speaks for, or the refusal: 401, or 503 where that cannot be found out."""
+        """Return the principal of the request's token, or the refusal: 401, or 503 if the verifier failed."""
         scheme, _, token = head.text(b"authorization").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return _unauthorized(head)

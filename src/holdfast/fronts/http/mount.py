@@ -1,11 +1,11 @@
-"""A server as an ASGI application that somebody else's server runs: uvicorn, hypercorn, granian, gunicorn.
+"""A server as an ASGI application that another server runs: uvicorn, hypercorn, granian, gunicorn.
 
 Nothing is built before the first lifespan event or request. The process that imports an application
 often forks the processes that serve it, and each of them needs an engine, a store connection and a
 replica name of its own.
 
-The host is also the one that is told to stop. Hosts wait for open responses before they end the
-lifespan, and our streams end only when somebody ends them: so we listen to the host's signals.
+The signal to stop goes to the host. Hosts wait for open responses before they end the
+lifespan, and our streams do not end by themselves: so we listen to the host's signals.
 """
 
 import contextlib

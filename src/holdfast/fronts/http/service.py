@@ -138,7 +138,7 @@ class Service(uvicorn.Server):
                 connection.shutdown()
 
     async def _wait(self, seconds: float, reached: Callable[[], bool] = lambda: False) -> None:
-        """Wait, unless haste is asked for. Nobody rings when a connection ends: look."""
+        """Wait, unless Ctrl+C was pressed again. No event tells that a connection has ended: poll."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while loop.time() < deadline and not (self.force_exit or reached()):  # noqa: ASYNC110

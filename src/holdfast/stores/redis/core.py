@@ -253,7 +253,7 @@ class Core:
     async def _resized(self, key: str, size: int, oldest: int) -> None:
         """Report a session's size; where the whole store is over its budget, make room as the contract says.
 
-        The principal with the most bytes makes it, so that nobody can fill the store for the others: with its oldest
+        The principal with the most bytes makes it, so that no principal can fill the store for the others: with its oldest
         finished streams, then with its largest log. If that is the principal who writes, this session's finished
         streams go first, and its own log is cut.
         """

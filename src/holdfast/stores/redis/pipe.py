@@ -121,7 +121,7 @@ class Pipe:
                 if not future.done():
                     future.set_exception(reply)
                 if spoils(reply):
-                    # Whoever waits behind it may be sent again, to the node that is found by connecting anew.
+                    # The commands that wait behind it may be sent again, to the node that is found by connecting anew.
                     raise RedisConnectionError("another node does the work now") from reply
         except (RedisError, OSError, IndexError) as error:
             await self._lose(error, connection)

@@ -86,7 +86,7 @@ class Later(Exception):
 
 
 class Poisoned(StoreError):
-    """What is stored cannot be read: somebody else has written it, or it is damaged."""
+    """What is stored cannot be read: another program has written it, or it is damaged."""
 
 
 def code_of(error: BaseException) -> str:
@@ -104,7 +104,7 @@ def spoils(error: BaseException) -> bool:
 
 
 def translated(error: Exception) -> Exception:
-    """Return what a failed command means to whoever sent it."""
+    """Return what a failed command means to its sender."""
     then, _ = REFUSALS.get(code_of(error), (None, ""))
     if then is Then.REFUSE:
         return StoreUnavailable("the store cannot be written now")

@@ -1,7 +1,7 @@
 """Removing a session with everything of it, also one whose record cannot be read.
 
 A damaged record must cost its own session only: found in a sweep it would otherwise fail the whole transaction, and with
-it all sweeping, again and again. It is removed without being read; to its client the session is one that never was.
+it all sweeping, again and again. It is removed without being read; its client gets the same answer as for an unknown session.
 """
 
 from holdfast.stores.base import Ring
@@ -24,6 +24,6 @@ def erase(tx: Transaction, sid: int, key: str, size: int) -> None:
 
 
 def set_aside(tx: Transaction, sid: int, key: str, size: int) -> None:
-    """Remove a session that cannot be read; an operator is told once this is committed."""
+    """Remove a session that cannot be read; the log says so once this is committed."""
     erase(tx, sid, key, size)
     tx.poisoned.append(key)

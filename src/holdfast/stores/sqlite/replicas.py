@@ -3,8 +3,8 @@
 A lease has three states: it runs (`until` is in the future), it has ended (`until` is past), or its owner was
 declared dead (`until` is 0). `renew` and `orphans` are transactions of one file, so either the owner renews first,
 and keeps all its work, or it is declared dead first, and comes back under another incarnation. After an outage of
-the file, a pause of all processes or a jump of the clock nobody has renewed for a while (`since` begins anew for
-each), so nobody may declare anybody dead for one lease, in which all who live renew.
+the file, a pause of all processes or a jump of the clock no replica has renewed for a while (`since` begins
+anew for each), so none may declare another one dead for one lease, and every living replica renews in that time.
 """
 
 from typing import Final
@@ -181,6 +181,6 @@ def secret(tx: Transaction, name: str, candidate: bytes, seconds: float) -> byte
 
 
 def sweep(tx: Transaction) -> None:
-    """Drop requests that nobody took in time, and secrets that nobody asks for any more."""
+    """Drop requests that were not taken in time, and secrets that are no longer used."""
     tx.execute("DELETE FROM inbox WHERE expires <= ?", (tx.now,))
     tx.execute("DELETE FROM secret WHERE until <= ?", (tx.now,))

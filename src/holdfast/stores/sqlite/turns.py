@@ -45,5 +45,5 @@ def pass_turn(tx: Transaction, key: str, stream: str, fence: int) -> None:
 
 
 def drop(tx: Transaction, owner: str) -> None:
-    """End the turns that a dead replica held. Whoever waits for one looks again in a moment."""
+    """End the turns that a dead replica held. A call that waits for one looks again in a moment."""
     tx.execute("DELETE FROM held WHERE owner = ?", (owner,))

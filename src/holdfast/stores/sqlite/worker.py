@@ -166,7 +166,7 @@ class Worker:
         self._heard = None
 
     def _hear(self) -> None:
-        """Look for what other processes rang. Whatever fails there, the thread goes on: everybody waits for it."""
+        """Look for what other processes rang. Whatever fails there, the thread goes on: every command needs it."""
         try:
             self._listen()
             self._look_sometimes()
