@@ -29,6 +29,8 @@ REMEMBERED_SECONDS: Final = 300.0
 """How long an answer is remembered after the end of its exchange."""
 LINGER_SECONDS: Final = 10.0
 """How long a stream of a closed session stays readable for the reader that it had."""
+LINGER_SHARE: Final = 8
+"""Such streams have at most this part of `Limits.store_bytes`, beside it; beyond: the oldest go."""
 
 
 class SessionRecord(Struct, kw_only=True):
@@ -299,7 +301,8 @@ class Store(Protocol):
 
         In the same step every exchange in flight ends with `ending`: from now on each call for the
         session answers that there is none, and its owners are rung CLOSED. A stream that has a reader
-        now can still be `read` to its end for LINGER_SECONDS, at any replica; nothing else is left.
+        now can still be `read` to its end for LINGER_SECONDS, at any replica; nothing else is left. All such
+        streams together have at most one part in LINGER_SHARE of `Limits.store_bytes`; the oldest go first.
         """
         ...
 

@@ -14,6 +14,7 @@ from holdfast.core.stream import Page, Position
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base import (
+    LINGER_SHARE,
     Attached,
     Bell,
     Claim,
@@ -71,7 +72,7 @@ class MemoryStore(
         self._bytes = 0
         self._finished: dict[tuple[str, str], None] = {}
         """Finished streams of all sessions, oldest first."""
-        self._lingering = Lingering(self._now)
+        self._lingering = Lingering(self._now, self._limits.store_bytes // LINGER_SHARE)
 
     def __repr__(self) -> str:
         return f"<MemoryStore {len(self._sessions)} sessions, {self._bytes} log bytes>"

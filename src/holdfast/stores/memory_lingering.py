@@ -1,4 +1,7 @@
-"""Streams of closed sessions that still have a reader: kept for a moment, so that it can read to their end."""
+"""Streams of closed sessions that still have a reader: kept for a moment, so that it can read to their end.
+
+They are bounded in bytes, because sessions can be opened and closed faster than the moment ends.
+"""
 
 from collections.abc import Callable
 
@@ -9,16 +12,21 @@ from holdfast.stores.base import LINGER_SECONDS
 class Lingering:
     """Logs by session and stream, oldest first."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], most: int) -> None:
         self._now = now
+        self._most = most
+        self._bytes = 0
         self._logs: dict[tuple[str, str], tuple[float, Log]] = {}
 
     def __repr__(self) -> str:
         return f"<Lingering {len(self._logs)} streams>"
 
     def keep(self, key: str, stream: str, log: Log) -> None:
-        """Keep a stream that is complete."""
+        """Keep a stream that is complete; the oldest go where that is too much."""
         self._logs[key, stream] = self._now() + LINGER_SECONDS, log
+        self._bytes += log.bytes
+        while self._bytes > self._most:
+            self._drop_oldest()
 
     def get(self, key: str, stream: str) -> Log | None:
         """Return a stream that is still kept."""
@@ -29,8 +37,14 @@ class Lingering:
         """Forget what was kept long enough."""
         now = self._now()
         while self._logs and next(iter(self._logs.values()))[0] <= now:
-            del self._logs[next(iter(self._logs))]
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        oldest = next(iter(self._logs))
+        _, log = self._logs.pop(oldest)
+        self._bytes -= log.bytes
 
     def clear(self) -> None:
         """Forget everything."""
         self._logs.clear()
+        self._bytes = 0

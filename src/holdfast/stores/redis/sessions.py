@@ -1,12 +1,23 @@
 """Sessions: opened with a place in the index, found, evicted, swept, closed once."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Closed, Ending, Found, Refusal, Ring, SessionRecord
+from holdfast.errors import StoreError
+from holdfast.stores.base import (
+    LINGER_SECONDS,
+    LINGER_SHARE,
+    Closed,
+    Ending,
+    Found,
+    Refusal,
+    Ring,
+    SessionRecord,
+)
 from holdfast.stores.redis.core import Core, hashed, record_of
 from holdfast.stores.redis.refusals import Poisoned
 
@@ -155,13 +166,22 @@ class SessionMethods(Core):
         except Poisoned as error:
             await self._drop(key, error)
             return None
-        owners, subscriptions = reply[7], reply[8]
+        owners, subscriptions, lingering = reply[7:10]
         principal = hashed(closed.record.principal)
         untold = _ms(UNTOLD_SECONDS)
         await self.index("forget", key, principal, untold, len(owners), *owners, *subscriptions)
         self.gone(key)
         self._bell(Ring.CLOSED, key, "")
+        if lingering:
+            with suppress(StoreError):
+                await self._linger(key, lingering)
         return closed
+
+    async def _linger(self, key: str, size: int) -> None:
+        """Count what is left of a closed session for its readers; forget the oldest of it all where it is too much."""
+        most = self._limits.store_bytes // LINGER_SHARE
+        over = (await self.index("linger", key, size, _ms(LINGER_SECONDS), most))[2]
+        await self.each(self.session("unlinger", name.decode()) for name in over)
 
     async def _gone(self, key: str, principal: str) -> None:
         """Take a session that is no more out of the index."""

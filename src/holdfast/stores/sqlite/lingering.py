@@ -1,12 +1,13 @@
 """Streams of closed sessions that still have a reader: kept for a moment, so that it can read to their end.
 
 The session's row is gone, and its number may be used again. So these streams get a number of their own, below zero.
+They are bounded in bytes, because sessions can be opened and closed faster than the moment ends.
 """
 
 from typing import Final
 
 from holdfast.core.stream import Position
-from holdfast.stores.base import LINGER_SECONDS, Ending, Ring
+from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, Ending, Ring
 from holdfast.stores.sqlite import rows
 from holdfast.stores.sqlite.rows import Exchange, Session
 from holdfast.stores.sqlite.transaction import Transaction
@@ -38,12 +39,21 @@ def keep(tx: Transaction, session: Session, ending: Ending | None) -> None:
             "UPDATE exchange SET sid = -?, holds = 0, owner = '', finished = NULL, payload = NULL WHERE xid = ?",
             (number, exchange.xid),
         )
+    _make_room(tx)
+
+
+def _make_room(tx: Transaction) -> None:
+    """Forget the oldest where all together are too much."""
+    most = tx.limits.store_bytes // LINGER_SHARE
+    while tx.one("SELECT coalesce(sum(bytes), 0) FROM exchange WHERE sid < 0") > most:
+        _forget(tx, tx.one("SELECT min(n) FROM lingering"))
 
 
 def _end(tx: Transaction, exchange: Exchange, ending: Ending) -> None:
     exchange.top = Position(exchange.top.seq + 1, ending.tag)
     exchange.closed = 1
     message = ending.message(rows.untyped(exchange.id or ""))
+    exchange.bytes += len(message)
     tx.execute(
         "INSERT INTO event (xid, seq, tag, data) VALUES (?, ?, ?, ?)",
         (exchange.xid, exchange.top.seq, rows.signed(ending.tag), message),
@@ -58,6 +68,10 @@ def find(tx: Transaction, key: str, stream: str) -> Exchange | None:
 def sweep(tx: Transaction) -> None:
     """Forget what was kept long enough."""
     for (number,) in tx.execute("SELECT n FROM lingering WHERE until <= ?", (tx.now,)).fetchall():
-        tx.execute("DELETE FROM event WHERE xid IN (SELECT xid FROM exchange WHERE sid = -?)", (number,))
-        tx.execute("DELETE FROM exchange WHERE sid = -?", (number,))
-        tx.execute("DELETE FROM lingering WHERE n = ?", (number,))
+        _forget(tx, number)
+
+
+def _forget(tx: Transaction, number: int) -> None:
+    tx.execute("DELETE FROM event WHERE xid IN (SELECT xid FROM exchange WHERE sid = -?)", (number,))
+    tx.execute("DELETE FROM exchange WHERE sid = -?", (number,))
+    tx.execute("DELETE FROM lingering WHERE n = ?", (number,))

@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.core.lifecycle import Input
 from holdfast.errors import SessionGone
-from holdfast.stores.base import LINGER_SECONDS, Ending, Refusal, Ring
+from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, Ending, Refusal, Ring
 from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, Contract, data_of, record, scenario, tag_of
 from holdfast.wire.jsonrpc import RequestId
 
@@ -77,6 +77,20 @@ class ClosingContract(Contract):
         bench.clock.advance(LINGER_SECONDS + 1)
         await bench.sweep()
         assert await bench.store.read(KEY, "a", start, 10, 1_000) is None
+
+    @scenario(store_bytes=1_000 * LINGER_SHARE)
+    async def test_what_is_left_of_closed_sessions_is_bounded_and_the_oldest_goes(self, bench: Bench) -> None:
+        starts = {}
+        for number in range(5):
+            key = f"s{number}"
+            await bench.open(key)
+            fence = await bench.streaming(1, "a", key=key)
+            starts[key] = (await bench.attach("a", key=key)).cursor
+            await bench.store.append(key, "a", fence, tag_of(key, 1), b"x" * 400)
+            await bench.store.close(key, Input.DELETED, ENDING)
+        left = [await bench.store.read(key, "a", start, 10, 1_000) for key, start in starts.items()]
+        assert [page is not None and page.finished for page in left] == [False, False, False, True, True]
+        await bench.open("s0")
 
     @scenario()
     async def test_another_session_finds_nothing_of_a_closed_one(self, bench: Bench) -> None:

@@ -8,7 +8,7 @@ local function json_id(id)
 end
 
 -- A stream that has a reader stays for it to read to the end, which one in flight has now. `ending`: what comes before
--- the id in its terminal message, what comes after it, and its tag. Returns what is left of it, or nil.
+-- the id in its terminal message, what comes after it, and its tag. Returns what is left of it and its bytes, or nil.
 local function lingers(stream, c, ending)
   if not c.rd or not c.top or not c.id or not (c.closed or (c.run and ending)) then return nil end
   if c.run then
@@ -20,19 +20,19 @@ local function lingers(stream, c, ending)
   c.x = now + LINGER
   publish(c.rd, 'stream', stream)
   redis.call('PEXPIRE', base .. ':e:' .. stream, LINGER)
-  return cmsgpack.pack(c)
+  return cmsgpack.pack(c), c.by
 end
 
 local function closing(why, ending)
   local got = redis.call('HGETALL', base)
   local doomed, record, subscriptions = {base, base .. ':f', base .. ':k', base .. ':o', base .. ':q'}, {}, {}
-  local left = {}
+  local left, held = {}, 0
   for index = 1, #got, 2 do
     local kind, name = string.match(got[index], '^([cu]):(.*)$')
     if kind == 'c' then
-      local rest = lingers(name, cmsgpack.unpack(got[index + 1]), ending)
+      local rest, size = lingers(name, cmsgpack.unpack(got[index + 1]), ending)
       if rest then
-        left[got[index]] = rest
+        left[got[index]], held = rest, held + size
       else
         doomed[#doomed + 1] = base .. ':e:' .. name
       end
@@ -47,7 +47,7 @@ local function closing(why, ending)
     owners[#owners + 1] = owner
     publish(owner, 'closed', '')
   end
-  local last = {why, record.rec, record.lv or '', record['in'] or '', op, owners, subscriptions}
+  local last = {why, record.rec, record.lv or '', record['in'] or '', op, owners, subscriptions, held}
   in_chunks(doomed, function(...) redis.call('UNLINK', ...) end)
   for field, rest in pairs(left) do redis.call('HSET', base, field, rest) end
   redis.call('PEXPIRE', base, LINGER)

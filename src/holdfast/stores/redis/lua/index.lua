@@ -34,6 +34,33 @@ if untold > 0 then
 end
 return {'ok'}
 
+--## linger: shared !allow-oom
+-- Streams of a closed session stay for a moment: so many bytes. Returns the sessions whose streams must go now, the oldest
+-- first, because all together are more than ARGV[8]. In :ling are the sessions by the end of their moment, in :lb the bytes
+-- of each, and of all ('').
+local key, size, life, most = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local function leave(name)
+  local known = tonumber(redis.call('HGET', g .. ':lb', name) or 0)
+  redis.call('ZREM', g .. ':ling', name)
+  redis.call('HDEL', g .. ':lb', name)
+  -- Not -known: Lua writes -0 where nothing is known, and Redis takes that for no number.
+  return redis.call('HINCRBY', g .. ':lb', '', 0 - known)
+end
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', g .. ':ling', '-inf', now, 'LIMIT', 0, 1000)) do leave(name) end
+leave(key)
+redis.call('ZADD', g .. ':ling', now + life, key)
+redis.call('HSET', g .. ':lb', key, size)
+local total, gone = redis.call('HINCRBY', g .. ':lb', '', size), {}
+while total > most do
+  local oldest = redis.call('ZRANGE', g .. ':ling', 0, 0)[1]
+  if not oldest then break end
+  gone[#gone + 1] = oldest
+  total = leave(oldest)
+end
+redis.call('PEXPIRE', g .. ':ling', life)
+redis.call('PEXPIRE', g .. ':lb', life)
+return {'ok', {}, gone}
+
 --## hint: shared !allow-oom
 -- Look at a session earlier. A fraction marks one that is being looked at: whole again, its looker leaves it alone.
 local key, ends = ARGV[5], tonumber(ARGV[6])

@@ -29,6 +29,17 @@ load()
 if not S then return closed_by_me() or {'none'} end
 return closing(ARGV[5], ARGV[6] ~= '' and {ARGV[6], ARGV[7], ARGV[8]})
 
+--## unlinger: session !allow-oom
+-- Forget what is left of a closed session for its readers.
+load()
+if S then return {'none'} end
+for _, field in ipairs(redis.call('HKEYS', base)) do
+  local stream = string.match(field, '^c:(.*)$')
+  if stream then redis.call('UNLINK', base .. ':e:' .. stream) end
+end
+redis.call('UNLINK', base)
+return {'ok'}
+
 --## evict: session closing !allow-oom
 -- Only if it is as idle as it was when it was chosen.
 load()

@@ -4,6 +4,7 @@
 --   :size    sessions by the bytes they reported, '' their sum   :fin  sessions by their oldest finished stream
 --   :of      the principal of each session   :heavy  principals by the bytes of their sessions
 --   :ps:<principal>, :pf:<principal>  the same as :size and :fin, of a principal's sessions
+--   :ling    closed sessions of which something is left for readers, by its end   :lb  its bytes, '' their sum
 --   :told    closed sessions whose listeners may not know   :sub:<uri>  subscribers of a resource
 --   :scopes, :sp:<principal>  handles' scopes by their end   :states  principals' own   :tasks, :tp, :t:<task>  tasks
 --   :to      owners of tasks   :to:<owner>  the tasks of one
