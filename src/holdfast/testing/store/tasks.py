@@ -127,6 +127,13 @@ class TaskContract(Contract):
         await bench.store.sweep()
         await begin(bench, "three")
 
+    @scenario(tasks=1)
+    async def test_a_task_without_a_byte_is_forgotten_like_any_other(self, bench: Bench) -> None:
+        await begin(bench, "one", b"")
+        bench.clock.advance(TTL)
+        await bench.store.sweep()
+        await begin(bench, "two")
+
     @scenario(task_bytes=100)
     async def test_a_task_has_a_limit_of_bytes_and_a_refusal_changes_nothing(self, bench: Bench) -> None:
         await begin(bench)

@@ -64,7 +64,7 @@ local function sweep_tasks()
     redis.call('DEL', g .. ':t:' .. key)
     disown_task(key, got[3])
     if got[1] then
-      count_bytes(got[1], -#got[2])
+      count_bytes(got[1], 0 - #got[2])
       if redis.call('HINCRBY', g .. ':tp', got[1], -1) <= 0 then redis.call('HDEL', g .. ':tp', got[1], 'b' .. got[1]) end
     end
   end
