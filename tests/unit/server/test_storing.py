@@ -37,5 +37,5 @@ def test_a_store_is_taken_as_it_is() -> None:
 
 
 def test_a_url_that_names_no_store_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no store.s URL begins with .postgres.: use one of"):
+    with pytest.raises(ConfigError, match=r"no store.s URL begins with .postgres.: use one of"):
         _ = Server("a", store="postgres://h").engine
