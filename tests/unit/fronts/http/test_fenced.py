@@ -45,6 +45,8 @@ async def reaped(mode: str, version: str, post: Any) -> AsyncIterator[tuple[Benc
         assert one.runs
         await one.store.release()
         await two.engine.replica.sweep()
+        # It wakes: the next renewal makes it another incarnation, which may attach readers again.
+        await one.store.renew(SETTINGS.times.lease)
         yield one, p, call
 
 
