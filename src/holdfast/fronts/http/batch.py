@@ -159,6 +159,7 @@ class Batch:
         finally:
             gone()
             await asyncio.gather(*parts, return_exceptions=True)
+            parts.clear()
         return True
 
     async def _own(self, exchange: SessionExchange, caller: Caller) -> None:

@@ -1,6 +1,7 @@
 """What large messages cost: by session, caller and process, from their first byte to the end of their handler."""
 
 import asyncio
+import gc
 from typing import Any, Final
 
 import pytest
@@ -208,6 +209,25 @@ async def test_a_batch_is_charged_once_and_until_its_last_call_has_ended() -> No
         over = await p.post([request(4, "tools/call", {"name": "quick", "a": "x" * BIG})]).done()
         refused(over)
         await ended(b, batch, second)
+
+
+@front_test
+async def test_a_batch_whose_stream_was_cut_is_charged_no_longer_than_its_handlers_run() -> None:
+    async with bench(SMALL) as b:
+        p = await opened(b, OLDEST)
+        one = request(1, "tools/call", {"name": "held", "arguments": {"text": "x" * BIG}})
+        batch = p.post([one, request(2, "tools/call", {"name": "held"})])
+        gc.disable()
+        try:
+            await asyncio.sleep(1)
+            assert batch.is_stream
+            await batch.cut()
+            b.release.set()
+            await asyncio.sleep(1)
+            b.back.handled.clear()
+            assert b.engine.runtime.load.work.used == 0, "nothing waits for the garbage collector"
+        finally:
+            gc.enable()
 
 
 @front_test
