@@ -178,6 +178,8 @@ class Exchanges:
         if session is not None and (refused.finished or await self.repeats.is_lost(session, refused)):
             self._runtime.observer.note("exchange.repeated", session=session.name)
             return Repeat(session, refused.stream, request_id)
+        if session is not None:
+            self._runtime.release(session)
         self._runtime.observer.note("exchange.duplicate", session=key[:8])
         raise DuplicateId
 

@@ -122,6 +122,13 @@ class Readers:
 
     async def repeat(self, session: Session, stream: str) -> Reader:
         """Attach a repeated POST to the exchange it repeats, from the start of its log. Waits for a store that is away."""
+        try:
+            return await self._repeat(session, stream)
+        finally:
+            # Without a reader nothing of the session may live here.
+            self._runtime.release(session)
+
+    async def _repeat(self, session: Session, stream: str) -> Reader:
         while True:
             try:
                 exchange = session.exchanges.get(stream)

@@ -134,12 +134,15 @@ class Sessions:
         Raises:
             SessionGone: no such session for this principal.
         """
-        await self.find(key, principal)
+        session = await self.find(key, principal)
         payload = encode(
             {"error": response.error} if response.error is not None else {"result": response.result}
         )
         digest = sha256(payload).digest()
-        verdict = await self._runtime.store.answer(key, principal, str(response.id), digest, payload)
+        try:
+            verdict = await self._runtime.store.answer(key, principal, str(response.id), digest, payload)
+        finally:
+            self._runtime.release(session)
         if isinstance(verdict, Refusal):
             raise SessionGone
         return verdict
@@ -162,13 +165,22 @@ class Sessions:
             SessionGone: no such session for this principal.
         """
         session = await self.find(key, principal)
+        try:
+            await self._notify(session, method, params, charge)
+        finally:
+            self._runtime.release(session)
+
+    async def _notify(
+        self, session: Session, method: str, params: dict[str, Any], charge: Charge | None
+    ) -> None:
+        store, record = self._runtime.store, session.record
         if method == "notifications/cancelled":
             request_id = params.get("requestId")
             if isinstance(request_id, int | str) and not isinstance(request_id, bool):
-                await self._runtime.store.cancel(key, principal, request_id)
+                await store.cancel(record.key, record.principal, request_id)
             return
         if method == "notifications/initialized":
-            await self._runtime.store.change(key, initialized=True)
+            await store.change(record.key, initialized=True)
         if session.notified >= session.limits.running:
             self._runtime.observer.note("notification.dropped", session=session.name, method=method)
             return
@@ -192,6 +204,7 @@ class Sessions:
             )
         finally:
             session.notified -= 1
+            self._runtime.release(session)
 
     # To the client, outside of exchanges
 

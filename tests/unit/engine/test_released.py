@@ -5,9 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.errors import REQUEST_CANCELLED
-from tests.unit.engine.desk import Json, engine_test, settle_down
+from holdfast.engine.exchanges import DuplicateId
+from holdfast.errors import REQUEST_CANCELLED, OutcomeUnknown
+from tests.unit.engine.desk import PRINCIPAL, Json, engine_test, settle_down
 from tests.unit.engine.test_adoption import fleet
 
 
@@ -57,3 +60,26 @@ async def test_a_reader_hears_of_the_end_though_its_session_was_released_while_i
         assert messages[-1]["error"]["code"] == REQUEST_CANCELLED
         assert asyncio.get_running_loop().time() == began, "the bell woke it, not its next keep-alive"
         assert d.key not in sessions
+
+
+@engine_test
+async def test_a_message_that_starts_nothing_leaves_no_session_at_the_replica_where_it_arrived() -> None:
+    async with fleet(run, run) as (one, two):
+        sessions = two.engine.runtime.sessions
+        post = await one.post(1, params={"seconds": 10}, digest=b"same")
+        await settle_down()
+        for method in ("notifications/initialized", "notifications/roots/list_changed"):
+            await two.engine.sessions.notify(two.key, PRINCIPAL, method, {})
+            await settle_down()
+            assert not sessions, method
+        await two.cancel(99)
+        assert not sessions
+        await two.answer({"id": "unknown"})
+        assert not sessions
+        with pytest.raises(DuplicateId):
+            await two.submit(1, params={"seconds": 10}, digest=b"same")
+        assert not sessions
+        with pytest.raises(OutcomeUnknown):
+            await two.engine.readers.repeat(two.engine.runtime.adopt(two.session.record), "unknown")
+        assert not sessions
+        assert "result" in (await post.whole())[-1]

@@ -329,7 +329,7 @@ class HttpFront:
             parsed = parse_event_id(last_event_id)
             if parsed is None:
                 # A session that is not the caller's must look the same whatever else is wrong.
-                await self._engine.sessions.find(key, _owner(principal))
+                self._engine.runtime.release(await self._engine.sessions.find(key, _owner(principal)))
                 raise Unresumable
             stream, cursor = parsed
         readers = self._engine.readers

@@ -85,9 +85,10 @@ class Posts:
         if quirks_of(request.params.get("clientInfo"), self._engine.runtime.quirks).reinitialize:
             return False
         try:
-            await self._engine.sessions.find(session_key(session_id), caller.key)
+            session = await self._engine.sessions.find(session_key(session_id), caller.key)
         except SessionGone:
             return False
+        self._engine.runtime.release(session)
         return True
 
     async def control(self, key: str, caller: Caller, message: Notification | Response) -> Answer:
