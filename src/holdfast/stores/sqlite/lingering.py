@@ -32,7 +32,7 @@ def keep(tx: Transaction, session: Session, ending: Ending | None) -> None:
     for exchange in kept:
         if exchange.running and ending is not None:
             _end(tx, exchange, ending)
-        tx.ring(Ring.STREAM, session.key, exchange.stream, exchange.reader)
+            tx.ring(Ring.STREAM, session.key, exchange.stream, exchange.reader)
         exchange.running, exchange.reader = 0, None
         rows.save_exchange(tx, exchange)
         tx.execute(
