@@ -40,17 +40,23 @@ class HostSignals:
         self._loop = asyncio.get_running_loop()
         for number in SIGNALS:
             handler = signal.getsignal(number)
-            if callable(handler) and handler not in {signal.default_int_handler, self._handle}:
+            if number in self._wrapped or handler in {signal.default_int_handler, self._handle}:
+                continue
+            if callable(handler):
                 self._wrapped[number] = handler
                 signal.signal(number, self._handle)
         self.installed = len(self._wrapped) == len(SIGNALS)
 
     def restore(self) -> None:
-        """Put the host's handlers back, where ours is still the installed one."""
-        for number, handler in self._wrapped.items():
+        """Put the host's handlers back, where ours is still the installed one.
+
+        A handler that was installed later may call ours (another mount's does): then ours stays, and only passes on.
+        """
+        for number, handler in list(self._wrapped.items()):
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, handler)
-        self._wrapped.clear()
+                del self._wrapped[number]
+        self._loop = self._stopping = None
         self.installed = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

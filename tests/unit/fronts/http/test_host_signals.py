@@ -100,6 +100,21 @@ async def test_handlers_are_put_back_only_where_ours_is_still_installed() -> Non
     assert [signal.getsignal(number) for number in SIGNALS] == [host.handle, later]
 
 
+@async_test
+async def test_two_mounts_that_stop_in_either_order_leave_the_host_its_signals() -> None:
+    host = Host()
+    one, two = HostSignals(nothing), HostSignals(nothing)
+    one.install()
+    two.install()
+    one.restore()
+    two.restore()
+    signal.raise_signal(signal.SIGTERM)
+    assert host.heard == [signal.SIGTERM]
+    one.install()
+    signal.raise_signal(signal.SIGTERM)
+    assert host.heard == [signal.SIGTERM] * 2
+
+
 def test_another_thread_than_the_main_one_installs_nothing() -> None:
     host = Host()
 
