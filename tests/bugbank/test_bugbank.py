@@ -12,7 +12,7 @@ from holdfast.testing import StoreContract, VirtualClock
 from tests.bugbank.bugs import BUGS, Bug
 from tests.simulation.scenarios import play
 
-TRIED = 100
+TRIED = 300
 """Seeds after which a bug counts as not found."""
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Client as OurClient
 from holdfast import McpError
-from tests.http.client import Client
+from tests.http.client import Client, http_test
 from tests.http.serving import Process, holdfast_serve
 from tests.support import async_test
 
@@ -51,17 +51,12 @@ def target(tmp_path: Path) -> str:
     return f"{tmp_path / 'stopping.py'}:server"
 
 
-@async_test
-async def _started(port: int, tool: str, seconds: float) -> None:
-    client = await Client.opened(port)
-    await client.start(tool, seconds=seconds)
-
-
-def test_a_blocked_function_does_not_outlast_the_drain_time(target: str) -> None:
+@http_test
+async def test_a_blocked_function_does_not_outlast_the_drain_time(target: str) -> None:
     with holdfast_serve(target, "--drain", "1") as process:
-        _started(process.port, "block", 60.0)
+        await (await Client.opened(process.port)).start("block", seconds=60.0)
         began = time.monotonic()
-        assert process.terminate(15) == 0
+        assert await asyncio.to_thread(process.terminate, 15) == 0
         assert time.monotonic() - began < 10
 
 
@@ -73,7 +68,7 @@ def _stop_at_once(process: Process) -> None:
     assert process.ended(10) == 0
 
 
-@async_test
+@http_test
 async def test_ctrl_c_says_what_it_waits_for_and_a_second_one_ends_it_with_an_answer(target: str) -> None:
     with holdfast_serve(target) as process:
         client = await Client.opened(process.port)

@@ -41,7 +41,7 @@ async def test_trap_9_one_server_mounted_twice_and_called_by_many_answers_each_c
         front = two if scope.get("path", "").startswith("/other") else one
         await front(scope, receive, send)
 
-    async with running(uvicorn.Server(uvicorn.Config(both, log_level="critical", lifespan="off"))) as port:
+    async with running(uvicorn.Server(uvicorn.Config(both, log_config=None, lifespan="off"))) as port:
         clients = [await Client.opened(port, path=path) for path in ("/mcp", "/other") for _ in range(10)]
 
         async def called(number: int, client: Client) -> Json:

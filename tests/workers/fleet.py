@@ -178,7 +178,8 @@ class Journey:
     @property
     def progress(self) -> list[int]:
         """What it has reported, in the order it came."""
-        return [message["params"]["progress"] for message in self.messages[:-1]]
+        told = [message["params"] for message in self.messages[:-1]]
+        return [params["progress"] for params in told if "progress" in params]
 
     @property
     def runner(self) -> int:

@@ -21,8 +21,8 @@ def is_acknowledged(sock: socket.socket | None) -> bool | None:
         return None
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _UNSENT.size)
-    except (OSError, AttributeError):
-        # Closed meanwhile, or no TCP connection.
+    except (OSError, AttributeError, ValueError):
+        # Closed meanwhile (uvloop's socket then has a negative descriptor), or no TCP connection.
         return None
     if len(info) < _UNSENT.size:
         return None
