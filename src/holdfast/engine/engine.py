@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
 from functools import partial
 from typing import Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
@@ -37,7 +37,7 @@ from holdfast.stores.base import Ring, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.supervision import supervise
 
-_SERVED: Final[WeakKeyDictionary[Store, "Engine"]] = WeakKeyDictionary()
+_SERVED: Final[WeakKeyDictionary[Store, "ref[Engine]"]] = WeakKeyDictionary()
 """By store: the engine that it wakes. A store has one bell, so a second engine would take the first one's wake-ups."""
 _CLAIM_SECONDS: Final = 0.01
 """How often a stopping engine looks whether its last claims have come back."""
@@ -126,8 +126,7 @@ class Engine:
             await self.runtime.back.start()
         except BaseException:
             self._starting = None
-            if _SERVED.get(self.runtime.store) is self:
-                del _SERVED[self.runtime.store]
+            self._leave_store()
             raise
         self._sweep()
         self.pulse.start()
@@ -141,12 +140,20 @@ class Engine:
             ConfigError: the store object serves another engine.
         """
         store = self.runtime.store
-        if _SERVED.setdefault(store, self) is not self:
+        # A reference that keeps nothing alive: an engine holds its store, and would never be freed.
+        served = _SERVED.get(store)
+        if served is not None and served() not in {None, self}:
             raise ConfigError(
                 f"{store!r} already serves another server of this process: give each server a store object of its own, "
                 "or the store's URL; servers with different namespaces share one file or Redis"
             )
+        _SERVED[store] = ref(self)
         store.bind(self._ring)
+
+    def _leave_store(self) -> None:
+        served = _SERVED.get(self.runtime.store)
+        if served is not None and served() is self:
+            del _SERVED[self.runtime.store]
 
     async def changed(self, change: Change, principal: str | None = None) -> None:
         """Tell those who want to know, sessions and listeners alike; only those of one principal, if it is named."""
@@ -170,7 +177,7 @@ class Engine:
         await self.replica.stop()
         await self.runtime.back.stop()
         await self.runtime.store.aclose()
-        _SERVED.pop(self.runtime.store, None)
+        self._leave_store()
         self._starting = None
         self.started = self.draining = self.leaving = self.drained = self._closing = False
 

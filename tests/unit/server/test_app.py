@@ -1,9 +1,11 @@
 """The server around its functions: what it says of itself, its lifespan, listeners, middleware, inclusion."""
 
 import asyncio
+import gc
 import re
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -390,3 +392,16 @@ def test_an_inclusion_that_cannot_work_is_refused() -> None:
     with pytest.raises(ConfigError, match="registered already"):
         host.include(other)
     assert list(host.tools.entries) == ["hello"]
+
+
+@async_test
+async def test_an_engine_that_was_never_closed_is_freed_with_its_server() -> None:
+    server = Server("dropped", store=MemoryStore())
+    await server.engine.ensure_started()
+    freed = weakref.ref(server.engine)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    del server, task
+    await asyncio.sleep(0.6)
+    gc.collect()
+    assert freed() is None
