@@ -35,6 +35,8 @@ class Client:
         self.principal = Principal(subject=token).key
         self.session_id = ""
         self.key = ""
+        self.missed_opening = False
+        """A connection was cut before the client had its first position."""
         self.tasks: list[asyncio.Task[Any]] = []
         world.clients.append(self)
 
@@ -198,7 +200,11 @@ class Client:
         await self.status(self.post(notice))
 
     async def follow(self, seconds: float) -> list[Json]:
-        """Read what belongs to no request for a while, cut again and again; returns it."""
+        """Read what belongs to no request for a while, cut again and again; returns it.
+
+        A connection that is cut before its first event gives the client no position: nothing is promised for what was
+        on its way then.
+        """
         got: list[Json] = []
         last_id, ends = "", self.world.loop.time() + seconds
         while self.world.loop.time() < ends:
@@ -211,6 +217,7 @@ class Client:
                         got += [msgspec.json.decode(event.data)] if event.data else []
             except Lost:
                 pass
+            self.missed_opening = self.missed_opening or not last_id
             await self.world.sleep(0.0, 0.2)
         return got
 
