@@ -73,13 +73,13 @@ def test_no_file_reads_or_names_what_is_outside() -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("tests/schema.py", 'Path(__file__).parents[2] / "shared"'),
+        ("tests/schema.py", 'Path(__file__).parents[2] / "beside"'),
         ("tests/unit/server/peer.py", "Path(__file__).resolve().parents[4]"),
-        ("Makefile", "cp ../shared/spec ."),
-        ("docs/a.md", "[the design](../../shared/x.txt)"),
-        ("docs/a.md", "read /work/shared/x.txt"),
-        ("README.md", "the laws are in guarantees.md"),
-        ("tests/x.py", "# see `field-notes.md`"),
+        ("Makefile", "cp ../beside/spec ."),
+        ("docs/a.md", "[the design](../../beside/x.txt)"),
+        ("docs/a.md", "read /home/ada/x.txt"),
+        ("README.md", "the laws are in elsewhere.md"),
+        ("tests/x.py", "# see `outside-notes.md`"),
     ],
 )
 def test_a_stray_is_found(path: str, text: str) -> None:
