@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.engine.reader import End, Reader
@@ -96,7 +98,7 @@ def from_now_on() -> None:
             if page.finished:
                 break
             at = page.events[-1].position
-        return Attached(found.record, found.generation, at, found.returned)
+        return msgspec.structs.replace(found, cursor=at)
 
     _put(RedisStore, "attach", newest)
 

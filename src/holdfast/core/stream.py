@@ -116,6 +116,10 @@ class Log:
         end = events[-1].position.seq if events else max(cursor.seq, self.low.seq)
         return Page(verdict, events, missed, finished=self.closed and end == self.top.seq)
 
+    def is_end(self, cursor: Position) -> bool:
+        """Return True if the log is complete and has nothing after this position, which must be one of its own."""
+        return self.closed and cursor.seq == self.top.seq
+
     def proves(self, cursor: Position) -> bool:
         """Tell whether the cursor can have been a position of this log.
 

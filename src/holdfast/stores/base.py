@@ -122,12 +122,15 @@ class Probed(Struct, frozen=True):
 
 
 class Attached(Struct, frozen=True):
-    """A reader has its place."""
+    """The caller is the stream's reader."""
 
     record: SessionRecord
     generation: int
     cursor: Position
     returned: bool
+    """The session was detached, and this call attached it again."""
+    finished: bool
+    """The stream is complete and its last event is at `cursor`: a read returns no event, now or later."""
 
 
 class Closed(Struct, frozen=True):

@@ -315,12 +315,14 @@ class MemoryStore(
                 return Refusal.BUSY
             cursor = max(cursor, channel.log.delivered)
             if channel.has_reader:
-                return Attached(session.record, since, cursor, returned=False)
+                return Attached(
+                    session.record, since, cursor, returned=False, finished=channel.log.is_end(cursor)
+                )
         returned = self._return(session)
         session.readers += not channel.has_reader
         channel.has_reader = True
         channel.generation += 1
-        return Attached(session.record, channel.generation, cursor, returned)
+        return Attached(session.record, channel.generation, cursor, returned, channel.log.is_end(cursor))
 
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool

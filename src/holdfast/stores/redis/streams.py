@@ -91,12 +91,12 @@ class StreamMethods(ExchangeMethods):
         reply = await self.seated("attach", key, principal, stream or "", *at, held)
         if reply[0] != b"ok":
             return _REFUSALS[reply[0]]
-        generation, seq, tag, returned = reply[2:6]
-        record = await self.readable(key, *reply[6:9])
+        generation, seq, tag, returned, finished = reply[2:7]
+        record = await self.readable(key, *reply[7:10])
         if record is None:
             return Refusal.NO_SESSION
         self.seat(key).readers[stream or record.standalone] = seq
-        return Attached(record, generation, Position(seq, int(tag)), bool(returned))
+        return Attached(record, generation, Position(seq, int(tag)), bool(returned), bool(finished))
 
     async def probe(self, key: str, stream: str) -> Probed | None:
         """Return who reads a stream, and ring there."""

@@ -206,6 +206,10 @@ class Exchange:
         """Its stream exists."""
         return self.first is not None
 
+    def is_end(self, cursor: Position) -> bool:
+        """Return True if the log is complete and has nothing after this position, as `Log.is_end` does."""
+        return bool(self.closed) and cursor.seq == self.top.seq
+
     def start(self, position: Position) -> None:
         """Begin the log, if it has not begun."""
         if self.first is None:

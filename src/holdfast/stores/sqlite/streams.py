@@ -69,7 +69,7 @@ def attach(
             return Refusal.BUSY
         cursor = max(cursor, exchange.sent)
         if exchange.reader is not None:
-            return Attached(session.record, since, cursor, returned=False)
+            return Attached(session.record, since, cursor, returned=False, finished=exchange.is_end(cursor))
     tx.must_live()
     returned = come_back(tx, session)
     if exchange.reader is None:
@@ -80,7 +80,7 @@ def attach(
     exchange.generation += 1
     save_exchange(tx, exchange)
     save_session(tx, session)
-    return Attached(session.record, exchange.generation, cursor, returned)
+    return Attached(session.record, exchange.generation, cursor, returned, exchange.is_end(cursor))
 
 
 def detach(

@@ -2,7 +2,7 @@
 
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position, Verdict
-from holdfast.stores.base import Refusal, Ring
+from holdfast.stores.base import Attached, Refusal, Ring
 from holdfast.testing.store.bench import (
     KEY,
     OTHER,
@@ -84,6 +84,42 @@ class StreamContract(Contract):
         after = await bench.read("a", first.events[-1].position)
         assert (data_of(after), after.finished) == ([b"last"], True)
         assert (await bench.read("a", after.events[-1].position)).finished
+
+    @scenario()
+    async def test_attach_says_whether_the_cursor_is_the_end_of_a_complete_stream(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        one = await bench.append("a", fence, 1, b"one")
+        assert not (await bench.attach("a", one)).finished
+        await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 2))
+        reader = await bench.attach("a", one)
+        assert not reader.finished
+        last = (await bench.read("a", one)).events[-1].position
+        assert (await bench.attach("a", last)).finished
+        assert not (await bench.attach("a")).finished
+
+    @scenario()
+    async def test_a_superseded_reader_learns_that_the_last_reader_reached_the_end(
+        self, bench: Bench
+    ) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        superseded = await bench.attach("a")
+        await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 1))
+        last = (await bench.read("a", superseded.cursor)).events[-1].position
+        newest = await bench.attach("a")
+        await bench.store.detach(KEY, "a", newest.generation, last, broke=False)
+        again = await bench.store.attach(KEY, PRINCIPAL, "a", superseded.cursor, since=superseded.generation)
+        assert isinstance(again, Attached)
+        assert (again.cursor, again.finished) == (last, True)
+        same = await bench.store.attach(KEY, PRINCIPAL, "a", last, since=again.generation)
+        assert isinstance(same, Attached)
+        assert (same.generation, same.finished) == (again.generation, True)
+
+    @scenario()
+    async def test_the_standalone_stream_is_never_at_its_end(self, bench: Bench) -> None:
+        await bench.open()
+        assert not (await bench.attach()).finished
 
     @scenario(stream_events=3)
     async def test_a_trimmed_position_says_what_is_missing(self, bench: Bench) -> None:
