@@ -6,8 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast import Server
-from holdfast.fronts.memory import MemoryPeer
+from holdfast import Client, Server
 from holdfast.stores.redis.store import RedisStore
 from tests.redis_server import needs_redis, redis_cluster, redis_server
 from tests.sqlite.support import store_path
@@ -33,10 +32,10 @@ async def serve_twice(server: Server) -> None:
     for _ in range(2):
         await server.engine.ensure_started()
         store = server.engine.runtime.store
-        async with asyncio.timeout(20), MemoryPeer(server.engine) as peer:
+        async with asyncio.timeout(20), Client(server, version="legacy") as client:
             if isinstance(store, RedisStore):
                 await store.heard()
-            assert await peer.request("ping") == {}
+            assert await client.request("ping") == {}
         await server.engine.aclose()
 
 

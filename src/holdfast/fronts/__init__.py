@@ -1,1 +1,1 @@
-"""Where clients come in: HTTP, stdio, and a pair in memory."""
+"""Where clients come in: HTTP and connections that carry messages both ways (stdio, `Client(server)`)."""

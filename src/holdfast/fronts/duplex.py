@@ -1,4 +1,4 @@
-"""One connection that carries messages both ways: what stdio and the pair in memory share.
+"""One connection that carries messages both ways: what stdio and `Client(server)` share.
 
 It serves both eras side by side: an `initialize` begins its one session, and a request with
 metadata of its own (2026-07-28) stands alone, before, inside and without a session.

@@ -3,16 +3,11 @@
 import asyncio
 import json
 
-import pytest
-
 from holdfast.auth import Principal
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
-from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
-from holdfast.errors import McpError
 from holdfast.fronts.duplex import OWED
-from holdfast.fronts.memory import MemoryPeer
 from tests.support import async_test, virtual_test
 from tests.unit.fronts.http.peer import LoopClock
 from tests.unit.fronts.wire import META, Held, Wire
@@ -269,11 +264,12 @@ async def test_a_batch_beyond_the_budget_is_refused_whole() -> None:
 
 @virtual_test
 async def test_a_client_whose_token_has_expired_is_not_served_any_more() -> None:
-    engine = Engine(Held(), clock=LoopClock())
     principal = Principal(subject="ann", expires=LoopClock().wall() + 60)
-    async with MemoryPeer(engine, caller=Caller(principal.key, principal)) as peer:
-        assert await peer.request("echo", {"text": "in time"}) == {"text": "in time"}
-        await asyncio.sleep(60)
-        with pytest.raises(McpError, match="expired"):
-            await peer.request("echo", {"text": "late"})
-    await engine.aclose()
+    wire = Wire(Held(), clock=LoopClock(), caller=Caller(principal.key, principal))
+    await wire.open()
+    await wire.say("echo", 1, text="in time")
+    assert (await wire.answer(1))["result"] == {"text": "in time"}
+    await asyncio.sleep(60)
+    await wire.say("echo", 2, text="late")
+    assert "expired" in (await wire.answer(2))["error"]["message"]
+    await wire.engine.aclose()

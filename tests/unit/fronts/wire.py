@@ -6,9 +6,11 @@ from typing import Any, Final
 
 from holdfast.config import Settings
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.sessions import ANONYMOUS
 from holdfast.errors import SessionGone
 from holdfast.fronts.duplex import Duplex
+from holdfast.ports import Clock
 from holdfast.testing.back import ScriptedBack
 
 Json = Any
@@ -23,9 +25,16 @@ META: Final = {
 class Wire:
     """A peer's end: what arrived, and a valve that stops it from reading."""
 
-    def __init__(self, back: ScriptedBack, settings: Settings = Settings()) -> None:
-        self.engine = Engine(back, settings)
-        self.duplex = Duplex(self.engine, self.write)
+    def __init__(
+        self,
+        back: ScriptedBack,
+        settings: Settings = Settings(),
+        *,
+        clock: Clock | None = None,
+        caller: Caller = Caller(ANONYMOUS),  # noqa: B008 - frozen
+    ) -> None:
+        self.engine = Engine(back, settings, clock=clock)
+        self.duplex = Duplex(self.engine, self.write, caller)
         self.received: list[Any] = []
         self.reading = asyncio.Event()
         self.reading.set()

@@ -10,7 +10,7 @@ import pytest
 from holdfast.config import Limits, ResponseMode, Settings, Times
 from holdfast.errors import REQUEST_CANCELLED
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.simulation_store import Cluster
+from tests.simulation.cluster import Cluster
 from tests.unit.engine.desk import settle_down
 from tests.unit.fronts.http.peer import (
     LATEST,
@@ -39,7 +39,9 @@ async def replicas(
     made = Settings(times=settings.pop("times", TIMES), **settings)
     async with AsyncExitStack() as stack:
         for number in range(count):
-            store = cluster.seat(f"r{number}").store if count > 1 else MemoryStore(made.limits, LoopClock())
+            store = (
+                cluster.connect(f"r{number}").store if count > 1 else MemoryStore(made.limits, LoopClock())
+            )
             benches.append(await stack.enter_async_context(bench(made, store=store, response=mode)))
             await benches[-1].engine.ensure_started()
         yield benches

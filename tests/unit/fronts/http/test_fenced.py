@@ -10,7 +10,7 @@ import pytest
 from holdfast.config import Limits, ResponseMode, Settings, Times
 from holdfast.engine.readers import Unbegun
 from holdfast.errors import OUTCOME_UNKNOWN
-from holdfast.testing.simulation_store import Cluster
+from tests.simulation.cluster import Cluster
 from tests.unit.engine.desk import settle_down
 from tests.unit.fronts.http.peer import (
     LATEST,
@@ -34,8 +34,8 @@ async def reaped(mode: str, version: str, post: Any) -> AsyncIterator[tuple[Benc
     """Post at one replica, and let another take it for dead and end the call while its handler runs."""
     cluster = Cluster(Limits(), LoopClock())
     async with (
-        bench(SETTINGS, store=cluster.seat("one").store, response=mode) as one,
-        bench(SETTINGS, store=cluster.seat("two").store) as two,
+        bench(SETTINGS, store=cluster.connect("one").store, response=mode) as one,
+        bench(SETTINGS, store=cluster.connect("two").store) as two,
     ):
         await two.engine.ensure_started()
         p = one.peer()

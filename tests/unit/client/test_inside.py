@@ -1,0 +1,232 @@
+"""`Client(server)`: a client in the server's own process. Every message is encoded and decoded as on a socket."""
+
+import asyncio
+from collections import defaultdict
+from typing import Any, Final
+
+import pytest
+
+from holdfast import Client, Context, Server
+from holdfast.errors import HoldfastError, McpError, ToolError
+from holdfast.protocol.types import CreateMessageParams
+from tests.support import async_test, virtual_test
+
+BOTH: Final = pytest.mark.parametrize("version", ["legacy", "modern"])
+
+
+def make() -> Server:
+    server = Server("made")
+    server.tool(echo)
+    server.tool(fanout)
+    server.tool(forever)
+    server.tool(count)
+    return server
+
+
+async def echo(text: str) -> str:
+    return text
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def fanout(n: int, ctx: Context) -> str:
+    answers = await asyncio.gather(*(ctx.sample(str(i), max_tokens=5) for i in range(n)))
+    return ",".join(answer.content.text for answer in answers)  # type: ignore[union-attr]
+
+
+async def count(ctx: Context) -> str:
+    for i in range(3):
+        await ctx.progress(i, 3)
+    return "counted"
+
+
+def asked_text(asked: CreateMessageParams) -> str:
+    """Return the text of a sampling request."""
+    content: Any = asked.messages[0].content
+    text: str = content.text
+    return text
+
+
+class Notifications:
+    """Collects a client's notifications, in order; a test waits for as many as it expects."""
+
+    def __init__(self) -> None:
+        self._by_method: dict[str, list[Any]] = defaultdict(list)
+        self._arrived = asyncio.Event()
+
+    def __call__(self, method: str, params: dict[str, Any]) -> None:
+        self._by_method[method].append(params)
+        self._arrived.set()
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._by_method.values()))
+
+    async def wait_for(self, method: str, count: int = 1) -> list[Any]:
+        """Return the params of a method's notifications once there are `count` of them."""
+        while len(self._by_method[method]) < count:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._by_method[method]
+
+
+@BOTH
+@async_test
+async def test_a_call_returns_its_result_and_many_calls_run_at_once(version: str) -> None:
+    async with Client(make(), version=version) as client:
+        assert client.agreed.server["name"] == "made"
+        calls = [client.call_tool("echo", {"text": str(i)}) for i in range(100)]
+        assert [result.data for result in await asyncio.gather(*calls)] == [str(i) for i in range(100)]
+
+
+@BOTH
+@async_test
+async def test_an_error_answer_is_raised_with_its_code(version: str) -> None:
+    async with Client(make(), version=version) as client:
+        with pytest.raises(McpError, match="nothing/such") as caught:
+            await client.request("nothing/such")
+        assert caught.value.code == -32601
+
+
+@BOTH
+@async_test
+async def test_the_clients_handler_answers_twenty_requests_at_once(version: str) -> None:
+    peak, running, all_in = 0, 0, asyncio.Event()
+
+    async def sample(asked: CreateMessageParams) -> str:
+        nonlocal peak, running
+        running += 1
+        peak = max(peak, running)
+        if running == 20:
+            all_in.set()
+        await all_in.wait()
+        running -= 1
+        return asked_text(asked)
+
+    async with Client(make(), version=version, sampling=sample) as client:
+        result = await client.call_tool("fanout", {"n": 20})
+    assert result.data == ",".join(map(str, range(20)))
+    assert peak == 20
+
+
+@async_test
+async def test_an_error_of_the_clients_handler_reaches_the_tool() -> None:
+    def refuse(asked: CreateMessageParams) -> str:
+        raise McpError(-1, "the user said no")
+
+    async with Client(make(), version="legacy", sampling=refuse) as client:
+        with pytest.raises(ToolError, match="the user said no"):
+            await client.call_tool("fanout", {"n": 1})
+
+
+@BOTH
+@async_test
+async def test_progress_arrives_in_order_and_before_the_result(version: str) -> None:
+    seen: list[float] = []
+
+    def progress(value: float, total: float | None, message: str | None) -> None:
+        seen.append(value)
+
+    async with Client(make(), version=version) as client:
+        assert (await client.call_tool("count", progress=progress)).data == "counted"
+    assert seen == [0, 1, 2]
+
+
+@BOTH
+@async_test
+async def test_cancelling_a_call_cancels_its_tool(version: str) -> None:
+    server = Server("made")
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def hold() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with Client(server, version=version) as client:
+        call = asyncio.ensure_future(client.call_tool("hold"))
+        await began.wait()
+        call.cancel()
+        await ended.wait()
+
+
+@BOTH
+@virtual_test
+async def test_closing_the_client_ends_its_calls_and_refuses_new_ones(version: str) -> None:
+    client = await Client(make(), version=version).__aenter__()
+    call = asyncio.ensure_future(client.call_tool("forever"))
+    await asyncio.sleep(1)
+    await client.aclose()
+    with pytest.raises(HoldfastError, match="closed"):
+        await call
+    with pytest.raises(HoldfastError, match="closed"):
+        await client.call_tool("echo", {"text": "x"})
+
+
+@async_test
+async def test_without_a_session_a_tool_asks_in_rounds_and_its_body_runs_once() -> None:
+    runs: list[str] = []
+    server = make()
+
+    @server.tool
+    async def twice(ctx: Context) -> str:
+        runs.append("begun")
+        first = await ctx.sample("one", max_tokens=5)
+        answers = await asyncio.gather(*(ctx.sample(str(i), max_tokens=5) for i in range(5)))
+        return ",".join(answer.content.text for answer in (first, *answers))  # type: ignore[union-attr]
+
+    async with Client(server, version="modern", sampling=asked_text) as client:
+        assert client.agreed.version == "2026-07-28"
+        result = await client.call_tool("twice")
+    assert result.data == "one,0,1,2,3,4"
+    assert runs == ["begun"]
+
+
+@async_test
+async def test_clients_of_both_eras_receive_the_same_change() -> None:
+    server = make()
+    server.resource("note://1", name="note")(lambda: "text")
+    legacy, modern = Notifications(), Notifications()
+    async with (
+        Client(server, version="legacy", on_notification=legacy) as session,
+        Client(server, version="modern", on_notification=modern) as sessionless,
+    ):
+        await session.request("resources/subscribe", {"uri": "note://1"})
+        wanted = {"toolsListChanged": True, "resourceSubscriptions": ["note://1", "note://2"]}
+        params = {"notifications": wanted}
+        listening = asyncio.ensure_future(sessionless.request("subscriptions/listen", params))
+        (acknowledged,) = await modern.wait_for("notifications/subscriptions/acknowledged")
+        assert acknowledged["notifications"] == {**wanted, "resourceSubscriptions": ["note://1"]}
+        await server.resource_updated("note://1")
+        server.remove_tool("count")
+        server.notify_prompts_changed()
+        for received in (legacy, modern):
+            assert len(await received.wait_for("notifications/resources/updated")) == 1
+            assert len(await received.wait_for("notifications/tools/list_changed")) == 1
+        await legacy.wait_for("notifications/prompts/list_changed")
+        assert modern.count == 3, "no notification that the client did not ask for"
+        listening.cancel()
+        await asyncio.wait({listening})
+        server.notify_tools_changed()
+        await legacy.wait_for("notifications/tools/list_changed", 2)
+        assert modern.count == 3, "no notification after the subscription was cancelled"
+
+
+@async_test
+async def test_a_subscription_leaves_out_resources_that_are_hidden_from_the_client() -> None:
+    server = make()
+    server.resource("note://{n}", name="notes")(lambda n: n)
+    server.resource("secret://1", name="secret", enabled=False)(lambda: "text")
+    received = Notifications()
+    async with Client(server, version="modern", on_notification=received) as client:
+        params = {"notifications": {"resourceSubscriptions": ["note://5", "secret://1"]}}
+        listening = asyncio.ensure_future(client.request("subscriptions/listen", params))
+        (acknowledged,) = await received.wait_for("notifications/subscriptions/acknowledged")
+        assert acknowledged["notifications"] == {"resourceSubscriptions": ["note://5"]}
+        await server.engine.aclose()
+        assert (await listening)["resultType"] == "complete"
