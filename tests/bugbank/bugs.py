@@ -40,8 +40,8 @@ from holdfast.stores.base import (
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory_session import Channel, Session
 from holdfast.stores.memory_state import Cells
-from holdfast.testing.faults import FaultyStore
-from holdfast.testing.simulation_store import Cluster
+from tests.simulation.cluster import Cluster
+from tests.simulation.faults import FaultyStore
 
 Patches = Callable[[], AbstractContextManager[None]]
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Final, NamedTuple
 
-from tests.chaos.fleet import Fleet, Seat
+from tests.chaos.fleet import Fleet, Slot
 from tests.chaos.notes import Plan
 
 FEWEST_UP: Final = 1
@@ -59,9 +59,9 @@ class Weather:
         await carry_out()
         self.fired[kind] += 1
 
-    async def _victim(self) -> Seat:
+    async def _victim(self) -> Slot:
         while True:
-            up = [seat for seat in self._fleet.seats if seat.is_up]
+            up = [slot for slot in self._fleet.slots if slot.is_up]
             if len(up) > FEWEST_UP:
                 return self._random.choice(up)
             await asyncio.sleep(0.05)
@@ -70,22 +70,22 @@ class Weather:
         self.log.append(f"{time.time() - self._began:7.2f} {what}")
 
     async def _kill(self) -> None:
-        seat = await self._victim()
-        name = seat.lives[-1].name
-        seat.kill()
+        slot = await self._victim()
+        name = slot.lives[-1].name
+        slot.kill()
         self._say(f"kill -9 {name}")
         await asyncio.sleep(self._random.uniform(0.1, 0.5))
-        seat.start()
-        await seat.ready()
+        slot.start()
+        await slot.ready()
 
     async def _stop(self) -> None:
-        seat = await self._victim()
-        seat.stop()
-        self._say(f"SIGSTOP {seat.lives[-1].name}")
+        slot = await self._victim()
+        slot.stop()
+        self._say(f"SIGSTOP {slot.lives[-1].name}")
         try:
             await asyncio.sleep(self._plan.stop_seconds)
         finally:
-            seat.go_on()
+            slot.go_on()
 
     async def _redis(self) -> None:
         self._say(f"Redis killed, back in {self._plan.redis_away:g} s")

@@ -57,8 +57,8 @@ class Life(Struct):
     """When it was stopped (SIGSTOP) and went on."""
 
 
-class Seat:
-    """One address of the balancer's, and the process that is there now."""
+class Slot:
+    """One address behind the balancer, and the process that serves it now."""
 
     def __init__(self, fleet: "Fleet", letter: str, port: int) -> None:
         self._fleet = fleet
@@ -166,7 +166,7 @@ class Fleet:
         """What `holdfast serve` serves instead of the server on trial."""
         self.redis: RedisServer
         self.port = 0
-        self.seats: list[Seat] = []
+        self.slots: list[Slot] = []
         self.outages: list[tuple[float, float]] = []
         """When Redis was away."""
         self._haproxy: subprocess.Popen[bytes] | None = None
@@ -191,17 +191,17 @@ class Fleet:
         """Start everything and wait until it serves."""
         self.port, redis_port, *ports = fixed_ports(replicas + 2)
         self.redis = RedisServer(self.home / "redis", *DURABLE, port=redis_port)
-        self.seats = [Seat(self, chr(ord("a") + index), port) for index, port in enumerate(ports)]
-        for seat in self.seats:
-            seat.start()
-        for seat in self.seats:
-            await seat.ready()
+        self.slots = [Slot(self, chr(ord("a") + index), port) for index, port in enumerate(ports)]
+        for slot in self.slots:
+            slot.start()
+        for slot in self.slots:
+            await slot.ready()
         self._start_balancer()
 
     def _start_balancer(self) -> None:
         servers = "\n".join(
-            f"  server {seat.letter} 127.0.0.1:{seat.port} check inter 500ms fall 2 rise 1"
-            for seat in self.seats
+            f"  server {slot.letter} 127.0.0.1:{slot.port} check inter 500ms fall 2 rise 1"
+            for slot in self.slots
         )
         config = self.home / "haproxy.cfg"
         # Without abortonclose a replica hears of a client's cut only when it writes.
@@ -254,7 +254,7 @@ listen balancer
 
     def lives(self) -> list[Life]:
         """Return every process there has been."""
-        return [life for seat in self.seats for life in seat.lives]
+        return [life for slot in self.slots for life in slot.lives]
 
     def journal(self) -> list[Entry]:
         """Return all journals in the order of time."""
@@ -271,7 +271,7 @@ listen balancer
 
     def end(self) -> None:
         """End every process."""
-        for popen in (*(seat.popen for seat in self.seats), self._haproxy):
+        for popen in (*(slot.popen for slot in self.slots), self._haproxy):
             if popen is not None:
                 popen.kill()
                 popen.wait()

@@ -57,10 +57,10 @@ async def _start(fleet: Fleet) -> None:
 
 async def opened(three: Fleet) -> list[Client]:
     """Return one session's client, once per replica."""
-    first = await Client.opened(three.seats[0].port)
+    first = await Client.opened(three.slots[0].port)
     clients = [first]
-    for seat in three.seats[1:]:
-        client = Client(seat.port)
+    for slot in three.slots[1:]:
+        client = Client(slot.port)
         client.session_id, client.numbers = first.session_id, first.numbers
         clients.append(client)
     return clients
@@ -201,7 +201,7 @@ async def test_a_change_at_one_replica_is_heard_by_sessions_and_listeners_at_oth
     one, two, three_ = await opened(three)
     standing = (await one.get()).messages()
     listening = await modern(
-        three.seats[2].port,
+        three.slots[2].port,
         "subscriptions/listen",
         {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["data://clock"]}},
     )
@@ -220,13 +220,13 @@ async def test_a_change_at_one_replica_is_heard_by_sessions_and_listeners_at_oth
 @http_test
 async def test_a_parked_call_goes_on_where_it_is_parked_when_its_retry_lands_elsewhere(three: Fleet) -> None:
     params = {"name": "name_of_user", "arguments": {}}
-    pids = [seat.pid for seat in three.seats]
-    first = await modern(three.seats[0].port, "tools/call", params, name="name_of_user")
+    pids = [slot.pid for slot in three.slots]
+    first = await modern(three.slots[0].port, "tools/call", params, name="name_of_user")
     wanted = (await first.answer())["result"]
     assert wanted["resultType"] == "input_required"
     responses = {key: {"action": "accept", "content": {"name": "Ada"}} for key in wanted["inputRequests"]}
     retry = {**params, "requestState": wanted["requestState"], "inputResponses": responses}
-    second = await modern(three.seats[1].port, "tools/call", retry, name="name_of_user")
+    second = await modern(three.slots[1].port, "tools/call", retry, name="name_of_user")
     result = (await second.answer())["result"]
     assert result["structuredContent"]["result"] == f"Ada told {pids[0]}"
 
@@ -269,11 +269,11 @@ async def test_a_rolling_restart_loses_no_running_call(three: Fleet) -> None:
     async with asyncio.TaskGroup() as tasks:
         for number in range(12):
             tasks.create_task(work(number))
-        for seat in three.seats:
+        for slot in three.slots:
             await asyncio.sleep(1.0)
-            assert await seat.terminate() == 0
-            seat.start()
-            await seat.ready()
+            assert await slot.terminate() == 0
+            slot.start()
+            await slot.ready()
             await three.balanced()
             await asyncio.sleep(1.5)
         over.set()

@@ -8,10 +8,10 @@ import msgspec
 
 from holdfast.auth import Principal
 from holdfast.engine.sessions import session_key
-from holdfast.testing.network import Call, Headers, Lost
 from holdfast.wire.jsonrpc import encode
 from holdfast.wire.sse import EventParser
 from tests.simulation.ledger import Json, Request
+from tests.simulation.network import Call, Headers, Lost
 from tests.simulation.world import World
 
 ATTEMPTS: Final = 80

@@ -13,8 +13,8 @@ from holdfast.core.stream import Event, Position
 from holdfast.ports import Clock
 from holdfast.stores.base import Adopted, Answered, Claim, Claimed, Closed, Duplicate, Ending, Orphan, Refusal
 from holdfast.stores.memory_session import Channel, Session
-from holdfast.testing.network import Call
-from holdfast.testing.simulation_store import Cluster, Operation, Seat
+from tests.simulation.cluster import Cluster, Operation, ReplicaConnection
+from tests.simulation.network import Call
 
 Json = dict[str, Any]
 
@@ -96,13 +96,18 @@ class WatchedCluster(Cluster):
 
     @override
     async def serve(
-        self, seat: Seat, name: str, args: tuple[Any, ...], kwargs: Json, op: Operation | None
+        self,
+        connection: ReplicaConnection,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Json,
+        op: Operation | None,
     ) -> Any:
         session = self._sessions.get(args[0]) if name in _FOR_A_CLIENT else None
         if session is None or session.record.principal == args[1]:
-            return await super().serve(seat, name, args, kwargs, op)
+            return await super().serve(connection, name, args, kwargs, op)
         before = _fingerprint(session)
-        result = await super().serve(seat, name, args, kwargs, op)
+        result = await super().serve(connection, name, args, kwargs, op)
         refused = result is None or result is Refusal.NO_SESSION
         if not refused or _fingerprint(session) != before:
             self.ledger.violate("I10", f"{name} of a stranger was {result!r}")

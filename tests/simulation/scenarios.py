@@ -6,8 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.testing.faults import Faults
 from tests.simulation.clients import Client, Neighbour, Steps, Stranger
+from tests.simulation.faults import Faults
 from tests.simulation.invariants import check
 from tests.simulation.world import GRACE, LEASE, SETTINGS, Replica, World
 from tests.simulation.world import Run as Run  # noqa: PLC0414 - what `play` returns

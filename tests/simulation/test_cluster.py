@@ -6,19 +6,19 @@ from contextlib import asynccontextmanager
 from holdfast.config import Limits
 from holdfast.stores.base import Store
 from holdfast.testing import SharedContract, StoreContract, VirtualClock
-from holdfast.testing.simulation_store import Cluster
+from tests.simulation.cluster import Cluster
 
 
-class TestOneSeat(StoreContract):
+class TestOneReplica(StoreContract):
     @asynccontextmanager
     async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
-        yield Cluster(limits, clock).seat("only").store
+        yield Cluster(limits, clock).connect("only").store
 
 
-class TestSeveralSeats(SharedContract):
+class TestSeveralReplicas(SharedContract):
     @asynccontextmanager
     async def make_stores(
         self, limits: Limits, clock: VirtualClock, count: int
     ) -> AsyncIterator[list[Store]]:
         cluster = Cluster(limits, clock)
-        yield [cluster.seat(f"r{number}").store for number in range(count)]
+        yield [cluster.connect(f"r{number}").store for number in range(count)]

@@ -21,11 +21,11 @@ from holdfast.fronts.http.front import HttpFront
 from holdfast.ports import Clock
 from holdfast.stores.base import Store
 from holdfast.testing import ScriptedBack, SeededRandom
-from holdfast.testing.faults import Faults, FaultyStore
-from holdfast.testing.network import Network, Node
-from holdfast.testing.simulation import Actor, SimLoop, simulate
 from holdfast.wire.jsonrpc import Request
+from tests.simulation.faults import Faults, FaultyStore
 from tests.simulation.ledger import Ledger, WatchedCluster
+from tests.simulation.loop import Actor, SimLoop, simulate
+from tests.simulation.network import Network, Node
 
 ASKS: Final = 3
 GRACE: Final = 4.0
@@ -179,7 +179,7 @@ class Replica:
         self.name = name
         self.actor = Actor(name)
         self.back = SimBack(world.ledger)
-        self.store = FaultyStore(world.loop, self.actor, world.cluster.seat(name), world.faults)
+        self.store = FaultyStore(world.loop, self.actor, world.cluster.connect(name), world.faults)
         self.engine = Engine(
             self.back,
             world.settings,

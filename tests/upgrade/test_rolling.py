@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.chaos.fleet import ROOT, Fleet, Seat, environment, fleet
+from tests.chaos.fleet import ROOT, Fleet, Slot, environment, fleet
 from tests.chaos.judge import Judge
 from tests.chaos.notes import Call, Notes, Plan
 from tests.chaos.players import OPENING_BYTES, Player
@@ -65,18 +65,18 @@ class Traveller(Player):
             yield self.random.choice(KINDS)
 
 
-async def replace(seat: Seat, code: Path) -> None:
+async def replace(slot: Slot, code: Path) -> None:
     """Let a replica drain and end, and start one of this code in its place."""
-    assert await seat.terminate() == 0
-    seat.code = code
-    seat.start()
-    await seat.ready()
+    assert await slot.terminate() == 0
+    slot.code = code
+    slot.start()
+    await slot.ready()
 
 
 async def side_by_side(running: Fleet) -> None:
     """Return when every replica has begun some calls from now on."""
     since, deadline = time.time(), time.monotonic() + 20
-    names = {seat.lives[-1].name for seat in running.seats}
+    names = {slot.lives[-1].name for slot in running.slots}
     while True:
         begun = Counter(
             entry.replica for entry in running.journal() if entry.what == "start" and entry.at > since
@@ -87,7 +87,7 @@ async def side_by_side(running: Fleet) -> None:
         await asyncio.sleep(0.2)
 
 
-async def goes_on(parked: Seat, retried: Seat) -> None:
+async def goes_on(parked: Slot, retried: Slot) -> None:
     """Park a call at one replica; its retry lands at another, which cannot know what the first one's release keeps."""
     params: dict[str, Any] = {"name": "name_of_user", "arguments": {}}
     first = await modern(parked.port, "tools/call", params, token=f"{TOKEN}ann", name="name_of_user")
@@ -100,7 +100,7 @@ async def goes_on(parked: Seat, retried: Seat) -> None:
 
 async def roll(running: Fleet, old: Path) -> None:
     """Replace one after another; then go back with one."""
-    first, second, third = running.seats
+    first, second, third = running.slots
     await side_by_side(running)
     await replace(first, ROOT)
     await side_by_side(running)
@@ -153,7 +153,7 @@ async def test_a_rolling_upgrade_under_load_and_a_step_back_lose_nothing(predece
     async with fleet(PLAN.settings(), code=predecessor) as running:
         await upgrade(running, predecessor, notes)
         Judge(PLAN, running, notes).judge()
-        lives = [[life.name for life in seat.lives] for seat in running.seats]
+        lives = [[life.name for life in slot.lives] for slot in running.slots]
         starts = [entry for entry in running.journal() if entry.what == "start"]
     assert notes.violations == []
     assert [call.nonce for call in notes.calls if not _ended_well(call)] == []

@@ -1,6 +1,5 @@
 """The public kit for tests: a client in memory, time and chance that you hold, a scripted back, a contract for stores."""
 
-from holdfast.fronts.memory import MemoryPeer
 from holdfast.testing.back import ScriptedBack
 from holdfast.testing.chance import SeededRandom
 from holdfast.testing.clock import VirtualClock
@@ -8,7 +7,6 @@ from holdfast.testing.notes import NotingObserver
 from holdfast.testing.store import SharedContract, StoreContract
 
 __all__ = [
-    "MemoryPeer",
     "NotingObserver",
     "ScriptedBack",
     "SeededRandom",

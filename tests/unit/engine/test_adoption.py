@@ -15,8 +15,8 @@ from holdfast.engine.exchanges import Repeat
 from holdfast.errors import NoBackChannel
 from holdfast.stores.base import Answered
 from holdfast.testing import ScriptedBack, SeededRandom
-from holdfast.testing.simulation_store import Cluster
 from holdfast.wire.jsonrpc import Request
+from tests.simulation.cluster import Cluster
 from tests.simulation.world import SimKeeper
 from tests.unit.engine.desk import CALL, PRINCIPAL, Desk, Json, LoopClock, echo, engine_test, gate
 
@@ -49,7 +49,7 @@ async def fleet(*scripts: Script, settings: Settings = SETTINGS) -> AsyncIterato
     desks: list[Desk] = []
     with patch("holdfast.engine.replica.LeaseKeeper", SimKeeper):
         for number, script in enumerate(scripts):
-            desk = Desk(Tools(script), settings, cluster.seat(f"r{number}").store)
+            desk = Desk(Tools(script), settings, cluster.connect(f"r{number}").store)
             desk.engine.runtime.random = SeededRandom(number)
             await desk.engine.ensure_started()
             desks.append(desk)

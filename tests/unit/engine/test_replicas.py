@@ -12,7 +12,7 @@ from holdfast.errors import OUTCOME_UNKNOWN, StoreUnavailable
 from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Announced, Store
 from holdfast.testing import ScriptedBack
-from holdfast.testing.simulation_store import Cluster
+from tests.simulation.cluster import Cluster
 from tests.unit.engine.desk import CALL, Desk, LoopClock, desk, engine_test, settle_down
 
 KEEP_ALIVE: Final = 15.0
@@ -24,8 +24,8 @@ TIMES: Final = Times(lease=1e6, lease_renewal=1e5, stream_age=(1e5, 2e5))
 async def pair() -> AsyncIterator[tuple[Desk, Desk]]:
     """Two replicas that serve the same session."""
     cluster = Cluster(Limits(), LoopClock())
-    async with desk(times=TIMES, store=cluster.seat("one").store) as one:
-        two = Desk(ScriptedBack({}), Settings(times=TIMES), cluster.seat("two").store)
+    async with desk(times=TIMES, store=cluster.connect("one").store) as one:
+        two = Desk(ScriptedBack({}), Settings(times=TIMES), cluster.connect("two").store)
         await two.engine.ensure_started()
         two.session = await two.engine.sessions.find(one.key, one.session.record.principal)
         yield one, two

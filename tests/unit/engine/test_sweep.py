@@ -7,7 +7,7 @@ from typing_extensions import override
 from holdfast.config import Limits
 from holdfast.stores.base import Closed, Orphan
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.simulation_store import Cluster
+from tests.simulation.cluster import Cluster
 from tests.unit.engine.desk import LoopClock, desk, engine_test
 
 
@@ -62,7 +62,7 @@ class Shelf(Cluster):
 @engine_test
 async def test_an_orphan_that_cannot_be_ended_keeps_no_other_from_its_end() -> None:
     store = Shelf(Limits(), LoopClock())
-    async with desk(store=store.seat("one").store) as d:
+    async with desk(store=store.connect("one").store) as d:
         await asyncio.sleep(1.5)
         [left] = d.noted.named("orphan.left")
         assert isinstance(left["error"], LookupError)

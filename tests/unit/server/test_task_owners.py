@@ -15,8 +15,8 @@ from holdfast.core.tasks import task_key
 from holdfast.errors import OUTCOME_UNKNOWN, OutcomeUnknown, StoreUnavailable
 from holdfast.stores.base import Cell, OrphanTask, Refusal
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.simulation_store import Cluster
 from holdfast.wire.jsonrpc import Request
+from tests.simulation.cluster import Cluster
 from tests.support import virtual_test
 from tests.unit.engine.desk import LoopClock, settle_down
 from tests.unit.server.task_client import POLL, TaskClient, named, tasks_of
@@ -55,7 +55,7 @@ class Pair:
 
     def declare_dead(self, replica: str) -> None:
         """Say of a replica that it is dead; its process does not know."""
-        self.cluster._leases[self.cluster.seat(replica).owner] = 0.0
+        self.cluster._leases[self.cluster.connect(replica).owner] = 0.0
 
 
 @asynccontextmanager
@@ -63,7 +63,7 @@ async def pair() -> AsyncIterator[Pair]:
     cluster = Cluster(Limits(), LoopClock())
     async with AsyncExitStack() as stack:
         one, two = [
-            await stack.enter_async_context(tasks_of(make(), times=TIMES, store=cluster.seat(name).store))
+            await stack.enter_async_context(tasks_of(make(), times=TIMES, store=cluster.connect(name).store))
             for name in ("one", "two")
         ]
         yield Pair(cluster, one, two)
@@ -181,11 +181,11 @@ async def test_a_dead_owners_task_ends_with_one_honest_error_and_its_late_result
 async def test_an_owner_that_wakes_finds_its_task_ended_and_stops_its_handler() -> None:
     async with pair() as both:
         task_id = await both.one.create("work", seconds=10_000)
-        seat = both.cluster.seat("one")
-        bell, seat.bell = seat.bell, None
+        connection = both.cluster.connect("one")
+        bell, connection.bell = connection.bell, None
         both.declare_dead("one")
         await both.two.until(task_id, "failed")
-        seat.bell = bell
+        connection.bell = bell
         await asyncio.sleep(60)
         assert not both.one.server.engine.modern.tasks(), "the handler runs no longer"
         assert (await both.one.get(task_id))["error"] == UNKNOWN
@@ -245,8 +245,8 @@ async def test_a_task_that_cannot_be_read_is_ended_and_does_not_hold_the_others_
 @virtual_test
 async def test_a_replica_that_stops_ends_its_tasks_and_leaves_none_to_others() -> None:
     cluster = Cluster(Limits(), LoopClock())
-    async with tasks_of(make(), times=TIMES, store=cluster.seat("two").store) as two:
-        async with tasks_of(make(), times=TIMES, store=cluster.seat("one").store) as one:
+    async with tasks_of(make(), times=TIMES, store=cluster.connect("two").store) as two:
+        async with tasks_of(make(), times=TIMES, store=cluster.connect("one").store) as one:
             task_id = await one.create("ask")
             await one.until(task_id, "input_required")
         assert (await two.get(task_id))["status"] == "failed", "at once, and not by the next sweep"
@@ -266,11 +266,11 @@ def test_listeners_are_told_of_each_change_once_also_if_its_bell_was_lost(is_los
             listener = await listening.open(guest(""), wanted)
             await asyncio.sleep(20)
             listener.take()
-            seat = both.cluster.seat("two")
-            bell, seat.bell = seat.bell, None if is_lost else seat.bell
+            connection = both.cluster.connect("two")
+            bell, connection.bell = connection.bell, None if is_lost else connection.bell
             await both.one.cancel(task_id)
             await settle_down()
-            seat.bell = bell
+            connection.bell = bell
             await asyncio.sleep(60)
             told = [json.loads(message)["params"]["status"] for message in listener.take()]
             assert told == ["cancelled"]

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.stores.base import Bell, Ring, Store
-from holdfast.testing.simulation import Actor, SimLoop
-from holdfast.testing.simulation_store import Seat
+from tests.simulation.cluster import ReplicaConnection
+from tests.simulation.loop import Actor, SimLoop
 
 RESEND_AFTER: Final = 0.2
 """Seconds after which a call without a reply is sent again."""
@@ -39,24 +39,24 @@ class Faults(Struct, kw_only=True):
 
 
 class FaultyStore:
-    """A seat at the store, with faults between. Use it as a `Store` through `store`."""
+    """A replica's connection to the store, with faults. Use it as a `Store` through `store`."""
 
     is_shared = True
 
-    def __init__(self, loop: SimLoop, actor: Actor, seat: Seat, faults: Faults) -> None:
+    def __init__(self, loop: SimLoop, actor: Actor, connection: ReplicaConnection, faults: Faults) -> None:
         self._loop = loop
         self._actor = actor
-        self._seat = seat
+        self._connection = connection
         self._faults = faults
         self._random = loop.random.random
         self._bell: Bell | None = None
         self._operations = 0
-        self.replica: str = seat.replica
+        self.replica: str = connection.replica
         self.cut_until: float = 0.0
         """The store cannot be reached before this moment."""
 
     def __repr__(self) -> str:
-        return f"<FaultyStore {self._seat!r}>"
+        return f"<FaultyStore {self._connection!r}>"
 
     @property
     def store(self) -> Store:
@@ -74,7 +74,7 @@ class FaultyStore:
         await self._loop.pause(self._random() * self._faults.latency)
         if self.cut_until > self._loop.time():
             await self._knock()
-        return await self._seat.call(name, args, kwargs)
+        return await self._connection.call(name, args, kwargs)
 
     async def _change(self, name: str, *args: Any, **kwargs: Any) -> Any:
         await self._loop.pause(self._random() * self._faults.latency)
@@ -82,7 +82,7 @@ class FaultyStore:
             await self._knock()
         if self._random() >= self._faults.lost_reply:
             try:
-                return await self._seat.call(name, args, kwargs)
+                return await self._connection.call(name, args, kwargs)
             finally:
                 await self._loop.pause(self._random() * self._faults.latency)
         self._faults.fired["lost reply"] += 1
@@ -90,12 +90,12 @@ class FaultyStore:
         operation = (self.replica, self._operations)
         # A refusal changed nothing and is made anew.
         with contextlib.suppress(HoldfastError):
-            await self._seat.call(name, args, kwargs, operation)
+            await self._connection.call(name, args, kwargs, operation)
         await self._loop.pause(RESEND_AFTER)
         await self._loop.pause(self._random() * self._faults.latency)
         if self.cut_until > self._loop.time():
             await self._knock()
-        return await self._seat.call(name, args, kwargs, operation)
+        return await self._connection.call(name, args, kwargs, operation)
 
     async def _knock(self) -> None:
         """Wait for a store that cannot be reached, for a while."""
@@ -110,7 +110,7 @@ class FaultyStore:
     def bind(self, bell: Bell) -> None:
         """Ring this bell, late or, where it was lost, at the store's second look."""
         self._bell = bell
-        self._seat.bind(self._rung)
+        self._connection.bind(self._rung)
 
     def _rung(self, what: Ring, key: str, name: str) -> None:
         delay = self._random() * self._faults.latency

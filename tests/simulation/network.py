@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from holdfast.engine.wake import Wake
-from holdfast.testing.simulation import Actor, SimLoop
+from tests.simulation.loop import Actor, SimLoop
 
 Application = Callable[..., Awaitable[None]]
 Json = MutableMapping[str, Any]
@@ -136,7 +136,7 @@ class Call:
         """Let the application answer."""
         try:
             await self.node.application(self.scope, self.receive, self.send)
-        except Exception as error:  # noqa: BLE001 - what a server would log
+        except Exception as error:
             self.node.failures.append(error)
             self._network.later(self.lose)
 

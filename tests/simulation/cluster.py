@@ -1,4 +1,4 @@
-"""A shared store for simulated replicas: the memory store as the truth, and a seat at it for each replica.
+"""A shared store for simulated replicas: one memory store holds the data, and each replica has a connection to it.
 
 It keeps what `holdfast.stores.base` says of replicas: owners, leases, orphans, inboxes, news, bells
 that ring where something waits. Every call is one step of the loop, so it is atomic.
@@ -46,8 +46,11 @@ _REMEMBERED: Final = frozenset({"attach", "close", "settle", "sweep", "untold"})
 """Calls whose second sending must be answered as the first: they leave nothing behind that tells them apart."""
 
 
-class Seat:
-    """One replica's place at the store. Use it as a `Store` through `store`; `call` sends one call, or sends it again."""
+class ReplicaConnection:
+    """One replica's connection to the shared store.
+
+    Use it as a `Store` through `store`; `call` sends one call, or sends it again.
+    """
 
     is_shared = True
 
@@ -58,11 +61,11 @@ class Seat:
         self.bell: Bell | None = None
 
     def __repr__(self) -> str:
-        return f"<Seat {self.owner}>"
+        return f"<ReplicaConnection {self.owner}>"
 
     @property
     def store(self) -> Store:
-        """This seat as the engine sees it."""
+        """The connection, typed as the engine sees it."""
         return cast("Store", self)
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
@@ -82,7 +85,7 @@ class Seat:
         self.bell = bell
 
     def twin(self) -> Store:
-        """Return this seat: there is one loop only."""
+        """Return this connection: there is only one loop."""
         return self.store
 
     async def aclose(self) -> None:
@@ -91,14 +94,14 @@ class Seat:
 
 
 class Cluster(MemoryStore):
-    """The truth that all seats share."""
+    """The data that all connections share."""
 
     is_shared = True
 
     def __init__(self, limits: Limits, clock: Clock) -> None:
         super().__init__(limits, clock)
-        self._seats: dict[str, Seat] = {}
-        self._me = Seat(self, "nobody")
+        self._connections: dict[str, ReplicaConnection] = {}
+        self._me = ReplicaConnection(self, "nobody")
         self._incarnations = 0
         self._leases: dict[str, float] = {}
         """Owner → the end of its lease; 0: it was declared dead."""
@@ -117,15 +120,20 @@ class Cluster(MemoryStore):
         self._done: dict[Operation, Any] = {}
         super().bind(self._route)
 
-    def seat(self, replica: str) -> Seat:
-        """Return the place of a replica."""
-        return self._seats.setdefault(replica, Seat(self, replica))
+    def connect(self, replica: str) -> ReplicaConnection:
+        """Return the connection of a replica."""
+        return self._connections.setdefault(replica, ReplicaConnection(self, replica))
 
     async def serve(
-        self, seat: Seat, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], op: Operation | None
+        self,
+        connection: ReplicaConnection,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        op: Operation | None,
     ) -> Any:
         """Do a call for a replica, in one step."""
-        self._me = seat
+        self._me = connection
         if op is not None and op in self._done:
             return self._done.pop(op)
         result = await getattr(self, name)(*args, **kwargs)
@@ -144,13 +152,13 @@ class Cluster(MemoryStore):
             case Ring.CANCEL | Ring.TURN:
                 self._ring({self._owners[key].get(name, ""): None}, what, key, name)
             case _:
-                self._ring(dict.fromkeys(f"{replica}." for replica in self._seats), what, key, name)
+                self._ring(dict.fromkeys(f"{replica}." for replica in self._connections), what, key, name)
 
     def _ring(self, owners: dict[str, None], what: Ring, key: str, name: str) -> None:
         for replica in dict.fromkeys(owner.rpartition(".")[0] for owner in owners):
-            seat = self._seats.get(replica)
-            if seat is not None and seat.bell is not None:
-                seat.bell(what, key, name)
+            connection = self._connections.get(replica)
+            if connection is not None and connection.bell is not None:
+                connection.bell(what, key, name)
 
     # Who has what
 
@@ -246,14 +254,14 @@ class Cluster(MemoryStore):
 
     @override
     async def renew(self, seconds: float) -> Lease:
-        seat, now = self._me, self._now()
-        if not self._leases.get(seat.owner):
+        connection, now = self._me, self._now()
+        if not self._leases.get(connection.owner):
             self._incarnations += 1
-            seat.owner = f"{seat.replica}.{self._incarnations}"
-        since, renewed, _ = self._seen.get(seat.owner, (now, now, seconds))
-        self._seen[seat.owner] = now if now - renewed > seconds / 2 else since, now, seconds
-        self._leases[seat.owner] = now + seconds
-        return Lease(seat.replica, int(seat.owner.rpartition(".")[2]), seconds)
+            connection.owner = f"{connection.replica}.{self._incarnations}"
+        since, renewed, _ = self._seen.get(connection.owner, (now, now, seconds))
+        self._seen[connection.owner] = now if now - renewed > seconds / 2 else since, now, seconds
+        self._leases[connection.owner] = now + seconds
+        return Lease(connection.replica, int(connection.owner.rpartition(".")[2]), seconds)
 
     @override
     async def release(self) -> None:

@@ -77,7 +77,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: int) -> None:
         super().__init__()
         _Task._numbers = count()
-        self.random: Random = Random(seed)  # noqa: S311 - foreseeable on purpose
+        self.random: Random = Random(seed)
         self.steps: int = 0
         self.problems: list[dict[str, Any]] = []
         """What was reported to the loop's exception handler."""
@@ -174,7 +174,7 @@ class SimLoop(asyncio.BaseEventLoop):
         done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+        except Exception as error:
             done.set_exception(error)
         return done
 

@@ -1,0 +1,21 @@
+"""`holdfast.testing` holds what its page describes, and nothing else."""
+
+import pkgutil
+import re
+from pathlib import Path
+from typing import Final
+
+import holdfast.testing
+
+PAGE: Final = (Path(__file__).parents[2] / "docs/testing.md").read_text()
+
+
+def test_the_page_lists_every_public_name_and_no_other() -> None:
+    assert sorted(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == sorted(holdfast.testing.__all__)
+
+
+def test_every_module_defines_a_public_name() -> None:
+    """A module that no public name comes from is support of our own tests, and belongs into tests/."""
+    public = [getattr(holdfast.testing, name) for name in holdfast.testing.__all__]
+    modules = {value.__module__.split(".")[2] for value in public}
+    assert {module.name for module in pkgutil.iter_modules(holdfast.testing.__path__)} == modules
