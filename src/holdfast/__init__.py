@@ -41,16 +41,24 @@ from holdfast.protocol.types import (
     ToolAnnotations,
 )
 from holdfast.server.app import Server
-from holdfast.server.caching import Cache
-from holdfast.server.content import AssistantMessage, Audio, File, Image, Message, ToolResult, UserMessage
-from holdfast.server.context import Context
-from holdfast.server.depends import Depends
-from holdfast.server.elicitation import Elicited, UrlElicitation
-from holdfast.server.input_required import InputRequired
-from holdfast.server.inputs import Want
-from holdfast.server.middleware import CallNext, MiddlewareRequest
-from holdfast.server.routes import HttpRequest, HttpResponse
-from holdfast.server.session_view import SessionView
+from holdfast.server.authoring.caching import Cache
+from holdfast.server.authoring.middleware import CallNext, MiddlewareRequest
+from holdfast.server.authoring.routes import HttpRequest, HttpResponse
+from holdfast.server.context.asks import Want
+from holdfast.server.context.context import Context
+from holdfast.server.context.elicitation import Elicited, UrlElicitation
+from holdfast.server.context.session_view import SessionView
+from holdfast.server.functions.content import (
+    AssistantMessage,
+    Audio,
+    File,
+    Image,
+    Message,
+    ToolResult,
+    UserMessage,
+)
+from holdfast.server.functions.depends import Depends
+from holdfast.server.functions.input_required import InputRequired
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client

@@ -12,7 +12,7 @@ from holdfast.engine.reader import End, Reader
 from holdfast.engine.readers import Readers
 from holdfast.engine.replica import Replica
 from holdfast.fronts.http import front as front_module
-from holdfast.server.state import State
+from holdfast.server.context.state import State
 from holdfast.stores.base import Attached, Refusal
 from holdfast.stores.redis import scripts as scripts_module
 from holdfast.stores.redis.store import RedisStore

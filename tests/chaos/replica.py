@@ -27,7 +27,7 @@ from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.observe import LogObserver
 from holdfast.errors import StoreUnavailable
 from holdfast.fronts.http.serve import bind, serve
-from holdfast.server.session_view import SessionView
+from holdfast.server.context.session_view import SessionView
 from holdfast.stores.urls import open_store
 from holdfast.transports.loops import run
 from tests.chaos.breakages import break_law

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast.config import HttpOptions, HttpSettings, Names
-from holdfast.server.content import Media, MediaOptions
+from holdfast.server.functions.content import Media, MediaOptions
 
 ROOT: Final = Path(__file__).parents[2]
 PYRIGHT: Final = ROOT / ".node" / "pyright" / "node_modules" / "pyright" / "index.js"

@@ -1,1 +1,10 @@
-"""What server authors write against: functions, content, templates, pages, and the server itself."""
+"""The `Server` that authors write against.
+
+| folder | answers the question |
+|---|---|
+| `authoring` | what does an author write: tools, resources, prompts, completions, middleware, routes, listeners |
+| `functions` | how does a Python function become a component: signature, schema, dependencies, content, errors |
+| `catalog` | what is registered, who sees it, how is it listed |
+| `context` | what can a running function do: progress, log, ask the client, keep state |
+| `running` | which handler answers which method, and with which store |
+"""

@@ -26,22 +26,22 @@ from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.subscriptions import Change, Filter
 from holdfast.protocol.tasks import EXTENSION
 from holdfast.protocol.types import CacheableResult, Icon, Implementation, Result, ServerCapabilities
-from holdfast.server.caching import Cache, CacheSettings, by_method
-from holdfast.server.completions import Completer
-from holdfast.server.features import Features
-from holdfast.server.handlers import Handlers
-from holdfast.server.handles import check_strangers
-from holdfast.server.hooks import Hook, Hooks
-from holdfast.server.including import check_included, check_unguarded
-from holdfast.server.lifespan import Lifespan
-from holdfast.server.middleware import Middleware, surround
-from holdfast.server.modern import ModernResults
-from holdfast.server.options import overlaid
-from holdfast.server.prefixes import prefixed_name, prefixed_uri
-from holdfast.server.registry import Catalog
-from holdfast.server.routes import Route, RouteHandler, applications
-from holdfast.server.session_view import SessionView
-from holdfast.server.storing import namespace_of, store_for
+from holdfast.server.authoring.caching import Cache, CacheSettings, by_method
+from holdfast.server.authoring.completions import Completer
+from holdfast.server.authoring.included_servers import check_included, check_unguarded
+from holdfast.server.authoring.lifespan import Lifespan
+from holdfast.server.authoring.middleware import Middleware, surround
+from holdfast.server.authoring.registration import Features
+from holdfast.server.authoring.routes import Route, RouteHandler, applications
+from holdfast.server.authoring.session_listeners import Hook, Hooks
+from holdfast.server.catalog.catalog import Catalog
+from holdfast.server.catalog.included_names import prefixed_name, prefixed_uri
+from holdfast.server.context.handles import check_strangers
+from holdfast.server.context.session_view import SessionView
+from holdfast.server.functions.options import overlaid
+from holdfast.server.running.method_handlers import Handlers
+from holdfast.server.running.sessionless_results import ModernResults
+from holdfast.server.running.store_choice import namespace_of, store_for
 from holdfast.stores.base import Store
 
 H = TypeVar("H", bound=Hook)

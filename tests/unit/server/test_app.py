@@ -27,8 +27,8 @@ from holdfast import (
 from holdfast.core.lifecycle import Input
 from holdfast.errors import ConfigError
 from holdfast.protocol.types import CallToolResult, Result
-from holdfast.server.handlers import Handlers
-from holdfast.server.tasks import TaskHandlers
+from holdfast.server.context.task_calls import TaskHandlers
+from holdfast.server.running.method_handlers import Handlers
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import NotingObserver
 from tests.support import async_test

@@ -24,7 +24,7 @@ from holdfast.protocol.types import (
     TextContent,
     TextResourceContents,
 )
-from holdfast.server.content import (
+from holdfast.server.functions.content import (
     AssistantMessage,
     Audio,
     File,
@@ -39,7 +39,7 @@ from holdfast.server.content import (
     to_read_result,
     to_result,
 )
-from holdfast.server.functions import Function
+from holdfast.server.functions.registered_function import Function
 
 
 class Place(BaseModel):

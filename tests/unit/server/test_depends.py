@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import pytest
 
-from holdfast.server.depends import Depends
-from holdfast.server.functions import Function
-from holdfast.server.signature import ContextBase
+from holdfast.server.functions.depends import Depends
+from holdfast.server.functions.registered_function import Function
+from holdfast.server.functions.signature import ContextBase
 
 
 class Context(ContextBase):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.server.docstrings import parse
+from holdfast.server.functions.docstrings import parse
 
 CASES = [
     (None, "", {}),

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from holdfast.errors import AskError, CapabilityMissing
-from holdfast.server.elicitation import answer, form, form_for
+from holdfast.server.context.elicitation import answer, form, form_for
 from tests.schema import LATEST, validate
 
 

@@ -17,7 +17,7 @@ from holdfast import (
     Settings,
 )
 from holdfast.protocol.types import ListToolsResult
-from holdfast.server.middleware import CallNext
+from holdfast.server.authoring.middleware import CallNext
 from tests.schema import Json
 from tests.support import async_test
 from tests.unit.server.guest import ALL, PREFIX, Guest, visited

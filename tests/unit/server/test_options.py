@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import Server
-from holdfast.server.sampling import sampling_params
+from holdfast.server.context.sampling import sampling_params
 
 MISSPELT: Any = {"max_token": 3}
 

@@ -14,9 +14,9 @@ from holdfast.protocol.types import (
     ToolUseContent,
 )
 from holdfast.server.app import Server
-from holdfast.server.content import AssistantMessage, File, Image, Message, UserMessage
-from holdfast.server.context import Context
-from holdfast.server.sampling import to_sampling
+from holdfast.server.context.context import Context
+from holdfast.server.context.sampling import to_sampling
+from holdfast.server.functions.content import AssistantMessage, File, Image, Message, UserMessage
 from tests.support import async_test
 from tests.unit.server.guest import say, visited
 from tests.unit.server.peer import connected

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Context, Server, StateError
 from holdfast.config import Limits, Settings
-from holdfast.server.state import MAX_TRIES
+from holdfast.server.context.state import MAX_TRIES
 from tests.support import async_test
 from tests.unit.server.peer import connect, connected, serving
 

@@ -10,9 +10,9 @@ import pytest
 from holdfast.config import Settings
 from holdfast.engine.turns import TURN, Turn
 from holdfast.server.app import Server
-from holdfast.server.depends import Depends
-from holdfast.server.session_view import SessionView
-from holdfast.server.threads import in_thread
+from holdfast.server.context.session_view import SessionView
+from holdfast.server.functions.depends import Depends
+from holdfast.server.functions.threads import in_thread
 from tests.support import async_test
 from tests.unit.server.guest import visited
 from tests.unit.server.peer import connected

@@ -14,7 +14,7 @@ from starlette.routing import Mount, Route
 
 from holdfast import Context, Server
 from holdfast.fronts.http.front import Application
-from holdfast.server.routes import HttpRequest, HttpResponse
+from holdfast.server.authoring.routes import HttpRequest, HttpResponse
 from tests.unit.fronts.http.peer import Peer, bench, front_test, request
 
 

@@ -1,0 +1,142 @@
+"""Completions: values a client offers while its user fills in a prompt's or template's argument.
+
+A function names the parameters it wants, of: `value` (what is typed so far), `arguments` (the
+values of other arguments), `argument` (name and value), `ref` (prompt or template), `context`
+(the specification's object); and the context by annotation.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engine.exchange import Exchange
+from holdfast.protocol.types import (
+    CompleteParams,
+    CompleteResult,
+    Completion,
+    PromptReference,
+    Result,
+)
+from holdfast.server.authoring.included_servers import by_ref, through
+from holdfast.server.catalog.catalog import Layer
+from holdfast.server.context.context import Context
+from holdfast.server.functions.client_errors import failed_request
+from holdfast.server.functions.signature import describe, is_async, read
+from holdfast.server.functions.threads import called_in_thread
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+MAX_VALUES: Final = 100
+"""The specification's limit on one answer."""
+
+OFFERED: Final[dict[str, Callable[[CompleteParams], object]]] = {
+    "value": lambda params: params.argument.value,
+    "arguments": lambda params: (params.context and params.context.arguments) or {},
+    "argument": lambda params: params.argument,
+    "ref": lambda params: params.ref,
+    "context": lambda params: params.context,
+}
+NOTHING: Final = Completion(values=[])
+NO_ANSWER: Final = CompleteResult(completion=NOTHING)
+
+
+class Completer(Struct, frozen=True):
+    """A function that completes, and what for: empty means anything."""
+
+    fn: Callable[..., Any]
+    wanted: tuple[str, ...]
+    contexts: tuple[str, ...]
+    owner: Any
+    prompt: str = ""
+    resource: str = ""
+    argument: str = ""
+    within: tuple[Layer, ...] = ()
+
+    def included(self, name: Callable[[str], str], uri: Callable[[str], str], server: object) -> "Completer":
+        """Return this one as a server has it that includes its own."""
+        return replace(
+            self,
+            prompt=name(self.prompt) if self.prompt else "",
+            resource=uri(self.resource) if self.resource else "",
+            within=(Layer(server, self.prompt or self.resource), *self.within),
+        )
+
+    def fits(self, params: CompleteParams) -> bool:
+        """Tell whether this is one to ask."""
+        if self.argument not in ("", params.argument.name):
+            return False
+        if isinstance(params.ref, PromptReference):
+            return not self.resource and self.prompt in ("", params.ref.name)
+        return not self.prompt and self.resource in ("", params.ref.uri)
+
+    async def __call__(self, exchange: Exchange, params: CompleteParams, server: "Server") -> object:
+        kwargs = {name: OFFERED[name](params) for name in self.wanted}
+        if self.contexts:
+            kwargs |= dict.fromkeys(self.contexts, Context(exchange, server, self.owner))
+        if is_async(self.fn):
+            return await self.fn(**kwargs)
+        return await called_in_thread(self.fn, **kwargs)
+
+
+def completer(fn: Callable[..., Any], owner: object, prompt: str, resource: str, argument: str) -> Completer:
+    """Make a completer of a function.
+
+    Raises:
+        TypeError: it wants a parameter that there is not.
+    """
+    parameters = read(fn).parameters
+    contexts = tuple(item.name for item in parameters if item.is_context)
+    wanted = tuple(item.name for item in parameters if not item.is_context and item.name in OFFERED)
+    for item in parameters:
+        if item.name not in (*contexts, *wanted) and not item.has_default:
+            raise TypeError(
+                f"{describe(fn)}: a completion can be given {', '.join(OFFERED)} and the context, not {item.name!r}"
+            )
+    return Completer(fn, wanted, contexts, owner, prompt, resource, argument)
+
+
+async def complete(
+    completers: Iterable[Completer], exchange: Exchange, params: CompleteParams, server: "Server"
+) -> Result:
+    """Ask those that fit, the most particular first, until one has something to say."""
+    fitting = [item for item in completers if item.fits(params)]
+    fitting.sort(key=lambda item: -sum(map(bool, (item.prompt, item.resource, item.argument))))
+    try:
+        for item in fitting:
+            result = await _completed(item, exchange, params, server)
+            if result is not NO_ANSWER:
+                return result
+    except Exception as error:
+        raise failed_request(error, exchange, server) from error
+    return NO_ANSWER
+
+
+async def _completed(item: Completer, exchange: Exchange, params: CompleteParams, server: "Server") -> Result:
+    """Ask one of them, through the middleware of the included servers that it comes from."""
+
+    async def inner(given: dict[str, Any]) -> Result:
+        # What a middleware changed is read again.
+        read = params if given is exchange.request.params else msgspec.convert(given, CompleteParams)
+        value = await item(exchange, read, server)
+        return NO_ANSWER if value is None else CompleteResult(completion=to_completion(value))
+
+    raw = exchange.request.params
+    return await through(item.within, by_ref(raw["ref"]), inner, exchange, server)(raw)
+
+
+def to_completion(value: object) -> Completion:
+    """Turn a completion or an iterable of values into a completion within the limit."""
+    if isinstance(value, Completion):
+        found = value
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        found = Completion(values=[str(item) for item in value])
+    else:
+        raise TypeError(f"a completion returns texts or a Completion, not {type(value).__name__}")
+    if len(found.values) <= MAX_VALUES:
+        return found
+    total = found.total if found.total is not None else len(found.values)
+    return Completion(values=found.values[:MAX_VALUES], total=total, has_more=True)

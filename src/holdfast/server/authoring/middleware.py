@@ -1,0 +1,74 @@
+"""Middleware: an author's functions around every request but initialize.
+
+Composed once, when one is added; without any, requests do not pass through here at all.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from holdfast.backs.native import Handler
+from holdfast.engine.exchange import Exchange
+from holdfast.protocol.types import Result
+from holdfast.server.context.context import Context
+from holdfast.server.functions.client_errors import failed_call, failed_request
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+
+class MiddlewareRequest(Struct, frozen=True):
+    """A request on its way in. To change its params, pass on a `msgspec.structs.replace` of it."""
+
+    method: str
+    params: dict[str, Any]
+    ctx: Context
+
+
+CallNext = Callable[[MiddlewareRequest], Awaitable[Result]]
+Middleware = Callable[[MiddlewareRequest, CallNext], Awaitable[Result]]
+"""Returns what `call_next(request)` returned, or another result; what it raises is the answer's error."""
+
+
+def surround(
+    handlers: Mapping[str, Handler], chain: Sequence[Middleware], server: "Server"
+) -> Mapping[str, Handler]:
+    """Put the chain around each handler, the first outermost."""
+    if not chain:
+        return handlers
+    return {method: _surrounded(method, handler, chain, server) for method, handler in handlers.items()}
+
+
+def _surrounded(method: str, handler: Handler, chain: Sequence[Middleware], server: "Server") -> Handler:
+    async def surrounded(exchange: Exchange, params: dict[str, Any]) -> Result:
+        async def innermost(request: MiddlewareRequest) -> Result:
+            return await handler(exchange, request.params)
+
+        request = MiddlewareRequest(method, params, Context(exchange, server, server))
+        return await passed(chain, request, innermost, exchange, server)
+
+    return surrounded
+
+
+async def passed(
+    chain: Sequence[Middleware],
+    request: MiddlewareRequest,
+    innermost: CallNext,
+    exchange: Exchange,
+    server: "Server",
+) -> Result:
+    """Pass a request through a chain; what is raised on the way is its answer."""
+    call = innermost
+    for middleware in reversed(chain):
+        call = _link(middleware, call)
+    try:
+        return await call(request)
+    except Exception as error:
+        if request.method == "tools/call":
+            return failed_call(error, exchange, server)
+        raise failed_request(error, exchange, server) from error
+
+
+def _link(middleware: Middleware, following: CallNext) -> CallNext:
+    return lambda request: middleware(request, following)

@@ -1,0 +1,110 @@
+"""Prompts: functions that return messages."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engine.exchange import Exchange
+from holdfast.errors import UrlElicitationRequired
+from holdfast.protocol.types import GetPromptResult, Icon, InputRequiredResult, Meta, Prompt
+from holdfast.server.authoring.tools import needs_context
+from holdfast.server.catalog.catalog import Layer
+from holdfast.server.context.context import Context
+from holdfast.server.context.input_rounds import Again, pages_first, rounds_by_hand
+from holdfast.server.functions.client_errors import failed_request
+from holdfast.server.functions.content import to_prompt_result
+from holdfast.server.functions.input_required import InputRequired
+from holdfast.server.functions.options import check_options
+from holdfast.server.functions.registered_function import Function
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+Run = Callable[[Exchange, dict[str, Any], "Server"], Awaitable[GetPromptResult | InputRequiredResult]]
+
+R = TypeVar("R")
+
+
+class PromptOptions(TypedDict, total=False):
+    """What a prompt may be registered with, besides its function."""
+
+    name: str
+    title: str
+    description: str
+    icons: list[Icon]
+    meta: Meta
+    enabled: bool
+
+
+class PromptEntry(Struct, frozen=True):
+    """A prompt as registered."""
+
+    listed: Prompt
+    run: Run
+    within: tuple[Layer, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return self.listed.name
+
+    def included(self, key: str, server: object) -> Self:
+        within = (Layer(server, self.key), *self.within)
+        return replace(self, listed=replace(self.listed, name=key), within=within)
+
+
+def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: "Server") -> PromptEntry:
+    """Make a prompt of a function.
+
+    Raises:
+        TypeError: the function cannot be one, or an option is none.
+    """
+    check_options(options, PromptOptions, "a prompt")
+    function = Function(
+        fn,
+        name=options.get("name"),
+        title=options.get("title"),
+        description=options.get("description"),
+        output_schema=False,
+    )
+    listed = Prompt(
+        name=function.name,
+        title=function.title,
+        description=function.description or None,
+        arguments=function.prompt_arguments() or None,
+        icons=options.get("icons"),
+        meta=options.get("meta"),
+    )
+    wants_context = needs_context(function)
+
+    async def run(
+        exchange: Exchange, arguments: dict[str, Any], server: "Server"
+    ) -> GetPromptResult | InputRequiredResult:
+        def call() -> Awaitable[object]:
+            ctx = Context(exchange, server, owner) if wants_context else None
+            return function.call(function.bind(arguments), ctx)
+
+        return await told(call, lambda value: to_prompt_result(value, listed.description), exchange, server)
+
+    return PromptEntry(listed, run)
+
+
+async def told(
+    call: Again, convert: Callable[[object], R], exchange: Exchange, server: "Server"
+) -> R | InputRequiredResult:
+    """Call an author's function, again where it wants input, and convert what it returns.
+
+    Raises:
+        McpError: it raised, or returned what cannot be converted: that is an error answer.
+    """
+    try:
+        try:
+            value = await call()
+        except UrlElicitationRequired as error:
+            value = pages_first(error, exchange)
+        if isinstance(value, InputRequired):
+            value = await rounds_by_hand(value, exchange, server, call)
+        return value if isinstance(value, InputRequiredResult) else convert(value)
+    except Exception as error:
+        raise failed_request(error, exchange, server) from error

@@ -1,0 +1,44 @@
+"""An author's listeners. What one of them raises is told to the operator and to nobody else."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.engine.faults import ends_the_task
+from holdfast.ports import Observer
+from holdfast.server.context.session_view import SessionView
+from holdfast.server.functions.signature import is_async
+from holdfast.server.functions.threads import in_thread
+
+EVENTS: Final = ("opened", "detached", "reattached", "closed", "roots_changed")
+Hook = Callable[..., Any]
+"""Takes the session; of `closed` also the reason, if it has a second parameter. Plain ones run in a thread."""
+
+
+class Hooks:
+    """Listeners by event, in the order they were added."""
+
+    def __init__(self) -> None:
+        self._hooks: dict[str, list[tuple[Hook, int]]] = {event: [] for event in EVENTS}
+
+    def add(self, event: str, hook: Hook) -> None:
+        """Add a listener."""
+        try:
+            taken = len(inspect.signature(hook).parameters)
+        except ValueError:
+            taken = 1
+        self._hooks[event].append((hook, taken))
+
+    async def tell(self, event: str, session: SessionView, *reason: str, observer: Observer) -> None:
+        """Call each listener, one after another."""
+        for hook, taken in self._hooks[event]:
+            arguments = (session, *reason)[:taken]
+            try:
+                if is_async(hook):
+                    await hook(*arguments)
+                else:
+                    await in_thread(hook, *arguments)
+            except BaseException as error:  # an author's fault must not stop the other listeners
+                if ends_the_task(error):
+                    raise
+                observer.note("listener.failed", session=session.name, event_name=event, error=error)

@@ -1,0 +1,27 @@
+"""A form's JSON schema and reader, by pydantic. Imported only when a form is made."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
+from holdfast.server.functions.schema import with_typing_extensions
+
+Schema = dict[str, Any]
+
+
+def form_of(shape: Any) -> tuple[Schema, Callable[[Mapping[str, Any]], Any]]:
+    """Return the schema of a model, dataclass or TypedDict with its top resolved, and what reads an answer.
+
+    Raises:
+        TypeError: if the type has no JSON schema.
+    """
+    try:
+        adapter = TypeAdapter[Any](with_typing_extensions(shape))
+        schema = adapter.json_schema(by_alias=True)
+    except (PydanticUserError, PydanticSchemaGenerationError) as error:
+        raise TypeError(f"{shape!r} has no JSON schema: {str(error).splitlines()[0]}") from error
+    definitions = schema.get("$defs", {})
+    top = definitions.get(str(schema.get("$ref", "")).removeprefix("#/$defs/"), schema)
+    return {**top, "$defs": definitions}, adapter.validate_python

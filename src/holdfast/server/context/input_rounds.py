@@ -1,0 +1,78 @@
+"""Rounds by hand: a handler that returned `InputRequired` is called again when its client has answered.
+
+A client of 2026-07-28 is answered with what is wanted, and its retry is the next call. In a
+session or a task the client is asked as any handler asks it, and the next call follows within
+the same request: one source works in all.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.rounds import Asked
+from holdfast.engine.exchange import Exchange, Given
+from holdfast.errors import INTERNAL_ERROR, McpError, UrlElicitationRequired
+from holdfast.protocol.types import InputRequiredResult
+from holdfast.protocol.versions import MODERN
+from holdfast.server.context.asks import WantedPage
+from holdfast.server.context.task_calls import is_task
+from holdfast.server.functions.input_required import InputRequired
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+MAX_ROUNDS: Final = 16
+"""How often a handler may want more within one request of a session."""
+
+Again = Callable[[], Awaitable[object]]
+"""Calls the handler once more, from the start."""
+
+
+async def rounds_by_hand(value: object, exchange: Exchange, server: "Server", again: Again) -> object:
+    """Return what the handler returns in the end, or the result that asks for input.
+
+    Raises:
+        CapabilityMissing: the client did not declare what is wanted of it.
+        McpError: it wants more and more.
+    """
+    for _ in range(MAX_ROUNDS):
+        if not isinstance(value, InputRequired):
+            return value
+        wanted = {name: _asked(item, exchange, server) for name, item in value.requests.items()}
+        if exchange.session.revision is MODERN and not is_task(exchange):
+            state = server.engine.modern.seal(exchange, value.state)
+            return InputRequiredResult(input_requests=dict(wanted) or None, request_state=state)
+        exchange.given = Given(value.state, await _answers(exchange, wanted))
+        value = await again()
+    raise McpError(INTERNAL_ERROR, f"the handler asked for input in more than {MAX_ROUNDS} rounds")
+
+
+def _asked(item: Any, exchange: Exchange, server: "Server") -> Asked:
+    mint = server.engine.runtime.random.token
+    return Asked(item.method, item.params(exchange.session, lambda: mint(12)))
+
+
+async def _answers(exchange: Exchange, wanted: dict[str, Asked]) -> dict[str, Any]:
+    async with asyncio.TaskGroup() as group:
+        asks = {
+            name: group.create_task(exchange.ask(asked.method, asked.params, key=name))
+            for name, asked in wanted.items()
+        }
+    return {name: task.result() for name, task in asks.items()}
+
+
+def pages_first(error: UrlElicitationRequired, exchange: Exchange) -> InputRequired:
+    """Return the error of the session era as 2026-07-28 says it: pages to open before the next call.
+
+    Raises:
+        UrlElicitationRequired: the client has a session, where it is the answer.
+    """
+    if exchange.session.revision is not MODERN:
+        raise error
+    pages: Any = error.data
+    return InputRequired(
+        requests={
+            page.elicitation_id: WantedPage(page.message, page.url, page.elicitation_id)
+            for page in pages["elicitations"]
+        }
+    )

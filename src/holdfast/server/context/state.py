@@ -1,0 +1,113 @@
+"""State of a session, a handle or a principal: named fields with JSON values, changed one at a time and never lost to a race (law 11).
+
+There is no way to load or save the whole.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import StateError
+from holdfast.ports import Random
+from holdfast.server.functions.content import jsonable
+from holdfast.stores.base import Store
+
+Begin = Callable[[], Awaitable[None]]
+MAX_TRIES: Final = 16
+"""Rounds of compare-and-set before a field counts as fought over."""
+
+_encode: Final = msgspec.json.Encoder(enc_hook=jsonable).encode
+_decode: Final = msgspec.json.decode
+
+
+class State:
+    """The fields of one session, handle or principal. Every method is one atomic step in the store.
+
+    `begin` is awaited before the first of them: a principal's state is begun by its first use.
+
+    Raises:
+        StateError: over the limit of state (`Limits.state_bytes`); nothing was changed.
+        SessionGone: the session is closed.
+    """
+
+    __slots__ = ("_begin", "_random", "_scope", "_store")
+
+    def __init__(self, store: Store, random: Random, scope: str, begin: Begin | None = None) -> None:
+        self._store = store
+        self._random = random
+        self._scope = scope
+        self._begin = begin
+
+    def __repr__(self) -> str:
+        return f"<State of {self._scope[:8]}>"
+
+    async def _start(self, begin: Begin) -> None:
+        await begin()
+        self._begin = None
+
+    async def get(self, field: str, default: Any = None) -> Any:
+        """Return a field's value, or the default where there is none."""
+        if self._begin is not None:
+            await self._start(self._begin)
+        cell = await self._store.get_state(self._scope, field)
+        return default if cell is None else _decode(cell.value)
+
+    async def set(self, field: str, value: object) -> None:
+        """Set a field to anything with a JSON form."""
+        if self._begin is not None:
+            await self._start(self._begin)
+        await self._store.set_state(self._scope, field, _encode(value), op=self._op())
+
+    async def delete(self, field: str) -> None:
+        """Forget a field; one that is not there is no error."""
+        if self._begin is not None:
+            await self._start(self._begin)
+        await self._store.set_state(self._scope, field, None, op=self._op())
+
+    async def set_if_absent(self, field: str, value: object) -> bool:
+        """Set a field that has no value yet; tell whether this call did."""
+        if self._begin is not None:
+            await self._start(self._begin)
+        version = await self._store.set_state(self._scope, field, _encode(value), op=self._op(), version=0)
+        return version >= 0
+
+    async def incr(self, field: str, by: int = 1) -> int:
+        """Add to a counter, which starts at 0, and return its new value.
+
+        Raises:
+            StateError: the field holds something else.
+        """
+        if self._begin is not None:
+            await self._start(self._begin)
+        return await self._store.add_state(self._scope, field, by, op=self._op())
+
+    async def update(self, field: str, fn: Callable[[Any], Any], default: Any = None) -> Any:
+        """Replace a field's value by `fn(value)` and return the new one.
+
+        `fn`, plain or async, gets `default` where there is no value, and runs again when somebody
+        else changed the field meanwhile: it must have no other effect.
+
+        Raises:
+            StateError: others changed it each of 16 times.
+        """
+        if self._begin is not None:
+            await self._start(self._begin)
+        for _ in range(MAX_TRIES):
+            cell = await self._store.get_state(self._scope, field)
+            value = fn(default if cell is None else _decode(cell.value))
+            if inspect.isawaitable(value):
+                value = await value
+            version = cell.version if cell is not None else 0
+            done = await self._store.set_state(
+                self._scope, field, _encode(value), op=self._op(), version=version
+            )
+            if done >= 0:
+                return value
+        raise StateError(
+            f"state field {field!r} was changed by others {MAX_TRIES} times in a row; nothing was changed"
+        )
+
+    def _op(self) -> str:
+        return self._random.token(12)

@@ -1,0 +1,138 @@
+"""`Depends`: parameters that the server fills in, hidden from the client.
+
+Each dependency is made at most once per call, before the function runs; generators are ended after
+it, the last made first, and see the call's error but cannot swallow it.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any
+
+from typing_extensions import override
+
+from holdfast.server.functions.signature import Callee, Parameter, body, read
+from holdfast.server.functions.threads import called_in_thread, in_thread
+
+
+class Dependency:
+    """The mark that `Depends` leaves."""
+
+    __slots__ = ("dependency",)
+
+    def __init__(self, dependency: Callable[..., Any]) -> None:
+        if not callable(dependency):
+            raise TypeError(f"Depends takes a callable, not {dependency!r}")
+        self.dependency: Callable[..., Any] = dependency
+
+    @override
+    def __repr__(self) -> str:
+        return f"Depends({getattr(self.dependency, '__name__', self.dependency)!s})"
+
+
+def Depends(dependency: Callable[..., Any]) -> Any:  # noqa: N802  # reads like the annotation that it is
+    """Mark a parameter as made by `dependency`: as its default value (of any type), or inside `Annotated`.
+
+    The dependency is a function, plain or async, or a generator that yields once; it may take the
+    context and further dependencies. Plain functions run in a worker thread.
+    """
+    return Dependency(dependency)
+
+
+def marker(parameter: Parameter) -> Dependency | None:
+    """Return the parameter's `Depends`, if it has one."""
+    for candidate in (parameter.default, *parameter.metadata):
+        if isinstance(candidate, Dependency):
+            return candidate
+    return None
+
+
+class Node:
+    """A dependency ready to be made: what it takes, and how it is run."""
+
+    __slots__ = ("_context", "_key", "_make", "_needs")
+
+    def __init__(self, dependency: Callable[..., Any], path: tuple[Callable[..., Any], ...] = ()) -> None:
+        if dependency in path:
+            names = " → ".join(_name(item) for item in (*path, dependency))
+            raise TypeError(f"dependencies form a circle: {names}")
+        is_hashable = getattr(type(dependency), "__hash__", None) is not None
+        self._key: object = dependency if is_hashable else id(dependency)
+        self._make = _maker(dependency)
+        self._context: list[str] = []
+        self._needs: list[tuple[str, Node]] = []
+        for parameter in read(dependency).parameters:
+            if parameter.is_context:
+                self._context.append(parameter.name)
+            elif (found := marker(parameter)) is not None:
+                self._needs.append((parameter.name, Node(found.dependency, (*path, dependency))))
+            elif not parameter.has_default and not parameter.is_variadic:
+                raise TypeError(
+                    f"dependency {_name(dependency)} needs a value for {parameter.name!r}: "
+                    "give it a default, a Depends, or annotate it as Context"
+                )
+
+    async def make(self, ctx: object, made: dict[Any, object], stack: AsyncExitStack) -> object:
+        """Return this call's value, made now unless it is among those `made`."""
+        if self._key in made:
+            return made[self._key]
+        kwargs = {name: await need.make(ctx, made, stack) for name, need in self._needs}
+        kwargs.update((name, ctx) for name in self._context)
+        value = made[self._key] = await self._make(stack, kwargs)
+        return value
+
+
+Maker = Callable[[AsyncExitStack, dict[str, object]], Awaitable[object]]
+
+
+def _maker(dependency: Callable[..., Any]) -> Maker:
+    entered = body(dependency)
+    if inspect.isasyncgenfunction(entered):
+        manager = asynccontextmanager(dependency)
+        return lambda stack, kwargs: stack.enter_async_context(manager(**kwargs))
+    if inspect.isgeneratorfunction(entered):
+        return lambda stack, kwargs: stack.enter_async_context(_threaded(dependency, kwargs))
+    if inspect.iscoroutinefunction(entered):
+        return lambda _, kwargs: dependency(**kwargs)
+    return lambda _, kwargs: called_in_thread(dependency, **kwargs)
+
+
+@asynccontextmanager
+async def _threaded(generator: Callable[..., Any], kwargs: dict[str, object]) -> Any:
+    """Run a plain generator's two halves in worker threads."""
+    manager = contextmanager(generator)(**kwargs)
+    value = await in_thread(manager.__enter__)
+    try:
+        yield value
+    except BaseException as error:
+        await in_thread(manager.__exit__, type(error), error, error.__traceback__)
+        raise
+    await in_thread(manager.__exit__, None, None, None)
+
+
+class Injector:
+    """Calls a function with its dependencies made and torn down around it."""
+
+    __slots__ = ("_invoke", "_needs")
+
+    def __init__(self, needs: list[tuple[str, Node]], invoke: Callee) -> None:
+        self._needs = needs
+        self._invoke = invoke
+
+    async def __call__(self, kwargs: dict[str, object], ctx: object) -> object:
+        failure: BaseException | None = None
+        made: dict[Any, object] = {}
+        async with AsyncExitStack() as stack:
+            try:
+                for name, node in self._needs:
+                    kwargs[name] = await node.make(ctx, made, stack)
+                return await self._invoke(kwargs, ctx)
+            except BaseException as error:
+                failure = error
+                raise
+        # Reached only where a generator swallowed the error: the caller would take silence for success.
+        raise failure or RuntimeError("a dependency ended the call")
+
+
+def _name(item: Callable[..., Any]) -> str:
+    return getattr(item, "__name__", type(item).__name__)

@@ -1,0 +1,243 @@
+"""JSON schemas and validators from annotations, by pydantic. Imported only when something is registered.
+
+Everything here runs once per function, except the returned `validate` and `structure` callables and
+`problems`, which explains a refusal to the model so that it can do better.
+"""
+
+import difflib
+import reprlib
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Final, NotRequired, Required, Union
+
+import msgspec
+import typing_extensions
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import CoreSchema, PydanticSerializationError, to_jsonable_python
+
+from holdfast.protocol.wrapping import wrapped
+from holdfast.server.functions.signature import Parameter
+
+Schema = dict[str, Any]
+Structure = Callable[[object], dict[str, Any] | None]
+
+MAX_PROBLEMS: Final = 10
+_shorten = reprlib.Repr()
+_shorten.maxstring = _shorten.maxother = 60
+_shorten.maxlist = _shorten.maxdict = 3
+_shorten.maxlevel = 2
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """A function's parameters as the client sees them."""
+
+    schema: Schema
+    validate: Callable[[Mapping[str, object]], dict[str, object]]
+    """Returns those arguments that were given, converted; raises ValidationError."""
+
+
+class _Generator(GenerateJsonSchema):
+    """Without a title for every property, which only repeats its name."""
+
+    @typing_extensions.override
+    def field_title_should_be_set(self, schema: CoreSchema | Any) -> bool:
+        return False
+
+
+def arguments(parameters: Sequence[Parameter], described: Mapping[str, str]) -> Arguments:
+    """Build the schema and validator of these parameters; `described` are descriptions from a docstring.
+
+    Raises:
+        TypeError: if a parameter's type has no JSON schema; the message names it.
+    """
+    fields: dict[str, Any] = {}
+    for parameter in parameters:
+        annotation = with_typing_extensions(parameter.annotation)
+        is_field = isinstance(parameter.default, FieldInfo)
+        if is_field:
+            annotation = Annotated[annotation, parameter.default]
+        has_default = _field_has_default(annotation) or (parameter.has_default and not is_field)
+        fields[parameter.name] = NotRequired[annotation] if has_default else annotation
+    adapter, schema = _shape(fields)
+    return Arguments(_adjusted(schema, parameters, described), adapter.validator.validate_python)
+
+
+def _shape(fields: dict[str, Any]) -> tuple[TypeAdapter[Any], Schema]:
+    try:
+        adapter = TypeAdapter[Any](_typed_dict("Arguments", fields, config={"extra": "forbid"}))
+        return adapter, _json_schema(adapter, "validation")
+    except (PydanticUserError, PydanticSchemaGenerationError) as error:
+        if len(fields) == 1:
+            reason = str(error).splitlines()[0]
+            raise TypeError(
+                f"parameter {next(iter(fields))!r} has a type that JSON cannot carry: {reason}"
+            ) from error
+        for name, annotation in fields.items():  # alone, the one to blame can be named
+            _shape({name: annotation})
+        raise
+
+
+def _field_has_default(annotation: Any) -> bool:
+    metadata = getattr(annotation, "__metadata__", ())
+    return any(isinstance(item, FieldInfo) and not item.is_required() for item in metadata)
+
+
+def _adjusted(schema: Schema, parameters: Sequence[Parameter], described: Mapping[str, str]) -> Schema:
+    properties: dict[str, Schema] = schema.get("properties", {})
+    for parameter in parameters:
+        entry = properties.get(parameter.name)
+        if entry is None:
+            continue
+        if parameter.name in described:
+            entry.setdefault("description", described[parameter.name])
+        if parameter.has_default and not isinstance(parameter.default, FieldInfo):
+            _set_default(entry, parameter.default)
+    ordered: Schema = {"type": "object", "properties": properties}
+    return ordered | {key: schema[key] for key in ("required", "$defs") if key in schema}
+
+
+def _set_default(entry: Schema, default: object) -> None:
+    try:
+        entry["default"] = to_jsonable_python(default)
+    except PydanticSerializationError:
+        return  # A default that only Python can hold; the property is not required, and that is enough.
+
+
+def _json_schema(adapter: TypeAdapter[Any], mode: typing.Literal["validation", "serialization"]) -> Schema:
+    return adapter.json_schema(mode=mode, by_alias=True, schema_generator=_Generator)
+
+
+# Results
+
+
+def output(annotation: Any) -> tuple[Schema, Structure, bool]:
+    """Return a result type's schema, what makes structured content of a value, and whether that wraps it.
+
+    What is not an object is wrapped as `{"result": value}`.
+
+    Raises:
+        TypeError: if the type has no JSON schema.
+    """
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return _direct(msgspec.json.schema(annotation)), msgspec.to_builtins, False
+    try:
+        adapter = TypeAdapter[Any](with_typing_extensions(annotation))
+        schema = _json_schema(adapter, "serialization")
+    except (PydanticUserError, PydanticSchemaGenerationError) as error:
+        reason = str(error).splitlines()[0]
+        raise TypeError(
+            f"its return type has no JSON schema: {reason}; annotate `Any` to go without"
+        ) from error
+    dump = adapter.serializer.to_python
+    direct = _direct(schema)
+    if direct.get("type") == "object":
+        return direct, lambda value: _dump(dump, value), False
+    return wrapped(schema), lambda value: {"result": _dump(dump, value)}, True
+
+
+def _dump(dump: Callable[..., Any], value: object) -> Any:
+    return dump(value, mode="json", by_alias=True, warnings=False, fallback=_foreign)
+
+
+def _direct(schema: Schema) -> Schema:
+    """Put the definition in the place of a reference at the top: the protocol wants `type` there."""
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    definition = schema.get("$defs", {}).get(name)
+    if definition is None:
+        return schema
+    # Other definitions, or this one itself, may still refer to it.
+    is_used = str(schema["$defs"]).count(f"'#/$defs/{name}'") > 0 or len(schema["$defs"]) > 1
+    return {**definition, "$defs": schema["$defs"]} if is_used else dict(definition)
+
+
+def to_plain(value: object) -> Any:
+    """Return the value as plain JSON data. Raises TypeError where it has no such form."""
+    try:
+        return to_jsonable_python(value, by_alias=True, fallback=_foreign)
+    except (PydanticSerializationError, TypeError) as error:
+        raise TypeError(f"{type(value).__name__} has no JSON form: {error}") from error
+
+
+def _foreign(value: object) -> Any:
+    return msgspec.to_builtins(value)
+
+
+# Refusals
+
+
+def problems(error: ValueError, known: Sequence[str]) -> tuple[str, ...]:
+    """Say what is wrong with each argument: which, what was given, what would be right."""
+    if not isinstance(error, ValidationError):
+        return (str(error),)
+    found = error.errors(include_url=False, include_context=False)
+    lines = [_problem(item, known) for item in found[:MAX_PROBLEMS]]
+    if len(found) > MAX_PROBLEMS:
+        lines.append(f"and {len(found) - MAX_PROBLEMS} more")
+    return tuple(lines)
+
+
+def _problem(item: Any, known: Sequence[str]) -> str:
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(".")
+    if item["type"] == "extra_forbidden" and len(item["loc"]) == 1:
+        near = difflib.get_close_matches(place[:100], known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
+        return f"{place[:100]}: unknown argument; {hint}"
+    if item["type"] == "missing":
+        return f"{place}: missing, but required"
+    if item["type"] == "dict_type" and not place:
+        return "the arguments are not an object"
+    return f"{place}: {item['msg']}; given {_shorten.repr(item['input'])}"
+
+
+# typing.TypedDict
+
+
+def with_typing_extensions(annotation: Any, path: tuple[Any, ...] = ()) -> Any:
+    """Replace `typing.TypedDict` classes by equal ones of typing_extensions, which pydantic needs before 3.12."""
+    if sys.version_info >= (3, 12):
+        return annotation
+    if typing.is_typeddict(annotation):
+        return _converted(annotation, path) if type(annotation).__module__ == "typing" else annotation
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if not args or origin is typing.Literal:
+        return annotation
+    changed = tuple(
+        with_typing_extensions(item, path) if not isinstance(item, list) else item
+        for item in (args[:1] if origin is Annotated else args)
+    )
+    if all(new is old for new, old in zip(changed, args, strict=False)):
+        return annotation
+    if origin is Annotated:
+        return Annotated[(changed[0], *annotation.__metadata__)]
+    if origin in (Union, UnionType):
+        return Union[changed]  # noqa: UP007  # built at run time
+    return origin[changed]
+
+
+def _converted(shape: Any, path: tuple[Any, ...]) -> Any:
+    if shape in path:
+        raise TypeError(f"{shape.__name__} contains itself; import TypedDict from typing_extensions for that")
+    fields: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(shape, include_extras=True).items():
+        wrapper = typing.get_origin(hint)
+        inner = typing.get_args(hint)[0] if wrapper in (Required, NotRequired) else hint
+        is_required = wrapper is Required or (wrapper is not NotRequired and name in shape.__required_keys__)
+        inner = with_typing_extensions(inner, (*path, shape))
+        fields[name] = Required[inner] if is_required else NotRequired[inner]
+    return _typed_dict(
+        shape.__name__, fields, config=getattr(shape, "__pydantic_config__", None), doc=shape.__doc__
+    )
+
+
+def _typed_dict(name: str, fields: dict[str, Any], *, config: Any = None, doc: str | None = None) -> Any:
+    make: Any = typing_extensions.TypedDict
+    shape = make(name, fields)
+    shape.__doc__ = doc
+    if config is not None:
+        shape.__pydantic_config__ = config
+    return shape

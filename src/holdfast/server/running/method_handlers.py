@@ -1,0 +1,252 @@
+"""One handler for each method of both eras, over a server's catalogs.
+
+A name or URI that a session may not see is, for that session, one that does not exist.
+"""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from holdfast.backs.native import Handler
+from holdfast.core.eras import supported_versions
+from holdfast.engine.exchange import Client, Exchange
+from holdfast.errors import InvalidParams, ResourceNotFound
+from holdfast.protocol.types import (
+    CacheableResult,
+    CompleteParams,
+    CompleteResult,
+    DiscoverResult,
+    InputRequiredResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PromptReference,
+    ReadResourceParams,
+    ResourceReference,
+    Result,
+    SetLevelParams,
+)
+from holdfast.protocol.versions import MODERN
+from holdfast.server.authoring.completions import NOTHING, complete
+from holdfast.server.authoring.included_servers import by_name, by_uri, through
+from holdfast.server.authoring.prompts import PromptEntry
+from holdfast.server.authoring.resources import ResourceEntry, TemplateEntry
+from holdfast.server.authoring.tools import ToolEntry
+from holdfast.server.catalog.catalog import Catalog
+from holdfast.server.catalog.pagination import page
+from holdfast.server.context.task_calls import TaskHandlers
+
+if TYPE_CHECKING:
+    from holdfast.server.app import Server
+
+P = TypeVar("P")
+R = TypeVar("R", bound=CacheableResult)
+EMPTY: Final = Result()
+Params = dict[str, Any]
+
+
+class Handlers:
+    """Answers for one server."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._tools = server.tools
+        self._resources = server.resources
+        self._templates = server.templates
+        self._prompts = server.prompts
+
+    def table(self) -> dict[str, Handler]:
+        """Return method → handler."""
+        return {
+            "ping": self.ping,
+            "server/discover": self.discover,
+            "tools/list": self.list_tools,
+            "tools/call": self.call_tool,
+            "resources/list": self.list_resources,
+            "resources/templates/list": self.list_templates,
+            "resources/read": self.read_resource,
+            "resources/subscribe": self.subscribe,
+            "resources/unsubscribe": self.unsubscribe,
+            "prompts/list": self.list_prompts,
+            "prompts/get": self.get_prompt,
+            "completion/complete": self.complete,
+            "logging/setLevel": self.set_level,
+            **TaskHandlers(self._server).table(),
+        }
+
+    async def ping(self, exchange: Exchange, params: Params) -> Result:  # noqa: ARG002
+        """Say that somebody is here."""
+        return EMPTY
+
+    async def discover(self, exchange: Exchange, params: Params) -> DiscoverResult:  # noqa: ARG002
+        """Say what is served here, and in which versions to this client."""
+        described = self._server.describe()
+        versions = supported_versions(self._server.settings, exchange.session.record.client)
+        result = DiscoverResult(
+            supported_versions=list(versions),
+            capabilities=self._server.modern_capabilities(),
+            instructions=described.get("instructions"),
+        )
+        # A client that is served otherwise than the rest must not be told by somebody else's answer.
+        alike = not self._server.settings.eras_by_client
+        return self._server.hint("server/discover", result, alike=alike)
+
+    # Tools
+
+    def call_tool(self, exchange: Exchange, params: Params) -> Awaitable[Result]:
+        """Call a tool. Plain on purpose: the tool's own coroutine is the only one."""
+        name = params.get("name")
+        entry = self._tools.get(name, exchange.session) if type(name) is str else None
+        if entry is None:
+            raise InvalidParams(f"Unknown tool: {str(name)[:128]}")
+        if entry.within:
+            return self._run_within(entry, exchange, params)
+        return entry.run(exchange, _arguments(params), self._server)
+
+    async def list_tools(self, exchange: Exchange, params: Params) -> ListToolsResult:
+        """List a page of tools."""
+        entries, cursor = self._page(self._tools, exchange.session, params)
+        result = ListToolsResult(tools=[entry.listed for entry in entries], next_cursor=cursor)
+        return self._hinted(exchange, "tools/list", result, self._tools)
+
+    # Resources
+
+    async def list_resources(self, exchange: Exchange, params: Params) -> ListResourcesResult:
+        """List a page of resources."""
+        entries, cursor = self._page(self._resources, exchange.session, params)
+        result = ListResourcesResult(resources=[entry.listed for entry in entries], next_cursor=cursor)
+        return self._hinted(exchange, "resources/list", result, self._resources)
+
+    async def list_templates(self, exchange: Exchange, params: Params) -> ListResourceTemplatesResult:
+        """List a page of templates."""
+        entries, cursor = self._page(self._templates, exchange.session, params)
+        result = ListResourceTemplatesResult(
+            resource_templates=[entry.listed for entry in entries], next_cursor=cursor
+        )
+        return self._hinted(exchange, "resources/templates/list", result, self._templates)
+
+    async def read_resource(self, exchange: Exchange, params: Params) -> Result:
+        """Read the resource of a URI."""
+        uri = _read(params, ReadResourceParams).uri
+        entry, values = self._find(uri, exchange.session)
+
+        async def read(_given: Params) -> Result:
+            result = await entry.run(exchange, uri, values, self._server)
+            if exchange.session.revision is not MODERN or isinstance(result, InputRequiredResult):
+                return result
+            return self._server.hint("resources/read", result, entry.cache)
+
+        return await through(entry.within, by_uri(values), read, exchange, self._server)(params)
+
+    async def subscribe(self, exchange: Exchange, params: Params) -> Result:
+        """Remember that the session wants to know when a resource changes."""
+        uri = _read(params, ReadResourceParams).uri
+        entry, values = self._find(uri, exchange.session)
+
+        async def keep(_given: Params) -> Result:
+            return await self._subscribe(exchange, uri)
+
+        return await through(entry.within, by_uri(values), keep, exchange, self._server)(params)
+
+    async def _subscribe(self, exchange: Exchange, uri: str) -> Result:
+        if not await exchange.store.subscribe(exchange.session.record.key, uri):
+            limits = exchange.session.limits
+            most = f"{limits.subscriptions}, with {limits.subscription_bytes} bytes of URIs"
+            raise InvalidParams(f"Too many subscriptions: a session may have {most}")
+        return EMPTY
+
+    async def unsubscribe(self, exchange: Exchange, params: Params) -> Result:
+        """Forget it; what was never subscribed to is no error."""
+        uri = _read(params, ReadResourceParams).uri
+        await exchange.store.unsubscribe(exchange.session.record.key, uri)
+        return EMPTY
+
+    def _find(self, uri: str, session: Client) -> tuple[ResourceEntry | TemplateEntry, dict[str, str]]:
+        entry = self._resources.get(uri, session)
+        if entry is not None:
+            return entry, {}
+        for candidate in self._templates.visible(session).values():
+            values = candidate.template.match(uri)
+            if values is not None:
+                return candidate, values
+        raise ResourceNotFound(uri)
+
+    # Prompts
+
+    async def list_prompts(self, exchange: Exchange, params: Params) -> ListPromptsResult:
+        """List a page of prompts."""
+        entries, cursor = self._page(self._prompts, exchange.session, params)
+        result = ListPromptsResult(prompts=[entry.listed for entry in entries], next_cursor=cursor)
+        return self._hinted(exchange, "prompts/list", result, self._prompts)
+
+    def get_prompt(self, exchange: Exchange, params: Params) -> Awaitable[Result]:
+        """Get a prompt's messages."""
+        name = params.get("name")
+        entry = self._prompts.get(name, exchange.session) if type(name) is str else None
+        if entry is None:
+            raise InvalidParams(f"Unknown prompt: {str(name)[:128]}")
+        if entry.within:
+            return self._run_within(entry, exchange, params)
+        return entry.run(exchange, _arguments(params), self._server)
+
+    def _run_within(
+        self, entry: ToolEntry | PromptEntry, exchange: Exchange, params: Params
+    ) -> Awaitable[Result]:
+        """Call a function of an included server, through the middleware of the servers that it comes from."""
+
+        def inner(given: Params) -> Awaitable[Result]:
+            return entry.run(exchange, _arguments(given), self._server)
+
+        return through(entry.within, by_name, inner, exchange, self._server)(params)
+
+    # The rest
+
+    async def complete(self, exchange: Exchange, params: Params) -> Result:
+        """Complete an argument; of what the session may not see there is nothing to say."""
+        asked = _read(params, CompleteParams)
+        if self._is_hidden(asked.ref, exchange.session):
+            return CompleteResult(completion=NOTHING)
+        return await complete(self._server.completers(), exchange, asked, self._server)
+
+    def _is_hidden(self, ref: PromptReference | ResourceReference, session: Client) -> bool:
+        if isinstance(ref, PromptReference):
+            return ref.name in self._prompts.entries and self._prompts.get(ref.name, session) is None
+        return ref.uri in self._templates.entries and self._templates.get(ref.uri, session) is None
+
+    async def set_level(self, exchange: Exchange, params: Params) -> Result:
+        """Remember which log messages the session wants."""
+        level = _read(params, SetLevelParams).level
+        record = exchange.session.record
+        await exchange.store.change(record.key, level=level)
+        record.level = level
+        return EMPTY
+
+    def _hinted(self, exchange: Exchange, method: str, result: R, catalog: Catalog[Any]) -> R:
+        """Return a list with its caching hint, where the client's revision has one."""
+        if exchange.session.revision is not MODERN:
+            return result
+        return self._server.hint(method, result, alike=catalog.is_alike)
+
+    def _page(self, catalog: Catalog[Any], session: Client, params: Params) -> tuple[list[Any], str | None]:
+        cursor = params.get("cursor")
+        if cursor is not None and type(cursor) is not str:
+            raise InvalidParams("Invalid params: a cursor is a string")
+        return page(catalog.visible(session), cursor, session.limits.page_size)
+
+
+def _arguments(params: Params) -> Params:
+    arguments = params.get("arguments")
+    if arguments is None:
+        return {}
+    if type(arguments) is not dict:
+        raise InvalidParams("Invalid params: arguments must be an object")
+    return arguments
+
+
+def _read(params: Params, kind: type[P]) -> P:
+    try:
+        return msgspec.convert(params, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidParams(f"Invalid params: {error}") from None

@@ -1,0 +1,46 @@
+"""Results as 2026-07-28 has them: each names its type and its server, and what may be kept says for how long."""
+
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.protocol.modern import SERVER_KEY
+from holdfast.protocol.tasks import CreateTaskResult
+from holdfast.protocol.types import CacheableResult, Implementation, InputRequiredResult, Result
+from holdfast.server.authoring.caching import NOT_KEPT
+from holdfast.wire.jsonrpc import encode
+
+_COMPLETE: Final = "complete"
+_TYPES: Final[dict[type[Result], str]] = {InputRequiredResult: "input_required", CreateTaskResult: "task"}
+"""What a result of each kind calls itself; all others are complete."""
+
+
+class ModernResults:
+    """Encodes a server's results. What they have in common is encoded once, not with each."""
+
+    def __init__(self, info: Implementation) -> None:
+        self._info = msgspec.to_builtins(info)
+        self._complete = self._prefix(_COMPLETE)
+        self._prefixes = {type_: self._prefix(kind) for type_, kind in _TYPES.items()}
+
+    def _prefix(self, kind: str) -> bytes:
+        return _opening({"resultType": kind, "_meta": {SERVER_KEY: self._info}})
+
+    def encode(self, result: Result) -> bytes:
+        """Return a result, complete."""
+        if isinstance(result, CacheableResult):
+            # Only a result that an author's middleware made has no hint yet.
+            result = NOT_KEPT.on(result, "private")
+        prefix = self._prefixes.get(type(result), self._complete)
+        if result.meta is not None:
+            kind = _TYPES.get(type(result), _COMPLETE)
+            result = replace(result, meta={SERVER_KEY: self._info, **result.meta})
+            prefix = _opening({"resultType": kind})
+        body = encode(result)
+        return prefix + (b"}" if body == b"{}" else b"," + body[1:])
+
+
+def _opening(members: dict[str, object]) -> bytes:
+    """Return an object that is not closed yet."""
+    return encode(members)[:-1]
