@@ -9,7 +9,7 @@ from holdfast import McpError
 from tests.example_client import ANSWERS, CAPABILITIES, load, session
 from tests.schema import VERSIONS, Json
 from tests.support import async_test
-from tests.unit.server.guest import visited
+from tests.unit.server.sessionless_client import visited
 
 ARGUMENTS: Final[dict[str, Json]] = {
     "echo": {"text": "hello"},

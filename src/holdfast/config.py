@@ -114,7 +114,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long what a handler sends waits for a store that is away; beyond: StoreUnavailable, raised in the handler.
     Longer than a failover takes, shorter than a client waits."""
 
-    guests: int = 10_000
+    sessionless_calls: int = 10_000
     """Calls of clients without a session (2026-07-28) that run at once; beyond: 429, −31001."""
     handles: int = 10_000
     handles_per_principal: int = 1_000

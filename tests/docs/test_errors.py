@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast import errors
 from holdfast.fronts.http import answer
-from holdfast.protocol import modern
+from holdfast.protocol import sessionless
 from holdfast.protocol.quirks import KNOWN
 
 ROOT: Final = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def test_every_status_is_on_the_page() -> None:
 
 
 def test_every_code_is_on_the_page() -> None:
-    answered = codes_of(errors) | codes_of(modern) | codes_of(answer)
+    answered = codes_of(errors) | codes_of(sessionless) | codes_of(answer)
     told = {
         -int(number) for number in re.findall(r"^\| −(\d{5}) \|", section("JSON-RPC codes"), re.MULTILINE)
     }

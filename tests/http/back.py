@@ -24,9 +24,9 @@ from holdfast.config import HttpSettings, Settings, Times
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Client, Exchange
-from holdfast.engine.guest import Guest
 from holdfast.engine.observe import LogObserver
 from holdfast.engine.session import Session
+from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import HoldfastError, MethodNotFound
 from holdfast.fronts.http import HttpFront
 from holdfast.fronts.http.serve import serve
@@ -99,7 +99,7 @@ class ToolBack:
     def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
         return False
 
-    async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+    async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
         return wanted
 
     async def handle(self, exchange: Exchange) -> bytes:

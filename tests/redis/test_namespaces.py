@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, Exchange
-from holdfast.engine.modern import Elsewhere
-from holdfast.protocol.modern import ParkedGone, RequestMeta
+from holdfast.engine.sessionless import Elsewhere
+from holdfast.protocol.sessionless import ParkedGone, RequestMeta
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
@@ -39,13 +39,13 @@ async def engine(server: RedisServer, namespace: str) -> AsyncIterator[Engine]:
 
 async def parked(running: Engine) -> str:
     """Begin a call that asks; return the state its client is to bring back."""
-    attended = running.modern.start(META, ALICE, Request(1, "tools/call", {"name": "x"}))
+    awaited = running.sessionless.start(META, ALICE, Request(1, "tools/call", {"name": "x"}))
     async with asyncio.timeout(5):
-        while attended.outcome is None:
-            attended.attendant.wake.clear()
-            await attended.attendant.wake.wait(1)
-    assert not attended.leave()
-    message: Any = msgspec.json.decode(attended.outcome.message(1))
+        while awaited.outcome is None:
+            awaited.waiter.wake.clear()
+            await awaited.waiter.wake.wait(1)
+    assert not awaited.leave()
+    message: Any = msgspec.json.decode(awaited.outcome.message(1))
     state: str = message["result"]["requestState"]
     return state
 
@@ -58,10 +58,10 @@ async def test_a_state_of_one_namespace_is_refused_in_another_and_known_to_every
         params = {"name": "x", "requestState": await parked(one), "inputResponses": {}}
         retry = Request(2, "tools/call", params)
         with pytest.raises(Elsewhere) as elsewhere:
-            sister.modern.go_on(META, ALICE, retry)
+            sister.sessionless.go_on(META, ALICE, retry)
         assert elsewhere.value.replica == one.runtime.store.replica
         with pytest.raises(ParkedGone):
-            two.modern.go_on(META, ALICE, retry)
-        known = one.modern.go_on(META, ALICE, retry)
+            two.sessionless.go_on(META, ALICE, retry)
+        known = one.sessionless.go_on(META, ALICE, retry)
         known.leave()
-        await one.modern.abandon(known.exchange)
+        await one.sessionless.abandon(known.exchange)

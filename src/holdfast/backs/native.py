@@ -8,15 +8,15 @@ from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Client, Exchange
-from holdfast.engine.guest import Guest
 from holdfast.engine.session import Session
+from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import InvalidParams, MethodNotFound, ResourceNotFound
-from holdfast.protocol.methods import NOT_IN_SESSIONS, NOT_MODERN
+from holdfast.protocol.methods import NOT_IN_SESSIONS, NOT_SESSIONLESS
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.older import fit
 from holdfast.protocol.results import Result
 from holdfast.protocol.subscriptions import Filter
-from holdfast.protocol.versions import MODERN, Revision
+from holdfast.protocol.versions import SESSIONLESS, Revision
 from holdfast.wire.jsonrpc import Request, encode
 
 Handler = Callable[[Exchange, dict[str, Any]], Awaitable[Result]]
@@ -32,7 +32,7 @@ class App(Protocol):
         """Return capabilities, server info and instructions as they travel."""
         ...
 
-    def modernized(self, result: Result) -> bytes:
+    def sessionless_result(self, result: Result) -> bytes:
         """Encode a result with what 2026-07-28 wants of every one."""
         ...
 
@@ -44,7 +44,7 @@ class App(Protocol):
         """Tell whether a tool declares that calling it again has no further effect; False for what is no tool."""
         ...
 
-    async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+    async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
         """Return what of a listener's filter this client will be told of."""
         ...
 
@@ -97,21 +97,21 @@ class NativeBack:
         """Ask the app about the tool that is called; nothing else is ever run again."""
         return request.method == "tools/call" and self._app.is_idempotent(request.params.get("name"), client)
 
-    async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+    async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
         """Ask the app."""
-        return await self._app.honoured(guest, wanted)
+        return await self._app.honoured(client, wanted)
 
     async def handle(self, exchange: Exchange) -> bytes:
         """Look up, call, encode."""
         request = exchange.request
-        modern = exchange.session.revision is MODERN
+        sessionless = exchange.session.revision is SESSIONLESS
         handler = self._app.handlers.get(request.method)
-        if handler is None or request.method in (NOT_MODERN if modern else NOT_IN_SESSIONS):
+        if handler is None or request.method in (NOT_SESSIONLESS if sessionless else NOT_IN_SESSIONS):
             raise MethodNotFound(request.method[:100])
-        if not modern:
+        if not sessionless:
             return encode(fit(exchange.session.revision.name, await handler(exchange, request.params)))
         try:
-            return self._app.modernized(await handler(exchange, request.params))
+            return self._app.sessionless_result(await handler(exchange, request.params))
         except ResourceNotFound as error:
             # What used to have a code of its own is a wrong parameter here.
             raise InvalidParams(error.message, error.data) from error

@@ -30,8 +30,8 @@ from holdfast.errors import (
     TooManyRounds,
 )
 from holdfast.protocol.mirror import Mirrored, encode_value, values_of
-from holdfast.protocol.modern import HEADER_MISMATCH, SUSPENDABLE, UNSUPPORTED_VERSION
 from holdfast.protocol.params import LoggingLevel
+from holdfast.protocol.sessionless import HEADER_MISMATCH, SUSPENDABLE, UNSUPPORTED_VERSION
 from holdfast.wire.jsonrpc import Notification, notification_message
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None] | None]

@@ -7,7 +7,7 @@ changed makes it stale at once.
 from collections import OrderedDict
 from typing import Any, Final
 
-from holdfast.protocol.modern import CACHEABLE
+from holdfast.protocol.sessionless import CACHEABLE
 from holdfast.wire.jsonrpc import encode
 
 INVALIDATES: Final[dict[str, tuple[str, ...]]] = {

@@ -27,8 +27,8 @@ from holdfast.engine.observe import LogObserver
 from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Observer, Random, SystemClock, SystemRandom
 from holdfast.protocol.listing import Root
-from holdfast.protocol.modern import TASKS, VERSION
 from holdfast.protocol.params import LoggingLevel
+from holdfast.protocol.sessionless import TASKS, VERSION
 from holdfast.protocol.versions import REVISIONS
 from holdfast.transports.child import ChildOptions
 

@@ -25,7 +25,7 @@ from holdfast.errors import (
     VersionRefused,
 )
 from holdfast.ports import Clock, Observer, Random
-from holdfast.protocol.modern import SERVER_KEY, VERSION
+from holdfast.protocol.sessionless import SERVER_KEY, VERSION
 from holdfast.protocol.versions import LATEST, REVISIONS
 from holdfast.wire.jsonrpc import notification_message
 

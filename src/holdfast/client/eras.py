@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from holdfast.errors import McpError, VersionRefused
-from holdfast.protocol.modern import HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION, VERSION
+from holdfast.protocol.sessionless import HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION, VERSION
 from holdfast.protocol.versions import REVISIONS
 
 MODERN_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})

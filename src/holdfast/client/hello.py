@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from holdfast.protocol.modern import CAPABILITIES_KEY, CLIENT_KEY, LEVEL_KEY, VERSION_KEY
 from holdfast.protocol.params import LoggingLevel
+from holdfast.protocol.sessionless import CAPABILITIES_KEY, CLIENT_KEY, LEVEL_KEY, VERSION_KEY
 
 
 class Hello:

@@ -18,7 +18,7 @@ from holdfast.client.settings import ClientLimits, ClientTimes
 from holdfast.errors import PARSE_ERROR, BadAnswer, Broken, HoldfastError, HttpRefused, LinkError, WireError
 from holdfast.ports import Clock, Observer, Random
 from holdfast.protocol.mirror import encode_value
-from holdfast.protocol.modern import NAMED, VERSION
+from holdfast.protocol.sessionless import NAMED, VERSION
 from holdfast.wire.jsonrpc import Response, decode, notification_message, request_message
 from holdfast.wire.sse import EventParser
 

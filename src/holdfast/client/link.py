@@ -11,7 +11,7 @@ from holdfast.client.calls import Call, Calls
 from holdfast.client.incoming import Incoming
 from holdfast.errors import Broken, NotSent, WireError
 from holdfast.ports import Observer
-from holdfast.protocol.modern import SUBSCRIPTION_KEY
+from holdfast.protocol.sessionless import SUBSCRIPTION_KEY
 from holdfast.wire.jsonrpc import Message, Notification, Request, Response, decode
 
 

@@ -8,7 +8,7 @@ from holdfast.client.calls import Call
 from holdfast.client.link import Receiver
 from holdfast.errors import Broken, LinkError, NotSent
 from holdfast.ports import Observer
-from holdfast.protocol.modern import VERSION
+from holdfast.protocol.sessionless import VERSION
 from holdfast.wire.jsonrpc import notification_message, request_message
 
 

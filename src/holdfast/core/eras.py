@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.config import Eras, Settings
 from holdfast.errors import ConfigError, InvalidParams
-from holdfast.protocol.modern import VERSION, RequestMeta, UnsupportedVersion
+from holdfast.protocol.sessionless import VERSION, RequestMeta, UnsupportedVersion
 from holdfast.protocol.versions import LATEST, REVISIONS
 from holdfast.wire.jsonrpc import encode
 
@@ -69,7 +69,7 @@ def check_client(settings: Settings, client: dict[str, Any], capabilities: dict[
         )
 
 
-def check_modern(settings: Settings, meta: RequestMeta, *, large: bool = False) -> None:
+def check_sessionless(settings: Settings, meta: RequestMeta, *, large: bool = False) -> None:
     """Check that a request which brings its own metadata may be served by them.
 
     What it says of its client is measured only in a `large` message: in another one it is short, and every request

@@ -4,8 +4,8 @@ The exchange stays the one it was: its id, its stream, its one terminal message.
 the fence, so that an owner that was only frozen can write nothing more beside the second run.
 """
 
-from holdfast.engine.carried import Carried, unpacked
 from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.forwarded import ForwardedRequest, decode_forwarded
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.stores.base import Adopted, Orphan
@@ -42,19 +42,19 @@ class Adoption:
     async def _begin(self, orphan: Orphan, adopted: Adopted) -> None:
         runtime = self._runtime
         session = runtime.adopt(adopted.record)
-        carried = unpacked(adopted.claim.payload)
-        if carried is None or not self._may_run(carried, session):
+        forwarded = decode_forwarded(adopted.claim.payload)
+        if forwarded is None or not self._may_run(forwarded, session):
             runtime.observer.note("exchange.reaped", session=session.name, owner=orphan.owner)
             await self._exchanges.give_up(session, adopted)
             return
         runtime.observer.note(
             "exchange.adopted", session=session.name, owner=orphan.owner, run=orphan.runs + 1
         )
-        await self._exchanges.resume(session, adopted, carried)
+        await self._exchanges.resume(session, adopted, forwarded)
 
-    def _may_run(self, carried: Carried, session: Session) -> bool:
+    def _may_run(self, forwarded: ForwardedRequest, session: Session) -> bool:
         try:
-            return self._runtime.back.is_idempotent(carried.request, session)
+            return self._runtime.back.is_idempotent(forwarded.request, session)
         except Exception as error:  # noqa: BLE001 - an author's code decides which tools a client may call
             self._runtime.observer.note("adoption.failed", session=session.name, error=error)
             return False

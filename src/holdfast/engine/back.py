@@ -4,8 +4,8 @@ from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Client, Exchange
-from holdfast.engine.guest import Guest
 from holdfast.engine.session import Session
+from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.subscriptions import Filter
 from holdfast.protocol.versions import Revision
@@ -35,7 +35,7 @@ class Back(Protocol):
         """Tell whether running a request again has no further effect; with a client, also whether it may call that."""
         ...
 
-    async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+    async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
         """Return what of a listener's filter this client will be told of (2026-07-28)."""
         ...
 

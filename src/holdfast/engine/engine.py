@@ -19,7 +19,6 @@ from holdfast.engine.exchange import Exchange
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.listening import Listening
-from holdfast.engine.modern import Modern
 from holdfast.engine.pulse import Pulse
 from holdfast.engine.reader import End
 from holdfast.engine.readers import Readers
@@ -27,6 +26,7 @@ from holdfast.engine.readiness import Readiness
 from holdfast.engine.replica import Replica
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
+from holdfast.engine.sessionless import SessionlessCalls
 from holdfast.engine.sessions import Sessions
 from holdfast.engine.tasks import Tasks
 from holdfast.errors import Cancelled, ConfigError
@@ -82,10 +82,10 @@ class Engine:
         self.exchanges: Exchanges = Exchanges(self.runtime)
         self.sessions: Sessions = Sessions(self.runtime, self.exchanges)
         self.readers: Readers = Readers(self.runtime, self.sessions)
-        self.modern: Modern = Modern(self.runtime)
+        self.sessionless: SessionlessCalls = SessionlessCalls(self.runtime)
         self.listening: Listening = Listening(self.runtime)
-        self.tasks: Tasks = Tasks(self.runtime, self.modern.end, self.listening)
-        self.forwarding: Forwarding = Forwarding(self.runtime, self.readers, self.modern)
+        self.tasks: Tasks = Tasks(self.runtime, self.sessionless.end, self.listening)
+        self.forwarding: Forwarding = Forwarding(self.runtime, self.readers, self.sessionless)
         adoption = Adoption(self.runtime, self.exchanges)
         self.replica: Replica = Replica(
             self.runtime, self.sessions, self.listening, self.forwarding, adoption
@@ -122,7 +122,7 @@ class Engine:
         try:
             self._take_store()
             await self.replica.start()
-            await self.modern.keys.renew()
+            await self.sessionless.keys.renew()
             await self.runtime.back.start()
         except BaseException:
             self._starting = None
@@ -231,7 +231,7 @@ class Engine:
         working = [session for session in self.runtime.sessions.values() if session.exchanges]
         await asyncio.gather(
             *(self.sessions.end_work(session, "the server is stopping") for session in working),
-            self.modern.end_work("the server is stopping"),
+            self.sessionless.end_work("the server is stopping"),
         )
 
     def _is_waited_for(self) -> bool:
@@ -250,7 +250,10 @@ class Engine:
     def _working(self) -> dict[asyncio.Task[None], Exchange]:
         """Return the handlers that run here, each with its exchange; not those that wait for a client."""
         sessions = self.runtime.sessions.values()
-        exchanges = [*self.modern.working(), *(e for session in sessions for e in session.exchanges.values())]
+        exchanges = [
+            *self.sessionless.working(),
+            *(e for session in sessions for e in session.exchanges.values()),
+        ]
         return {
             exchange.task: exchange for exchange in exchanges if exchange.task and not exchange.task.done()
         }
@@ -295,7 +298,7 @@ class Engine:
             "orphans": self.replica.sweep,
             "closings": self.replica.tell_again,
             "tasks": self.tasks.sweep,
-            "keys": self.modern.keys.renew,
+            "keys": self.sessionless.keys.renew,
             "orphan tasks": self.tasks.reap,
         }
         observer = self.runtime.observer

@@ -10,16 +10,16 @@ from msgspec.structs import replace
 
 from holdfast.auth import Principal
 from holdfast.core.budget import Charge
-from holdfast.engine.guest import Guest
 from holdfast.engine.outlet import Outlet, SessionOutlet, StreamOutlet
 from holdfast.engine.session import Session
+from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.stores.base import Claim, Store
 from holdfast.wire.jsonrpc import Request, notification_message
 
 if TYPE_CHECKING:
     from holdfast.engine.turns import Turn
 
-Client = Session | Guest
+Client = Session | SessionlessClient
 """Who a request is from, as far as the protocol knows it: a session, or a guest of one request."""
 
 

@@ -12,8 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.core.admission import Verdict
-from holdfast.engine.carried import Carried, packed
 from holdfast.engine.exchange import Caller, SessionExchange
+from holdfast.engine.forwarded import ForwardedRequest, encode_forwarded
 from holdfast.engine.handling import run
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.outlet import ChannelOutlet, SessionOutlet, StreamOutlet
@@ -140,12 +140,12 @@ class Exchanges:
             return b""
         if not self._runtime.back.is_idempotent(request):
             return b""
-        return packed(key, stream, caller, request, streams=streams)
+        return encode_forwarded(key, stream, caller, request, streams=streams)
 
-    async def resume(self, session: Session, adopted: Adopted, carried: Carried) -> None:
+    async def resume(self, session: Session, adopted: Adopted, forwarded: ForwardedRequest) -> None:
         """Start an exchange that has begun before, at a replica that died."""
         await self._begin(
-            self._adopted(session, adopted, carried.request, carried.caller, streams=carried.streams)
+            self._adopted(session, adopted, forwarded.request, forwarded.caller, streams=forwarded.streams)
         )
 
     async def give_up(self, session: Session, adopted: Adopted) -> None:

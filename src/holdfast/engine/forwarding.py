@@ -1,4 +1,4 @@
-"""Requests carried to the replica that must run them, their answers read back from the store.
+"""Requests forwarded to the replica that must run them, their answers read back from the store.
 
 Some work lives in one place: a parked call, later a child process. A request for it that lands
 elsewhere is put into that replica's inbox, and what it answers becomes a stream in the store: in
@@ -11,16 +11,16 @@ from typing import Final
 
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
-from holdfast.engine.carried import Carried, packed, unpacked
 from holdfast.engine.exchange import Caller
+from holdfast.engine.forwarded import ForwardedRequest, decode_forwarded, encode_forwarded
 from holdfast.engine.load import TooMuchWork
-from holdfast.engine.modern import Attended, Modern
 from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers, Unresumable
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
+from holdfast.engine.sessionless import AwaitedCall, SessionlessCalls
 from holdfast.errors import HoldfastError, McpError, SessionGone, StoreError
-from holdfast.protocol.modern import ParkedGone, read_meta
+from holdfast.protocol.sessionless import ParkedGone, read_meta
 from holdfast.protocol.versions import LATEST
 from holdfast.stores.base import Claim, Claimed, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Request, refusal
@@ -38,10 +38,10 @@ _FORWARDED: Final = "forwarded"
 class Forwarding:
     """Puts requests to other replicas, and takes theirs."""
 
-    def __init__(self, runtime: Runtime, readers: Readers, modern: Modern) -> None:
+    def __init__(self, runtime: Runtime, readers: Readers, calls: SessionlessCalls) -> None:
         self._runtime = runtime
         self._readers = readers
-        self._modern = modern
+        self._calls = calls
         self._taking: set[str] = set()
         self.is_rung: bool = False
         """Something may be in the inbox: a bell said so, or the inbox could not be read."""
@@ -57,7 +57,7 @@ class Forwarding:
         runtime = self._runtime
         session = await self._carrier(caller)
         stream = runtime.random.token(12)
-        payload = packed(session.record.key, stream, caller, request)
+        payload = encode_forwarded(session.record.key, stream, caller, request)
         seconds = runtime.settings.times.lease
         try:
             # Empty: this principal cannot be written down, so no other replica can act for it.
@@ -127,12 +127,12 @@ class Forwarding:
         try:
             # Held as long as this runs. What finds no room stays in the inbox, and is looked at again.
             charge = self._runtime.load.intake(_FORWARDED).charge(payload)
-            carried = await self._read(name, payload)
-            claim = Claim(carried.request.id, carried.stream, b"")
-            claimed = await self._runtime.store.claim(carried.session, carried.owner, claim)
+            forwarded = await self._read(name, payload)
+            claim = Claim(forwarded.request.id, forwarded.stream, b"")
+            claimed = await self._runtime.store.claim(forwarded.session, forwarded.owner, claim)
             await self._runtime.store.took(name)
             if isinstance(claimed, Claimed):
-                await self._answer(carried, claimed.fence)
+                await self._answer(forwarded, claimed.fence)
             del charge
         except TooMuchWork:
             self.is_rung = True
@@ -142,43 +142,47 @@ class Forwarding:
         finally:
             self._taking.discard(name)
 
-    async def _read(self, name: str, payload: bytes) -> Carried:
-        carried = unpacked(payload)
-        if carried is None:
+    async def _read(self, name: str, payload: bytes) -> ForwardedRequest:
+        forwarded = decode_forwarded(payload)
+        if forwarded is None:
             # Of a later release. Taken all the same: it would be found again until its time is over.
             await self._runtime.store.took(name)
             raise StoreError("a request that was put to this replica cannot be read")
-        return carried
+        return forwarded
 
-    async def _answer(self, carried: Carried, fence: int) -> None:
+    async def _answer(self, forwarded: ForwardedRequest, fence: int) -> None:
         store, random = self._runtime.store, self._runtime.random
         try:
-            attended = self._modern.go_on(read_meta(carried.request.params), carried.caller, carried.request)
+            awaited = self._calls.go_on(
+                read_meta(forwarded.request.params), forwarded.caller, forwarded.request
+            )
         except McpError as error:
-            terminal = refusal(carried.request.id, error)
-            await store.settle(carried.session, carried.stream, fence, terminal, tag=random.tag(), keep=True)
+            terminal = refusal(forwarded.request.id, error)
+            await store.settle(
+                forwarded.session, forwarded.stream, fence, terminal, tag=random.tag(), keep=True
+            )
             return
         try:
-            await self._pump(attended, carried, fence)
+            await self._pump(awaited, forwarded, fence)
         finally:
-            if attended.leave():
-                await self._modern.abandon(attended.exchange)
+            if awaited.leave():
+                await self._calls.abandon(awaited.exchange)
 
-    async def _pump(self, attended: Attended, carried: Carried, fence: int) -> None:
+    async def _pump(self, awaited: AwaitedCall, forwarded: ForwardedRequest, fence: int) -> None:
         store, random = self._runtime.store, self._runtime.random
-        start = await store.open_stream(carried.session, carried.stream, fence, random.tag())
+        start = await store.open_stream(forwarded.session, forwarded.stream, fence, random.tag())
         while True:
-            attended.attendant.wake.clear()
-            outcome = attended.outcome
-            for message in attended.outlet.taken(attended.attendant):
-                await store.append(carried.session, carried.stream, fence, random.tag(), message)
+            awaited.waiter.wake.clear()
+            outcome = awaited.outcome
+            for message in awaited.outlet.taken(awaited.waiter):
+                await store.append(forwarded.session, forwarded.stream, fence, random.tag(), message)
             if outcome is not None:
-                terminal = outcome.message(carried.request.id)
-                await store.settle(carried.session, carried.stream, fence, terminal, tag=random.tag())
+                terminal = outcome.message(forwarded.request.id)
+                await store.settle(forwarded.session, forwarded.stream, fence, terminal, tag=random.tag())
                 return
-            if not await attended.attendant.wake.wait(_HEARTBEAT):
-                await self._check(carried, start)
+            if not await awaited.waiter.wake.wait(_HEARTBEAT):
+                await self._check(forwarded, start)
 
-    async def _check(self, carried: Carried, start: Position) -> None:
-        if await self._runtime.store.read(carried.session, carried.stream, start, 1, 1) is None:
+    async def _check(self, forwarded: ForwardedRequest, start: Position) -> None:
+        if await self._runtime.store.read(forwarded.session, forwarded.stream, start, 1, 1) is None:
             raise SessionGone("whoever asked has gone")

@@ -14,11 +14,11 @@ from typing import Final
 
 from holdfast.core.budget import Charge
 from holdfast.core.tasks import task_key
-from holdfast.engine.guest import Guest
 from holdfast.engine.runtime import Runtime
+from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.wake import Wake
 from holdfast.errors import Busy
-from holdfast.protocol.modern import TASKS, MissingCapability
+from holdfast.protocol.sessionless import TASKS, MissingCapability
 from holdfast.protocol.subscriptions import (
     Change,
     Filter,
@@ -130,7 +130,9 @@ class Listening:
     def __len__(self) -> int:
         return len(self._listeners)
 
-    async def open(self, guest: Guest, request: Request, expires: float | None = None) -> Listener:
+    async def open(
+        self, client: SessionlessClient, request: Request, expires: float | None = None
+    ) -> Listener:
         """Begin to listen, until the date `expires` at the latest.
 
         Raises:
@@ -140,11 +142,11 @@ class Listening:
         """
         limits = self._runtime.settings.limits
         wanted = read_filter(request.params, limits.subscriptions, limits.subscription_bytes)
-        if wanted.names.get("task") and not _knows_tasks(guest):
+        if wanted.names.get("task") and not _knows_tasks(client):
             raise MissingCapability({"extensions": {TASKS: {}}})
-        owner = guest.record.principal
+        owner = client.record.principal
         self._check_room(owner)
-        honoured = await self._runtime.back.honoured(guest, wanted)
+        honoured = await self._runtime.back.honoured(client, wanted)
         # Others may have come while the back looked.
         self._check_room(owner)
         charge = self._charge(owner, honoured)
@@ -245,6 +247,6 @@ class Listening:
                     await self._empty.wait()
 
 
-def _knows_tasks(guest: Guest) -> bool:
-    extensions = guest.capabilities.get("extensions")
+def _knows_tasks(client: SessionlessClient) -> bool:
+    extensions = client.capabilities.get("extensions")
     return isinstance(extensions, dict) and TASKS in extensions

@@ -25,7 +25,7 @@ _MAX_MESSAGES: Final = 256
 """Messages a response may be behind before its handler waits for it."""
 
 
-class Attendant(Struct, eq=False):
+class ResponseWaiter(Struct, eq=False):
     """One connection, and the round whose outcome it waits for."""
 
     number: int
@@ -54,7 +54,7 @@ def _ended(number: int, asked: dict[str, Asked]) -> bytes:
 
 
 class RoundOutlet(Struct, eq=False):
-    """Where a guest's exchange sends what it has to say."""
+    """Where the exchange of a sessionless call sends its messages."""
 
     _go_out: GoOut
     _quiet: float
@@ -73,7 +73,7 @@ class RoundOutlet(Struct, eq=False):
     """What its rounds take in memory, for as long as it is kept."""
     _rounds: Rounds | None = None
     _answers: dict[str, asyncio.Future[Any]] = {}
-    _attendants: list[Attendant] = []
+    _waiters: list[ResponseWaiter] = []
     _quiet_timer: asyncio.TimerHandle | None = None
     _room: asyncio.Event | None = None
 
@@ -96,27 +96,27 @@ class RoundOutlet(Struct, eq=False):
 
     # Connections
 
-    def attend(self, number: int) -> Attendant:
+    def add_waiter(self, number: int) -> ResponseWaiter:
         """Let a connection wait for what follows a round."""
-        attendant = Attendant(number)
-        self._attendants.append(attendant)
-        return attendant
+        waiter = ResponseWaiter(number)
+        self._waiters.append(waiter)
+        return waiter
 
-    def leave(self, attendant: Attendant) -> bool:
+    def leave(self, waiter: ResponseWaiter) -> bool:
         """Forget a connection; True if nobody waits for a running call any more."""
-        self._attendants.remove(attendant)
+        self._waiters.remove(waiter)
         self._make_room()
-        return not self._attendants and attendant.number not in self.outcomes and not self.is_parked
+        return not self._waiters and waiter.number not in self.outcomes and not self.is_parked
 
-    def taken(self, attendant: Attendant) -> list[bytes]:
+    def taken(self, waiter: ResponseWaiter) -> list[bytes]:
         """Return what the connection has to write now."""
-        messages, attendant.messages = attendant.messages, []
+        messages, waiter.messages = waiter.messages, []
         self._make_room()
         return messages
 
     def _ring(self) -> None:
-        for attendant in self._attendants:
-            attendant.ring()
+        for waiter in self._waiters:
+            waiter.ring()
 
     def _make_room(self) -> None:
         if self._room is not None:
@@ -126,12 +126,12 @@ class RoundOutlet(Struct, eq=False):
 
     async def send(self, message: bytes) -> None:
         """Send on the response there is; while parked there is none, and nothing is sent."""
-        if not self._attendants or self.is_parked:
+        if not self._waiters or self.is_parked:
             return
-        attendant = self._attendants[-1]
-        attendant.messages.append(message)
-        attendant.ring()
-        while len(attendant.messages) >= _MAX_MESSAGES and attendant in self._attendants:
+        waiter = self._waiters[-1]
+        waiter.messages.append(message)
+        waiter.ring()
+        while len(waiter.messages) >= _MAX_MESSAGES and waiter in self._waiters:
             self._room = self._room or asyncio.Event()
             self._room.clear()
             await self._room.wait()

@@ -26,9 +26,9 @@ from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS, TooManySessions
 from holdfast.errors import BUSY, INVALID_REQUEST, HoldfastError, McpError, WireError
 from holdfast.fronts.gathering import Gathering
-from holdfast.fronts.guests import Guests
+from holdfast.fronts.sessionless import SessionlessRequests
 from holdfast.protocol.methods import CONTROL, NOT_IN_SESSIONS
-from holdfast.protocol.modern import declared_version
+from holdfast.protocol.sessionless import declared_version
 from holdfast.wire.jsonrpc import (
     Message,
     Notification,
@@ -59,13 +59,13 @@ class Duplex:
         self._owed = asyncio.Semaphore(OWED)
         self._replies: set[asyncio.Task[None]] = set()
         self._deaf = False
-        self._guests = Guests(engine, self.send)
+        self._sessionless = SessionlessRequests(engine, self.send)
         self.session: Session | None = None
         self.gone: asyncio.Event = asyncio.Event()
         """The peer no longer reads."""
 
     def __repr__(self) -> str:
-        return f"<Duplex {self.session!r}, {self._guests!r}, {len(self._replies)} replies owed>"
+        return f"<Duplex {self.session!r}, {self._sessionless!r}, {len(self._replies)} replies owed>"
 
     # Out
 
@@ -135,12 +135,12 @@ class Duplex:
     async def _take_one(self, message: Message, caller: Caller) -> None:
         if not isinstance(message, Request):
             await self._control(message, caller)
-        elif message.id in self._guests:
+        elif message.id in self._sessionless:
             await self._reply(_refusal(message.id, DuplicateId()))
         elif message.method == "initialize":
             await self._initialize(message)
         elif self._is_modern(message):
-            await self._guest(message, caller)
+            await self._take_sessionless(message, caller)
         elif self.session is not None:
             await self._request(self.session, message, caller)
         elif message.method == "ping":
@@ -155,13 +155,13 @@ class Duplex:
         only_modern = request.method in NOT_IN_SESSIONS or not has_sessions(self._engine.settings)
         return self.session is None and only_modern
 
-    async def _guest(self, request: Request, caller: Caller) -> None:
+    async def _take_sessionless(self, request: Request, caller: Caller) -> None:
         running = () if self.session is None else self.session.exchanges.values()
         try:
             if any(exchange.request.id == request.id for exchange in running):
                 raise DuplicateId
             await self._engine.ensure_started()
-            self._guests.take(request, caller)
+            self._sessionless.take(request, caller)
         except HoldfastError as error:
             await self._reply(_refusal(request.id, error))
 
@@ -199,7 +199,7 @@ class Duplex:
 
     async def _control(self, message: Notification | Response, caller: Caller) -> None:
         """Take what wants no answer; what fits nothing is passed over, since there is nobody to tell."""
-        if self._cancels_guest(message) or self.session is None:
+        if self._cancels_sessionless(message) or self.session is None:
             return
         key, sessions = self.session.record.key, self._engine.sessions
         try:
@@ -210,11 +210,11 @@ class Duplex:
         except HoldfastError as error:
             self._engine.runtime.observer.note("message.dropped", session=self.session.name, error=error)
 
-    def _cancels_guest(self, message: Notification | Response) -> bool:
+    def _cancels_sessionless(self, message: Notification | Response) -> bool:
         return (
             isinstance(message, Notification)
             and message.method == "notifications/cancelled"
-            and self._guests.cancel(message.params.get("requestId"))
+            and self._sessionless.cancel(message.params.get("requestId"))
         )
 
     async def _take_batch(self, messages: list[Message], caller: Caller) -> None:
@@ -233,7 +233,7 @@ class Duplex:
 
     async def _gather(self, session: Session, request: Request, caller: Caller, gathering: Gathering) -> None:
         try:
-            if request.id in self._guests:
+            if request.id in self._sessionless:
                 raise DuplicateId
             if request.method == "initialize":
                 raise McpError(INVALID_REQUEST, "Invalid request: initialize may not be part of a batch")
@@ -253,7 +253,7 @@ class Duplex:
         """Take nothing more, end the listeners, let what runs finish for the drain time, then close the session."""
         self._deaf = True
         self._fail_asks()
-        await asyncio.gather(self._guests.hang_up(self.gone), self._close(reason))
+        await asyncio.gather(self._sessionless.hang_up(self.gone), self._close(reason))
         if self._replies and not self.gone.is_set():
             await asyncio.wait(self._replies, timeout=self._engine.settings.times.write_stall)
 

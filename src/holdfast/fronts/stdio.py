@@ -70,7 +70,7 @@ class StdioFront:
         if shown is not None:
             shown.cancel()
         # Nobody can come back to what is parked.
-        await self._engine.modern.end_work("the connection was closed")
+        await self._engine.sessionless.end_work("the connection was closed")
         await self._engine.aclose()
         await self._writer.flush(times.write_stall)
         patience.cancel()

@@ -26,15 +26,15 @@ class Method(Struct, frozen=True):
     """Passes even when every slot is taken (law 10)."""
     sessions: bool = True
     """Exists where there are sessions (2025-03-26 to 2025-11-25)."""
-    modern: bool = True
+    sessionless: bool = True
     """Exists where there are none (2026-07-28)."""
 
 
 METHODS: Final[dict[str, Method]] = {
     method.name: method
     for method in (
-        Method("initialize", control=True, modern=False),
-        Method("ping", From.BOTH, control=True, modern=False),
+        Method("initialize", control=True, sessionless=False),
+        Method("ping", From.BOTH, control=True, sessionless=False),
         Method("server/discover", sessions=False),
         Method("subscriptions/listen", sessions=False),
         Method("tasks/get", capability="extensions.io.modelcontextprotocol/tasks", sessions=False),
@@ -45,30 +45,30 @@ METHODS: Final[dict[str, Method]] = {
         Method("resources/list", capability="resources"),
         Method("resources/templates/list", capability="resources"),
         Method("resources/read", capability="resources"),
-        Method("resources/subscribe", capability="resources.subscribe", modern=False),
-        Method("resources/unsubscribe", capability="resources.subscribe", modern=False),
+        Method("resources/subscribe", capability="resources.subscribe", sessionless=False),
+        Method("resources/unsubscribe", capability="resources.subscribe", sessionless=False),
         Method("prompts/list", capability="prompts"),
         Method("prompts/get", capability="prompts"),
         Method("completion/complete", capability="completions"),
-        Method("logging/setLevel", capability="logging", modern=False),
+        Method("logging/setLevel", capability="logging", sessionless=False),
         Method("sampling/createMessage", From.SERVER, capability="sampling"),
         Method("elicitation/create", From.SERVER, capability="elicitation"),
         Method("roots/list", From.SERVER, capability="roots"),
-        Method("notifications/initialized", notification=True, modern=False),
+        Method("notifications/initialized", notification=True, sessionless=False),
         Method("notifications/cancelled", From.BOTH, notification=True),
         Method("notifications/progress", From.BOTH, notification=True),
-        Method("notifications/roots/list_changed", notification=True, modern=False),
+        Method("notifications/roots/list_changed", notification=True, sessionless=False),
         Method("notifications/message", From.SERVER, notification=True, capability="logging"),
         Method("notifications/tools/list_changed", From.SERVER, notification=True),
         Method("notifications/resources/list_changed", From.SERVER, notification=True),
         Method("notifications/resources/updated", From.SERVER, notification=True),
         Method("notifications/prompts/list_changed", From.SERVER, notification=True),
-        Method("notifications/elicitation/complete", From.SERVER, notification=True, modern=False),
+        Method("notifications/elicitation/complete", From.SERVER, notification=True, sessionless=False),
         Method("notifications/subscriptions/acknowledged", From.SERVER, notification=True, sessions=False),
         Method("notifications/tasks", From.SERVER, notification=True, sessions=False),
     )
 }
 
 NOT_IN_SESSIONS: Final = frozenset(name for name, method in METHODS.items() if not method.sessions)
-NOT_MODERN: Final = frozenset(name for name, method in METHODS.items() if not method.modern)
+NOT_SESSIONLESS: Final = frozenset(name for name, method in METHODS.items() if not method.sessionless)
 CONTROL: Final = frozenset(name for name, method in METHODS.items() if method.control)

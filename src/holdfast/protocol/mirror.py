@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.errors import ConfigError
-from holdfast.protocol.modern import NAMED, HeaderMismatch
+from holdfast.protocol.sessionless import NAMED, HeaderMismatch
 
 PARAM_PREFIX: Final = "mcp-param-"
 _SENTINEL_START, _SENTINEL_END = "=?base64?", "?="

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import InvalidParams
-from holdfast.protocol.modern import SUBSCRIPTION_KEY, TASKS
+from holdfast.protocol.sessionless import SUBSCRIPTION_KEY, TASKS
 from holdfast.wire.jsonrpc import RequestId, encode, notification_message, result_message
 
 Kind = Literal["tools", "prompts", "resources", "resource", "task"]

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from holdfast.protocol.modern import TASKS, MissingCapability
 from holdfast.protocol.results import Result
+from holdfast.protocol.sessionless import TASKS, MissingCapability
 
 EXTENSION: Final[dict[str, Any]] = {"extensions": {TASKS: {}}}
 """The capability, as clients and servers declare it."""

@@ -26,7 +26,7 @@ REVISIONS: Final[dict[str, Revision]] = {
     )
 }
 
-MODERN: Final = Revision("2026-07-28", priming=False, early_close=False, batches=False)
+SESSIONLESS: Final = Revision("2026-07-28", priming=False, early_close=False, batches=False)
 """The revision without sessions. It is not negotiated: each request names it."""
 
 LATEST: Final = REVISIONS["2025-11-25"]

@@ -14,8 +14,8 @@ from holdfast.backs.native import Handler, NativeBack
 from holdfast.config import Eras, HttpOptions, HttpSettings, Settings, StateOf
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Client
-from holdfast.engine.guest import Guest
 from holdfast.engine.observe import LogObserver
+from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.mount import Mount
@@ -40,7 +40,7 @@ from holdfast.server.context.handles import check_strangers
 from holdfast.server.context.session_view import SessionView
 from holdfast.server.functions.options import overlaid
 from holdfast.server.running.method_handlers import Handlers
-from holdfast.server.running.sessionless_results import ModernResults
+from holdfast.server.running.sessionless_results import SessionlessResults
 from holdfast.server.running.store_choice import namespace_of, store_for
 from holdfast.stores.base import Store
 
@@ -113,7 +113,7 @@ class Server(Features):
         self._middleware: list[Middleware] = []
         self._included: list[tuple[Server, Callable[[], list[Completer]]]] = []
         self._hosts: list[tuple[Server, Callable[[str], str]]] = []
-        self._modern = ModernResults(self.info)
+        self._sessionless = SessionlessResults(self.info)
         self.handlers: Mapping[str, Handler] = Handlers(self).table()
         """What answers each method."""
 
@@ -316,15 +316,15 @@ class Server(Features):
         described: dict[str, Any] = {"capabilities": capabilities.to_wire(), "serverInfo": self.info}
         return described if self.instructions is None else {**described, "instructions": self.instructions}
 
-    def modern_capabilities(self) -> dict[str, Any]:
+    def sessionless_capabilities(self) -> dict[str, Any]:
         """Return the capabilities of 2026-07-28: with tasks, if any tool can be one."""
         capabilities: dict[str, Any] = self.describe()["capabilities"]
         has_tasks = any(entry.task is not None for entry in self.tools.entries.values())
         return {**capabilities, **EXTENSION} if has_tasks else capabilities
 
-    def modernized(self, result: Result) -> bytes:
+    def sessionless_result(self, result: Result) -> bytes:
         """Encode a result as 2026-07-28 has it: its type, who answers, and how long it may be kept."""
-        return self._modern.encode(result)
+        return self._sessionless.encode(result)
 
     def hint(self, method: str, result: C, cache: Cache | None = None, *, alike: bool = False) -> C:
         """Return a result with its caching hint; it may be shared if all callers get an alike one, unguarded."""
@@ -344,12 +344,14 @@ class Server(Features):
         hints = entry.listed.annotations if entry is not None else None
         return hints is not None and hints.idempotent_hint is True
 
-    async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+    async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
         """Return what of a listener's filter it will be told of: what is declared, and of that what it may see."""
-        honoured = wanted.within(self.modern_capabilities())
+        honoured = wanted.within(self.sessionless_capabilities())
         uris = honoured.names.get("resource", ())
-        tasks = await self.engine.tasks.known(honoured.names.get("task", ()), guest.record.principal)
-        return honoured.only("resource", [uri for uri in uris if self._shows(uri, guest)]).only("task", tasks)
+        tasks = await self.engine.tasks.known(honoured.names.get("task", ()), client.record.principal)
+        return honoured.only("resource", [uri for uri in uris if self._shows(uri, client)]).only(
+            "task", tasks
+        )
 
     def _shows(self, uri: str, client: Client) -> bool:
         templates = self.templates.visible(client).values()

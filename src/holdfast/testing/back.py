@@ -5,8 +5,8 @@ from typing import Any
 
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Client, Exchange
-from holdfast.engine.guest import Guest
 from holdfast.engine.session import Session
+from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import MethodNotFound
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.subscriptions import Filter
@@ -65,7 +65,7 @@ class ScriptedBack:
         """Declare nothing."""
         return False
 
-    async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+    async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
         """Promise everything."""
         return wanted
 

@@ -318,7 +318,9 @@ async def test_what_still_runs_here_is_not_run_again_though_the_lease_had_ended(
 async def test_a_payload_that_cannot_be_read_ends_with_the_honest_error() -> None:
     stuck, _ = gate()
     async with fleet(stuck, echo) as (one, two):
-        with patch("holdfast.engine.exchanges.packed", lambda *_, **__: b'{"of":"a later release"}'):
+        with patch(
+            "holdfast.engine.exchanges.encode_forwarded", lambda *_, **__: b'{"of":"a later release"}'
+        ):
             post = await one.post(1, params=AGAIN)
         die(one)
         await asyncio.sleep(NOTICED)

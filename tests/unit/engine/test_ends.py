@@ -11,7 +11,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.session import Session
 from holdfast.errors import StoreUnavailable
-from holdfast.protocol.modern import RequestMeta
+from holdfast.protocol.sessionless import RequestMeta
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
@@ -93,14 +93,14 @@ async def test_whatever_a_handler_raises_its_call_is_answered_and_its_id_is_free
 async def test_whatever_a_handler_raises_a_call_without_a_session_is_answered(error: BaseException) -> None:
     engine = Engine(ScriptedBack({CALL: raising(error)}), clock=LoopClock())
     await engine.ensure_started()
-    attended = engine.modern.start(
+    awaited = engine.sessionless.start(
         RequestMeta("2026-07-28", {}, {"name": "test"}, ""), Caller(""), Request(1, CALL, {})
     )
-    assert await attended.attendant.wake.wait(10)
-    assert attended.outcome is not None
-    assert attended.outcome.error is not None
-    assert engine.modern.tasks() == set()
-    attended.leave()
+    assert await awaited.waiter.wake.wait(10)
+    assert awaited.outcome is not None
+    assert awaited.outcome.error is not None
+    assert engine.sessionless.tasks() == set()
+    awaited.leave()
     await engine.aclose()
 
 

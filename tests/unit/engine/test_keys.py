@@ -14,7 +14,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack, SeededRandom, VirtualClock
 from tests.support import async_test
 from tests.unit.engine.desk import engine_test
-from tests.unit.engine.test_modern import house
+from tests.unit.engine.test_sessionless import house
 
 DAY = 86_400.0
 
@@ -145,10 +145,10 @@ async def test_a_parked_call_goes_on_after_its_key_was_replaced() -> None:
         return await exchange.ask("sampling/createMessage", {})
 
     async with house(ask, times=Times(parked=600, key_rotation=600)) as home:
-        first = home.engine.modern.keys.sealer
+        first = home.engine.sessionless.keys.sealer
         await asyncio.sleep(500)
         parked = await home.call().answer()
         await asyncio.sleep(500)
-        assert home.engine.modern.keys.sealer is not first, "the sweep has replaced the key"
+        assert home.engine.sessionless.keys.sealer is not first, "the sweep has replaced the key"
         [key] = parked["result"]["inputRequests"]
         assert "result" in await home.retry(parked, {key: "yes"}).answer()

@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.config import Limits, Settings
 from holdfast.engine.engine import Engine
-from holdfast.engine.guest import Guest
 from holdfast.engine.listening import FLUSH_SECONDS, Ended, Listener
+from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import Busy, InvalidParams
-from holdfast.protocol.modern import TASKS, VERSION, MissingCapability, RequestMeta
+from holdfast.protocol.sessionless import TASKS, VERSION, MissingCapability, RequestMeta
 from holdfast.protocol.subscriptions import Change, Filter
 from holdfast.testing import NotingObserver, ScriptedBack
 from holdfast.wire.jsonrpc import Request
@@ -21,8 +21,8 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 COMPLETE = {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": 1}}
 
 
-def guest(principal: str = "", **capabilities: Any) -> Guest:
-    return Guest(RequestMeta(VERSION, capabilities, {}, ""), principal, Limits())
+def guest(principal: str = "", **capabilities: Any) -> SessionlessClient:
+    return SessionlessClient(RequestMeta(VERSION, capabilities, {}, ""), principal, Limits())
 
 
 async def listen(
@@ -123,7 +123,7 @@ async def test_too_many_listeners_are_refused_and_a_place_given_back_is_free() -
 @virtual_test
 async def test_the_limit_holds_for_those_who_come_while_the_back_looks() -> None:
     class Slow(ScriptedBack):
-        async def honoured(self, guest: Guest, wanted: Filter) -> Filter:
+        async def honoured(self, guest: SessionlessClient, wanted: Filter) -> Filter:
             await asyncio.sleep(1)
             return wanted
 

@@ -11,9 +11,9 @@ from holdfast.auth.seal import Sealer
 from holdfast.config import Settings
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
-from holdfast.engine.guest import Guest
-from holdfast.engine.modern import PURPOSE
-from holdfast.protocol.modern import ParkedGone, RequestMeta
+from holdfast.engine.sessionless import PURPOSE
+from holdfast.engine.sessionless_client import SessionlessClient
+from holdfast.protocol.sessionless import ParkedGone, RequestMeta
 from holdfast.protocol.subscriptions import Change, encode_change
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
@@ -49,7 +49,8 @@ async def test_news_that_cannot_be_read_are_passed_over_and_those_after_them_tol
     async with replica() as (engine, store, noted):
         wanted: dict[str, Any] = {"notifications": {"toolsListChanged": True}}
         listener = await engine.listening.open(
-            Guest(META, "alice", engine.settings.limits), Request(1, "subscriptions/listen", wanted)
+            SessionlessClient(META, "alice", engine.settings.limits),
+            Request(1, "subscriptions/listen", wanted),
         )
         assert len(listener.take()) == 1
         for number, event in enumerate(LATER):
@@ -79,8 +80,8 @@ async def test_a_state_that_a_later_release_sealed_with_the_shared_key_is_refuse
     None
 ):
     async with replica() as (engine, _, _):
-        later = Sealer(SeededRandom(2), PURPOSE, engine.modern.keys.sealer._keys[:1])
+        later = Sealer(SeededRandom(2), PURPOSE, engine.sessionless.keys.sealer._keys[:1])
         for text in LATER:
             params = {"name": "x", "requestState": later.seal(text)}
             with pytest.raises(ParkedGone):
-                engine.modern.go_on(META, Caller("alice"), Request(1, "tools/call", params))
+                engine.sessionless.go_on(META, Caller("alice"), Request(1, "tools/call", params))

@@ -14,7 +14,7 @@ from holdfast.protocol.mirror import (
     encode_value,
     mirrored_parameters,
 )
-from holdfast.protocol.modern import HEADER_MISMATCH, HeaderMismatch
+from holdfast.protocol.sessionless import HEADER_MISMATCH, HeaderMismatch
 
 GOOD = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "echo"}
 BODY: dict[str, Any] = {"name": "echo", "arguments": {}}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidParams
-from holdfast.protocol.modern import TASKS
+from holdfast.protocol.sessionless import TASKS
 from holdfast.protocol.subscriptions import (
     Change,
     Filter,

@@ -16,7 +16,7 @@ from holdfast.stores.base import Store
 from holdfast.testing.chance import SeededRandom
 from tests.schema import MODERN, Json, check_error, validate_result
 from tests.unit.engine.desk import LoopClock
-from tests.unit.server.guest import ALL, Answered, Guest
+from tests.unit.server.sessionless_client import ALL, Answered, SessionlessClient
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
 EXTENSION: Final[Json] = {"extensions": {TASKS: {}}}
@@ -64,7 +64,7 @@ def check_task(task: Json, kind: str = "complete") -> None:
         brings[1](task[brings[0]])
 
 
-class TaskClient(Guest):
+class TaskClient(SessionlessClient):
     """Calls tools and looks after what becomes of them."""
 
     async def post(self, method: str, params: Json, **headers: str) -> Answered:

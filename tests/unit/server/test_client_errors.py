@@ -15,8 +15,8 @@ from holdfast.protocol.types import Result
 from holdfast.server.authoring.middleware import CallNext, MiddlewareRequest
 from holdfast.testing import NotingObserver
 from tests.support import async_test, virtual_test
-from tests.unit.server.guest import Guest
 from tests.unit.server.peer import Peer, connected
+from tests.unit.server.sessionless_client import SessionlessClient
 from tests.unit.server.task_client import tasks_of
 
 
@@ -104,10 +104,10 @@ OTHERS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
 
 
 @asynccontextmanager
-async def both(server: Server) -> AsyncIterator[tuple[Peer | Guest, ...]]:
+async def both(server: Server) -> AsyncIterator[tuple[Peer | SessionlessClient, ...]]:
     """Give a client of each era."""
     async with connected(server) as peer:
-        yield peer, Guest(server)
+        yield peer, SessionlessClient(server)
 
 
 @pytest.mark.parametrize("what", RAISED)

@@ -4,8 +4,8 @@ from holdfast import Context, HandleNotFound, Limits, Principal, Server, Setting
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import VirtualClock
 from tests.support import async_test
-from tests.unit.server.guest import Guest, visited
 from tests.unit.server.peer import connect
+from tests.unit.server.sessionless_client import SessionlessClient, visited
 
 LIMITS = Limits(handles=4, handles_per_principal=2, state_bytes=100)
 
@@ -69,7 +69,7 @@ async def test_unknown_foreign_and_expired_handles_are_the_same_error() -> None:
         answers = {
             await ada.failure("bump", handle=wrong) for wrong in ("", "none", "x" * 1_000, handle + "x")
         }
-        answers.add(await Guest(server, token="bob").failure("bump", handle=handle))
+        answers.add(await SessionlessClient(server, token="bob").failure("bump", handle=handle))
         assert await ada.text("bump", handle=handle) == "1"
         clock.advance(100)
         answers.add(await ada.failure("bump", handle=handle))
@@ -97,7 +97,7 @@ async def test_handles_and_what_is_kept_under_them_are_limited() -> None:
         assert "limited to 100 bytes" in await ada.text("fill", handle=first)
         await ada.text("begin")
         assert "too many handles" in await ada.text("begin")
-        bob, eve = Guest(server, token="bob"), Guest(server, token="eve")
+        bob, eve = SessionlessClient(server, token="bob"), SessionlessClient(server, token="eve")
         assert len({await bob.text("begin"), await bob.text("begin")}) == 2
         assert "too many handles" in await eve.text("begin")
         clock.advance(100)

@@ -18,8 +18,8 @@ from holdfast.protocol.types import (
     TextResourceContents,
 )
 from tests.support import async_test
-from tests.unit.server.guest import Guest
 from tests.unit.server.peer import connected, serving
+from tests.unit.server.sessionless_client import SessionlessClient
 
 Json = dict[str, Any]
 SEEN = list[tuple[str, str, object]]
@@ -97,7 +97,7 @@ async def test_a_request_passes_the_middleware_of_each_server_its_component_come
     middle.include(inner, prefix="b")
     outer.include(middle, prefix="a")
     async with connected(outer) as peer:
-        for client in (peer, Guest(outer)):
+        for client in (peer, SessionlessClient(outer)):
             for method, params, local in REQUESTS:
                 seen.clear()
                 await client.request(method, params)
@@ -168,7 +168,7 @@ async def test_a_childs_middleware_may_change_answer_refuse_and_come_later() -> 
         return result
 
     async with connected(host) as peer:
-        for client in (peer, Guest(host)):
+        for client in (peer, SessionlessClient(host)):
             assert await client.text("c_tool") == "guarded"
             assert await client.text("c_tool", word="changed") == "child's for the better"
             assert await client.failure("c_tool", word="no") == "not here"
@@ -224,12 +224,12 @@ async def test_two_parents_of_one_child_share_its_lifespan_until_the_last_one_st
     first.include(child, prefix="again")
     async with serving(second):
         async with serving(first):
-            assert await Guest(first).text("again_whose") == "child's"
+            assert await SessionlessClient(first).text("again_whose") == "child's"
         assert lives == ["child in"]
-        assert await Guest(second).text("c_whose") == "child's"
+        assert await SessionlessClient(second).text("c_whose") == "child's"
     assert lives == ["child in", "child out"]
     async with serving(first):
-        assert await Guest(first).text("c_whose") == "child's"
+        assert await SessionlessClient(first).text("c_whose") == "child's"
     assert lives == ["child in", "child out"] * 2
 
 

@@ -14,8 +14,8 @@ from holdfast.errors import ConfigError
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import VirtualClock
 from tests.support import async_test
-from tests.unit.server.guest import Guest, visited
 from tests.unit.server.peer import connect, connected, serving
+from tests.unit.server.sessionless_client import SessionlessClient, visited
 
 
 async def verifier(token: str) -> Principal | None:
@@ -57,7 +57,7 @@ async def test_a_principal_has_one_state_in_both_eras_and_in_every_session() -> 
         assert await again.text("bump_plainly") == "3"
         assert await guest.text("all_at_once") == "50"
         assert await other.text("bump") == "1"
-        assert await Guest(server, token="bob").text("bump") == "2"
+        assert await SessionlessClient(server, token="bob").text("bump") == "2"
 
 
 @async_test
@@ -81,10 +81,12 @@ async def test_a_principals_state_has_its_own_time_and_limits() -> None:
             clock.advance(99)
         await ada.call("fill", size=50)
         assert "state is limited to 100 bytes" in await ada.failure("fill", size=200)
-        assert await Guest(server, token="bob").text("bump") == "1"
-        assert "too many principals have state" in await Guest(server, token="eve").failure("bump")
+        assert await SessionlessClient(server, token="bob").text("bump") == "1"
+        assert "too many principals have state" in await SessionlessClient(server, token="eve").failure(
+            "bump"
+        )
         clock.advance(100)
-        assert await Guest(server, token="eve").text("bump") == "1"
+        assert await SessionlessClient(server, token="eve").text("bump") == "1"
         assert await ada.text("bump") == "1", "it was forgotten"
 
 
@@ -94,7 +96,7 @@ async def test_two_replicas_that_use_it_first_at_once_use_one(tmp_path: Path) ->
     one, two = counting(store=url), counting(store=url)
     async with serving(one), serving(two):
         for who in ("ada", "bob", "eve"):
-            guests = [Guest(server, token=who) for server in (one, two) for _ in range(5)]
+            guests = [SessionlessClient(server, token=who) for server in (one, two) for _ in range(5)]
             texts = await asyncio.gather(*(guest.text("bump") for guest in guests))
             assert sorted(map(int, texts)) == list(range(1, 11))
 
@@ -104,7 +106,7 @@ async def test_by_default_state_is_the_sessions() -> None:
     async with connected(counting(state=None, verifier=None)) as peer:
         other = await connect(peer.server)
         assert [await peer.text("bump"), await other.text("bump")] == ["1", "1"]
-        failure = await Guest(peer.server).failure("bump")
+        failure = await SessionlessClient(peer.server).failure("bump")
         assert 'Server(state="principal")' in failure
 
 

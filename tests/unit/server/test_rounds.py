@@ -20,8 +20,8 @@ from holdfast import (
 )
 from tests.schema import Json
 from tests.support import async_test
-from tests.unit.server.guest import PREFIX, Guest, accept, say, visited
 from tests.unit.server.peer import connect, connected
+from tests.unit.server.sessionless_client import PREFIX, SessionlessClient, accept, say, visited
 
 GONE = -31003
 
@@ -332,7 +332,7 @@ async def test_by_hand_a_handler_is_called_again_with_the_answers_and_its_state(
         assert prompt["messages"][0]["content"]["text"] == "About bees"
         read = await guest.request("resources/read", {"uri": "data://roots"})
         assert read["contents"][0]["text"] == "1"
-        assert server.engine.modern.parking.statistics().parked == 0, "nothing waits here meanwhile"
+        assert server.engine.sessionless.parking.statistics().parked == 0, "nothing waits here meanwhile"
 
 
 @async_test
@@ -363,7 +363,7 @@ async def test_a_tool_that_may_want_input_has_the_schema_of_its_result() -> None
         assert (await guest.call("count"))["structuredContent"] == {"result": 1}
 
 
-async def refused(guest: Guest, params: Json) -> None:
+async def refused(guest: SessionlessClient, params: Json) -> None:
     answered = await guest.send("tools/call", params)
     assert (answered.status, answered.error["code"]) == (400, GONE)
     assert answered.error["message"].startswith("Invalid or expired requestState")
@@ -383,7 +383,7 @@ async def test_state_that_is_tampered_with_foreign_or_of_another_call_is_refused
             await refused(guest, {**call, **retry, "requestState": wrong})
         await refused(guest, {"name": "add", "arguments": {"start": 2}, **retry})
         await refused(guest, {"name": "insatiable", **retry})
-        await refused(Guest(server, token="bob"), {**call, **retry})
+        await refused(SessionlessClient(server, token="bob"), {**call, **retry})
         final = (await guest.send("tools/call", {**call, **retry})).result
         assert final["resultType"] == "input_required", "none of that did it any harm"
 
@@ -427,7 +427,7 @@ async def test_pages_that_must_be_opened_first_are_asked_for_and_an_error_in_a_s
         with pytest.raises(McpError) as failed:
             await peer.call("charge")
         assert failed.value.code == -32042
-        without = Guest(server, capabilities={})
+        without = SessionlessClient(server, capabilities={})
         assert (await without.send("tools/call", {"name": "charge"})).error["code"] == -32021
         guest.answers["elicitation/create"] = visit
         assert await guest.text("charge") == "charged"

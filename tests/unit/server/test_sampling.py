@@ -18,8 +18,8 @@ from holdfast.server.context.context import Context
 from holdfast.server.context.sampling import to_sampling
 from holdfast.server.functions.content import AssistantMessage, File, Image, Message, UserMessage
 from tests.support import async_test
-from tests.unit.server.guest import say, visited
 from tests.unit.server.peer import connected
+from tests.unit.server.sessionless_client import say, visited
 
 LINK = ResourceLink(uri="x://y", name="y")
 PIXEL = b"\x89PNG"

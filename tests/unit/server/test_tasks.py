@@ -10,15 +10,15 @@ import pytest
 from holdfast import ConfigError, Context, InputRequired, McpError, Server, ToolError, Want
 from holdfast.auth import Principal
 from holdfast.config import Limits, Times
-from holdfast.engine import guest as engine_guest
-from holdfast.protocol.modern import VERSION, RequestMeta
+from holdfast.engine import sessionless_client as engine_client
+from holdfast.protocol.sessionless import VERSION, RequestMeta
 from holdfast.stores.base import Refusal
 from holdfast.stores.memory import MemoryStore
 from holdfast.wire.jsonrpc import Request
 from tests.support import virtual_test
 from tests.unit.engine.desk import LoopClock
-from tests.unit.server.guest import ALL, Guest
 from tests.unit.server.peer import connected
+from tests.unit.server.sessionless_client import ALL, SessionlessClient
 from tests.unit.server.task_client import EXTENSION, POLL, TASKS, TaskClient, check_task, named, tasks_of
 
 UNKNOWN: Final = (-32602, "Unknown task: there is none with this taskId, or no longer")
@@ -105,7 +105,7 @@ async def test_a_call_becomes_a_task_and_its_result_waits_for_the_client() -> No
 @virtual_test
 async def test_a_client_without_the_extension_gets_the_result_or_is_told_what_it_lacks() -> None:
     async with tasks_of(make()) as client:
-        other = Guest(client.server)
+        other = SessionlessClient(client.server)
         assert await other.text("work", seconds=1) == "worked"
         answered = await other.send("tools/call", {"name": "fail", "arguments": {}})
         assert (answered.status, answered.error["code"]) == (400, -32021)
@@ -151,7 +151,7 @@ async def test_closing_the_response_does_not_end_a_task() -> None:
     async with tasks_of(make()) as client:
         task_id = await client.create("work", seconds=50)
         await asyncio.sleep(10)
-        assert not client.server.engine.modern.parking.statistics().kept
+        assert not client.server.engine.sessionless.parking.statistics().kept
         assert await client.text_of(task_id) == "worked"
 
 
@@ -196,7 +196,7 @@ async def test_what_is_asked_before_a_task_begins_is_asked_in_the_call_and_repea
         retry = {**call, "inputResponses": {"user": named("Ada")}, "requestState": first["requestState"]}
         created = (await client.post("tools/call", retry)).result
         check_task(created, "task")
-        statistics = client.server.engine.modern.parking.statistics()
+        statistics = client.server.engine.sessionless.parking.statistics()
         assert (statistics.kept, statistics.finished) == (0, 1), "it waits no longer in its call"
         assert (await client.post("tools/call", retry)).result == created
         task = await client.until(created["taskId"], "input_required")
@@ -331,7 +331,7 @@ async def test_a_client_that_leaves_before_it_has_the_handle_leaves_no_task_that
         cell = await store.get_task(store.keys[0], "")
         assert cell is not None
         assert msgspec.msgpack.decode(cell.value)["status"] == "cancelled"
-        assert not client.server.engine.modern.tasks()
+        assert not client.server.engine.sessionless.tasks()
 
 
 @virtual_test
@@ -351,7 +351,7 @@ async def test_a_task_expires_when_nothing_changed_for_its_time_and_its_handler_
         assert await client.status(task_id) == "working"
         await asyncio.sleep(3)
         assert await refused(client, task_id) == UNKNOWN
-        assert not client.server.engine.modern.tasks()
+        assert not client.server.engine.sessionless.tasks()
 
 
 @virtual_test
@@ -471,6 +471,6 @@ async def test_listeners_are_told_what_they_would_get_by_asking_of_their_own_tas
         assert server.engine.listening.task_ids == {}
 
 
-def guest(principal: str) -> engine_guest.Guest:
+def guest(principal: str) -> engine_client.SessionlessClient:
     meta = RequestMeta(VERSION, {**ALL, **EXTENSION}, {}, "")
-    return engine_guest.Guest(meta, principal, Limits())
+    return engine_client.SessionlessClient(meta, principal, Limits())

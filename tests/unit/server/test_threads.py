@@ -14,8 +14,8 @@ from holdfast.server.context.session_view import SessionView
 from holdfast.server.functions.depends import Depends
 from holdfast.server.functions.threads import in_thread
 from tests.support import async_test
-from tests.unit.server.guest import visited
 from tests.unit.server.peer import connected
+from tests.unit.server.sessionless_client import visited
 
 
 class Panic(BaseException):

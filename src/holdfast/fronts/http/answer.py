@@ -19,7 +19,7 @@ from holdfast.errors import (
     StoreError,
     WireError,
 )
-from holdfast.protocol.modern import UnsupportedVersion
+from holdfast.protocol.sessionless import UnsupportedVersion
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import RequestId, error_message
 

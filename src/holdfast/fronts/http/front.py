@@ -40,11 +40,11 @@ from holdfast.fronts.http.cors import cors_headers, preflight
 from holdfast.fronts.http.head import Head, HeadRules, check_version
 from holdfast.fronts.http.health import LIVE, READY, health
 from holdfast.fronts.http.identity import Identity
-from holdfast.fronts.http.modern import ModernPosts
 from holdfast.fronts.http.posts import Posts
+from holdfast.fronts.http.sessionless import SessionlessPosts
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.methods import CONTROL
-from holdfast.protocol.modern import VERSION, declared_version
+from holdfast.protocol.sessionless import VERSION, declared_version
 from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, decode
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -82,7 +82,7 @@ class HttpFront:
         self._methods = _methods(settings.response, stateless=engine.settings.stateless or not self._sessions)
         self._streamer = Streamer(engine)
         self._posts = Posts(engine, settings, self._streamer)
-        self._modern = ModernPosts(engine, settings.response)
+        self._sessionless = SessionlessPosts(engine, settings.response)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -280,7 +280,7 @@ class HttpFront:
         if message.method == "initialize" and declared is None:
             return self._posts.initialize(message, head.text(b"mcp-session-id"), caller)
         if declared is not None or version == VERSION or not self._sessions:
-            return self._modern.request(message, head, caller, connection)
+            return self._sessionless.request(message, head, caller, connection)
         return self._in_session(message, body, version, head, caller, connection)
 
     def _in_session(

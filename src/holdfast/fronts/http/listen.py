@@ -2,10 +2,10 @@
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
-from holdfast.engine.guest import Guest
 from holdfast.engine.listening import Ended, Listener
+from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.fronts.http.connection import Connection, Gone
-from holdfast.protocol.modern import RequestMeta
+from holdfast.protocol.sessionless import RequestMeta
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import Request
 
@@ -27,7 +27,7 @@ class Listens:
         """
         principal = caller.principal
         listener = await self._engine.listening.open(
-            Guest(meta, caller.key, self._engine.settings.limits),
+            SessionlessClient(meta, caller.key, self._engine.settings.limits),
             request,
             principal.expires if principal is not None else None,
         )

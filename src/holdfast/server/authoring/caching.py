@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.errors import ConfigError
-from holdfast.protocol.modern import CACHEABLE
+from holdfast.protocol.sessionless import CACHEABLE
 from holdfast.protocol.types import CacheableResult
 
 Scope = Literal["public", "private"]

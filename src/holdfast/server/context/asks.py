@@ -9,8 +9,8 @@ from typing import Any, Unpack
 
 from holdfast.engine.exchange import Client
 from holdfast.errors import CapabilityMissing
-from holdfast.protocol.modern import VERSION
 from holdfast.protocol.older import fit
+from holdfast.protocol.sessionless import VERSION
 from holdfast.protocol.types import (
     ClientCapabilities,
     CreateMessageParams,

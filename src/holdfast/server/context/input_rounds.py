@@ -13,7 +13,7 @@ from holdfast.core.rounds import Asked
 from holdfast.engine.exchange import Exchange, Given
 from holdfast.errors import INTERNAL_ERROR, McpError, UrlElicitationRequired
 from holdfast.protocol.types import InputRequiredResult
-from holdfast.protocol.versions import MODERN
+from holdfast.protocol.versions import SESSIONLESS
 from holdfast.server.context.asks import WantedPage
 from holdfast.server.context.task_calls import is_task
 from holdfast.server.functions.input_required import InputRequired
@@ -39,8 +39,8 @@ async def rounds_by_hand(value: object, exchange: Exchange, server: "Server", ag
         if not isinstance(value, InputRequired):
             return value
         wanted = {name: _asked(item, exchange, server) for name, item in value.requests.items()}
-        if exchange.session.revision is MODERN and not is_task(exchange):
-            state = server.engine.modern.seal(exchange, value.state)
+        if exchange.session.revision is SESSIONLESS and not is_task(exchange):
+            state = server.engine.sessionless.seal(exchange, value.state)
             return InputRequiredResult(input_requests=dict(wanted) or None, request_state=state)
         exchange.given = Given(value.state, await _answers(exchange, wanted))
         value = await again()
@@ -67,7 +67,7 @@ def pages_first(error: UrlElicitationRequired, exchange: Exchange) -> InputRequi
     Raises:
         UrlElicitationRequired: the client has a session, where it is the answer.
     """
-    if exchange.session.revision is not MODERN:
+    if exchange.session.revision is not SESSIONLESS:
         raise error
     pages: Any = error.data
     return InputRequired(

@@ -18,7 +18,7 @@ from holdfast.protocol.types import (
     LoggingLevel,
     LoggingMessageParams,
 )
-from holdfast.protocol.versions import MODERN
+from holdfast.protocol.versions import SESSIONLESS
 from holdfast.server.context.state import State
 from holdfast.server.functions.content import jsonable
 
@@ -42,7 +42,7 @@ def log_params(
     if rank is None:
         raise ValueError(f"{level!r} is no level; levels are {', '.join(LOGGING_LEVELS)}")
     wanted: Any = session.record.level
-    if not wanted and session.revision is MODERN:
+    if not wanted and session.revision is SESSIONLESS:
         return None
     if rank < LOGGING_LEVELS.get(wanted, DEFAULT_LEVEL):
         return None
@@ -145,7 +145,7 @@ class SessionView:
 
     async def elicitation_complete(self, elicitation_id: str) -> None:
         """Tell the client that the user is done at the URL of this elicitation; nothing where its revision cannot."""
-        if self._session.revision is MODERN:
+        if self._session.revision is SESSIONLESS:
             return
         await self.notify(
             "notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=elicitation_id)

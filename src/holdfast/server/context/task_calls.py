@@ -13,10 +13,10 @@ from holdfast.core.tasks import TaskState, created, detailed
 from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.tasks import TaskOutlet
 from holdfast.errors import ConfigError, InvalidParams
-from holdfast.protocol.modern import MissingCapability
+from holdfast.protocol.sessionless import MissingCapability
 from holdfast.protocol.tasks import EXTENSION, DetailedTask, check_tasks, declares_tasks
 from holdfast.protocol.types import CallToolResult, InputRequiredResult, Result
-from holdfast.protocol.versions import MODERN
+from holdfast.protocol.versions import SESSIONLESS
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -45,7 +45,7 @@ def as_task(run: Run, tool: str, mode: TaskMode | None, *, by_hand: bool) -> Run
         exchange: Exchange, arguments: dict[str, Any], server: "Server"
     ) -> CallToolResult | InputRequiredResult:
         if not takes_tasks(exchange.session):
-            if mode == "required" and exchange.session.revision is MODERN:
+            if mode == "required" and exchange.session.revision is SESSIONLESS:
                 raise MissingCapability(EXTENSION)
         elif not by_hand:
             await begin_task(exchange, server)
@@ -56,7 +56,7 @@ def as_task(run: Run, tool: str, mode: TaskMode | None, *, by_hand: bool) -> Run
 
 def takes_tasks(client: Client) -> bool:
     """Tell whether a client takes a task for an answer to this request."""
-    return client.revision is MODERN and declares_tasks(client.record.capabilities)
+    return client.revision is SESSIONLESS and declares_tasks(client.record.capabilities)
 
 
 def is_task(exchange: Exchange) -> bool:
@@ -73,7 +73,7 @@ async def begin_task(exchange: Exchange, server: "Server") -> None:
     tasks = server.engine.tasks
 
     def announce(task_id: str, state: TaskState) -> bytes:
-        return server.modernized(created(task_id, state, tasks.poll))
+        return server.sessionless_result(created(task_id, state, tasks.poll))
 
     await tasks.begin(exchange, announce)
 

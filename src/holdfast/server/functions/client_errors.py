@@ -34,9 +34,9 @@ from holdfast.errors import (
     StreamClosed,
     ToolError,
 )
-from holdfast.protocol.modern import MissingCapability
+from holdfast.protocol.sessionless import MissingCapability
 from holdfast.protocol.types import CallToolResult, TextContent
-from holdfast.protocol.versions import MODERN
+from holdfast.protocol.versions import SESSIONLESS
 
 if TYPE_CHECKING:
     from holdfast.server.app import Server
@@ -86,7 +86,7 @@ def words_for(error: Exception, exchange: Exchange, server: "Server") -> str:
         correlation = note_failure(server.engine.runtime, exchange, error)
         if server.settings.mask_errors or any(isinstance(leaf, StoreError) for leaf in faults):
             return masked_words(correlation)
-    elif exchange.session.revision is MODERN:
+    elif exchange.session.revision is SESSIONLESS:
         _refuse_missing(leaves, error)
     return "\n".join(dict.fromkeys(words_of(leaf) for leaf in leaves))
 

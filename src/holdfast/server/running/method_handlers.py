@@ -28,7 +28,7 @@ from holdfast.protocol.types import (
     Result,
     SetLevelParams,
 )
-from holdfast.protocol.versions import MODERN
+from holdfast.protocol.versions import SESSIONLESS
 from holdfast.server.authoring.completions import NOTHING, complete
 from holdfast.server.authoring.included_servers import by_name, by_uri, through
 from holdfast.server.authoring.prompts import PromptEntry
@@ -86,7 +86,7 @@ class Handlers:
         versions = supported_versions(self._server.settings, exchange.session.record.client)
         result = DiscoverResult(
             supported_versions=list(versions),
-            capabilities=self._server.modern_capabilities(),
+            capabilities=self._server.sessionless_capabilities(),
             instructions=described.get("instructions"),
         )
         # A client that is served otherwise than the rest must not be told by somebody else's answer.
@@ -134,7 +134,7 @@ class Handlers:
 
         async def read(_given: Params) -> Result:
             result = await entry.run(exchange, uri, values, self._server)
-            if exchange.session.revision is not MODERN or isinstance(result, InputRequiredResult):
+            if exchange.session.revision is not SESSIONLESS or isinstance(result, InputRequiredResult):
                 return result
             return self._server.hint("resources/read", result, entry.cache)
 
@@ -225,7 +225,7 @@ class Handlers:
 
     def _hinted(self, exchange: Exchange, method: str, result: R, catalog: Catalog[Any]) -> R:
         """Return a list with its caching hint, where the client's revision has one."""
-        if exchange.session.revision is not MODERN:
+        if exchange.session.revision is not SESSIONLESS:
             return result
         return self._server.hint(method, result, alike=catalog.is_alike)
 

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.protocol.modern import SERVER_KEY
+from holdfast.protocol.sessionless import SERVER_KEY
 from holdfast.protocol.tasks import CreateTaskResult
 from holdfast.protocol.types import CacheableResult, Implementation, InputRequiredResult, Result
 from holdfast.server.authoring.caching import NOT_KEPT
@@ -16,7 +16,7 @@ _TYPES: Final[dict[type[Result], str]] = {InputRequiredResult: "input_required",
 """What a result of each kind calls itself; all others are complete."""
 
 
-class ModernResults:
+class SessionlessResults:
     """Encodes a server's results. What they have in common is encoded once, not with each."""
 
     def __init__(self, info: Implementation) -> None:

@@ -83,7 +83,7 @@ async def test_too_many_sessions_and_a_session_that_is_unknown() -> None:
 
 @front_test
 async def test_too_many_calls_without_a_session() -> None:
-    async with bench(Settings(limits=Limits(guests=1))) as b:
+    async with bench(Settings(limits=Limits(sessionless_calls=1))) as b:
         first = guests_call(b.peer(), "held", "held")
         await asyncio.sleep(0.1)
         refused = await guests_call(b.peer(), "held", "held").done()

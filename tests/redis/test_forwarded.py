@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 
 from holdfast.stores.redis.store import RedisStore
 from tests.redis_server import RedisServer
-from tests.sqlite.test_carried import carry_secrets
+from tests.sqlite.test_forwarded import carry_secrets
 from tests.support import async_test
 
 LAST = "that is all"

@@ -4,12 +4,12 @@ import asyncio
 from typing import Final
 
 from holdfast.config import ResponseMode
-from holdfast.core.eras import check_modern
+from holdfast.core.eras import check_sessionless
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
-from holdfast.engine.modern import Attended, Elsewhere
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.reader import End
+from holdfast.engine.sessionless import AwaitedCall, Elsewhere
 from holdfast.engine.wake import turn
 from holdfast.errors import METHOD_NOT_FOUND, Busy, McpError, OutcomeUnknown
 from holdfast.fronts.http.answer import Answer, ready_answer, refusal_for, refuse, refused_unstarted
@@ -17,7 +17,7 @@ from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.listen import Listens
 from holdfast.protocol.mirror import check_headers, check_parameters
-from holdfast.protocol.modern import (
+from holdfast.protocol.sessionless import (
     HEADER_MISMATCH,
     MISSING_CAPABILITY,
     PARKED_GONE,
@@ -39,7 +39,7 @@ _STATUS: Final = {
 """The status of errors that concern the request itself, while there is still one to choose."""
 
 
-class ModernPosts:
+class SessionlessPosts:
     """Answers requests that carry their own metadata."""
 
     def __init__(self, engine: Engine, mode: ResponseMode) -> None:
@@ -61,9 +61,11 @@ class ModernPosts:
                 await self._listens.request(meta, request, caller, connection)
                 return None
             begin = (
-                self._engine.modern.go_on if "requestState" in request.params else self._engine.modern.start
+                self._engine.sessionless.go_on
+                if "requestState" in request.params
+                else self._engine.sessionless.start
             )
-            attended = begin(meta, caller, request)
+            awaited = begin(meta, caller, request)
         except Busy as error:
             return refused_unstarted(error, request.id)
         except McpError as error:
@@ -73,16 +75,16 @@ class ModernPosts:
         try:
             # A handler that never suspends has answered after one turn of the loop.
             await turn()
-            outcome = attended.outcome
-            if outcome is not None and not attended.attendant.messages:
+            outcome = awaited.outcome
+            if outcome is not None and not awaited.waiter.messages:
                 if outcome.error is None and self._mode != "sse":
                     await connection.answer_json(outcome.message(request.id))
                     return None
                 return self._answer(request, outcome)
-            return await self._wait(request, attended, connection)
+            return await self._wait(request, awaited, connection)
         finally:
-            if attended.leave():
-                await self._engine.modern.abandon(attended.exchange)
+            if awaited.leave():
+                await self._engine.sessionless.abandon(awaited.exchange)
 
     async def _carry(
         self, replica: str, request: Request, caller: Caller, connection: Connection
@@ -126,23 +128,23 @@ class ModernPosts:
             check_headers(head.get, meta.version, request.method, params)
             if type(name) is str and request.method == "tools/call" and len(self._agreed) < _REMEMBERED:
                 self._agreed.add(said)
-        check_modern(self._engine.settings, meta, large=caller.charge is not None)
+        check_sessionless(self._engine.settings, meta, large=caller.charge is not None)
         mirrored = self._engine.runtime.back.mirrored(request.method, params)
         if mirrored:
             check_parameters(head.get, mirrored, params.get("arguments"))
         return meta
 
-    async def _wait(self, request: Request, attended: Attended, connection: Connection) -> Answer | None:
+    async def _wait(self, request: Request, awaited: AwaitedCall, connection: Connection) -> Answer | None:
         """Wait for the outcome; become a stream at the first message, or once the answer takes too long."""
-        attendant, outlet = attended.attendant, attended.outlet
-        connection.watch(attendant.wake.ring)
-        hand_over = self._hand_over(attended)
+        waiter, outlet = awaited.waiter, awaited.outlet
+        connection.watch(waiter.wake.ring)
+        hand_over = self._hand_over(awaited)
         streaming = False
         try:
             while not connection.gone:
-                attendant.wake.clear()
-                outcome = attended.outcome
-                messages = outlet.taken(attendant)
+                waiter.wake.clear()
+                outcome = awaited.outcome
+                messages = outlet.taken(waiter)
                 chunk = b"".join(map(sse.event, messages)) if self._mode != "json" else b""
                 if outcome is not None and not streaming and not chunk:
                     return self._answer(request, outcome)
@@ -153,7 +155,7 @@ class ModernPosts:
                 if outcome is not None:
                     await connection.end_stream(self._times.write_stall)
                     return None
-                if await attendant.wake.wait(self._silence and self._silence[streaming]):
+                if await waiter.wake.wait(self._silence and self._silence[streaming]):
                     continue
                 streaming = await self._write(connection, sse.KEEP_ALIVE, streaming=streaming)
         except Gone:
@@ -168,12 +170,12 @@ class ModernPosts:
             return _refused(request, outcome.error)
         return ready_answer(outcome.message(request.id), self._mode)
 
-    def _hand_over(self, attended: Attended) -> asyncio.TimerHandle | None:
+    def _hand_over(self, awaited: AwaitedCall) -> asyncio.TimerHandle | None:
         """Plan to answer a call that runs on with its state alone, as long as clients go along with it."""
         seconds = self._times.continue_after
-        if seconds is None or not attended.outlet.may_continue:
+        if seconds is None or not awaited.outlet.may_continue:
             return None
-        return asyncio.get_running_loop().call_later(seconds, attended.outlet.go_out)
+        return asyncio.get_running_loop().call_later(seconds, awaited.outlet.go_out)
 
     async def _write(self, connection: Connection, chunk: bytes, *, streaming: bool) -> bool:
         if streaming:

@@ -7,22 +7,22 @@ apart. What is cancelled sends not a word more.
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from holdfast.core.eras import check_modern
+from holdfast.core.eras import check_sessionless
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
 from holdfast.engine.exchanges import DuplicateId
-from holdfast.engine.guest import Guest
 from holdfast.engine.listening import Ended, Listener
-from holdfast.engine.modern import Attended, Elsewhere
+from holdfast.engine.sessionless import AwaitedCall, Elsewhere
+from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import Busy, Cancelled, McpError
-from holdfast.protocol.modern import ParkedGone, RequestMeta, read_meta
+from holdfast.protocol.sessionless import ParkedGone, RequestMeta, read_meta
 from holdfast.protocol.subscriptions import dropped_message
 from holdfast.wire.jsonrpc import Request, RequestId, refusal
 
 Send = Callable[[bytes], Awaitable[None]]
 
 
-class Guests:
+class SessionlessRequests:
     """What a connection's client has asked without a session, from its request to its last written byte."""
 
     def __init__(self, engine: Engine, send: Send) -> None:
@@ -33,12 +33,12 @@ class Guests:
         self._flights: dict[RequestId, asyncio.Task[None]] = {}
         """By the ids that are in flight: until the answer is about to be written."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._calls: set[Attended] = set()
+        self._awaited: set[AwaitedCall] = set()
         self._listeners: set[Listener] = set()
         self._closing = False
 
     def __repr__(self) -> str:
-        return f"<Guests {len(self._flights)} in flight, {len(self._listeners)} listening>"
+        return f"<SessionlessRequests {len(self._flights)} in flight, {len(self._listeners)} listening>"
 
     def __contains__(self, request_id: RequestId) -> bool:
         return request_id in self._flights
@@ -57,7 +57,7 @@ class Guests:
         if request.id in self._flights:
             raise DuplicateId
         meta = read_meta(request.params)
-        check_modern(self._engine.settings, meta, large=caller.charge is not None)
+        check_sessionless(self._engine.settings, meta, large=caller.charge is not None)
         if len(self._tasks) >= self._limit:
             raise Busy("Busy: too many calls are in flight on this connection; try again shortly")
         task = asyncio.get_running_loop().create_task(self._serve(request, meta, caller))
@@ -98,39 +98,39 @@ class Guests:
         await self._send(message)
 
     async def _call(self, request: Request, meta: RequestMeta, caller: Caller) -> None:
-        modern = self._engine.modern
-        begin = modern.go_on if "requestState" in request.params else modern.start
+        calls = self._engine.sessionless
+        begin = calls.go_on if "requestState" in request.params else calls.start
         try:
-            attended = begin(meta, caller, request)
+            awaited = begin(meta, caller, request)
         except Elsewhere:
             # A connection is served by one process: what is parked elsewhere was not parked for it.
             raise ParkedGone from None
-        attendant = attended.attendant
-        self._calls.add(attended)
+        waiter = awaited.waiter
+        self._awaited.add(awaited)
         try:
             while True:
-                attendant.wake.clear()
-                outcome = attended.outcome
-                for message in attended.outlet.taken(attendant):
+                waiter.wake.clear()
+                outcome = awaited.outcome
+                for message in awaited.outlet.taken(waiter):
                     await self._send(message)
                 if outcome is not None:
                     await self._last(request, outcome.message(request.id))
                     return
-                await attendant.wake.wait()
+                await waiter.wake.wait()
         except asyncio.CancelledError:
             # Also of a call that has just parked nobody will hear: the answer that says so is not sent.
-            await modern.end(attended.exchange, Cancelled("by the client"))
+            await calls.end(awaited.exchange, Cancelled("by the client"))
             raise
         finally:
-            self._calls.discard(attended)
-            if attended.leave():
-                await modern.abandon(attended.exchange)
+            self._awaited.discard(awaited)
+            if awaited.leave():
+                await calls.abandon(awaited.exchange)
 
     async def _listen(self, request: Request, meta: RequestMeta, caller: Caller) -> None:
         principal = caller.principal
-        guest = Guest(meta, caller.key, self._engine.settings.limits)
+        client = SessionlessClient(meta, caller.key, self._engine.settings.limits)
         expires = principal.expires if principal is not None else None
-        listener = await self._engine.listening.open(guest, request, expires)
+        listener = await self._engine.listening.open(client, request, expires)
         self._listeners.add(listener)
         if self._closing:
             listener.stop(Ended.STOPPED)
@@ -161,8 +161,8 @@ class Guests:
             listener.stop(Ended.STOPPED)
         times = self._engine.settings.times
         await self._finished(times.drain, gone)
-        for attended in list(self._calls):
-            await self._engine.modern.end(attended.exchange, Cancelled("the connection was closed"))
+        for awaited in list(self._awaited):
+            await self._engine.sessionless.end(awaited.exchange, Cancelled("the connection was closed"))
         await self._finished(times.write_stall, gone)
         for task in self._tasks:
             task.cancel()

@@ -17,17 +17,17 @@ from holdfast.auth.seal import MAX_SEALED
 from holdfast.config import KIB
 from holdfast.core.rounds import Asked
 from holdfast.engine.exchange import NOTHING_GIVEN, Caller, Exchange, Given
-from holdfast.engine.guest import Guest
 from holdfast.engine.handling import run
 from holdfast.engine.keys import Keys
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.parking import Parking
-from holdfast.engine.rounds import Attendant, RoundOutlet
+from holdfast.engine.rounds import ResponseWaiter, RoundOutlet
 from holdfast.engine.runtime import Runtime
+from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.tasks import TaskOutlet
 from holdfast.errors import Busy, Cancelled, HoldfastError, InvalidParams, McpError, OutcomeUnknown
-from holdfast.protocol.modern import SERVER_KEY, SUSPENDABLE, ParkedGone, RequestMeta
-from holdfast.protocol.versions import MODERN
+from holdfast.protocol.sessionless import SERVER_KEY, SUSPENDABLE, ParkedGone, RequestMeta
+from holdfast.protocol.versions import SESSIONLESS
 from holdfast.wire.jsonrpc import Request, encode
 
 PURPOSE: Final = "holdfast.requestState.1"
@@ -63,24 +63,24 @@ class Elsewhere(HoldfastError):
         self.replica = replica
 
 
-class Attended(Struct, frozen=True):
+class AwaitedCall(Struct, frozen=True):
     """An exchange, and the place of one connection at it."""
 
     exchange: Exchange
     outlet: RoundOutlet
-    attendant: Attendant
+    waiter: ResponseWaiter
 
     @property
     def outcome(self) -> Outcome | None:
         """What this connection is to be answered with, once it is known."""
-        return self.outlet.outcomes.get(self.attendant.number)
+        return self.outlet.outcomes.get(self.waiter.number)
 
     def leave(self) -> bool:
         """Give the connection's place back; True if nobody waits for the call any more, which is to `abandon` it."""
-        return self.outlet.leave(self.attendant)
+        return self.outlet.leave(self.waiter)
 
 
-class Modern:
+class SessionlessCalls:
     """Starts exchanges without a session, parks them, goes on with them."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -91,11 +91,11 @@ class Modern:
         self.parking: Parking = Parking(limits, times.parked, self._expired)
 
     def __repr__(self) -> str:
-        return f"<Modern {len(self._running)} running, {self.parking!r}>"
+        return f"<SessionlessCalls {len(self._running)} running, {self.parking!r}>"
 
     def start(
         self, meta: RequestMeta, caller: Caller, request: Request, given: Given | None = None
-    ) -> Attended:
+    ) -> AwaitedCall:
         """Begin an exchange for a request that brings no state of a parked one.
 
         Answers it brings all the same are taken for asks of their keys, so that a client whose
@@ -107,11 +107,11 @@ class Modern:
         """
         runtime = self._runtime
         limits = runtime.settings.limits
-        if len(self._running) >= limits.guests:
+        if len(self._running) >= limits.sessionless_calls:
             raise Busy("Busy: too many calls are running; try again shortly")
         if given is None:
             given = Given(None, _responses(request)) if "inputResponses" in request.params else NOTHING_GIVEN
-        guest = Guest(meta, caller.key, limits)
+        client = SessionlessClient(meta, caller.key, limits)
         exchange: Exchange
         outlet = RoundOutlet(
             lambda number, asked: self._park(exchange, number, asked),
@@ -121,12 +121,12 @@ class Modern:
             given.answers,
         )
         # It gets its key when it is parked: nobody else can ask for it.
-        exchange = Exchange("", guest, request, caller, outlet, runtime.store)
+        exchange = Exchange("", client, request, caller, outlet, runtime.store)
         exchange.given = given
-        attendant = outlet.attend(0)
+        waiter = outlet.add_waiter(0)
         self._running.add(exchange)
         exchange.task = asyncio.get_running_loop().create_task(run(runtime, exchange, self._settle))
-        return Attended(exchange, outlet, attendant)
+        return AwaitedCall(exchange, outlet, waiter)
 
     async def _settle(self, exchange: Exchange, outcome: Outcome) -> None:
         if exchange.settled:
@@ -152,7 +152,7 @@ class Modern:
         }
         if asked:
             result["inputRequests"] = asked
-        info = self._runtime.back.initialize({}, MODERN).get("serverInfo")
+        info = self._runtime.back.initialize({}, SESSIONLESS).get("serverInfo")
         if info is not None:
             result["_meta"] = {SERVER_KEY: info}
         encoded = encode(result)
@@ -218,7 +218,7 @@ class Modern:
         )
         return self.keys.sealer.seal(encode(state))
 
-    def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> Attended:
+    def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
         """Go on with the call a retry belongs to. From now on the request's id, `_meta` and headers are the retry's.
 
         Raises:
@@ -243,8 +243,8 @@ class Modern:
             # The handler has the first request's arguments; those of the retry are equal, and need not be kept too.
             exchange.request = _with_arguments_of(exchange.request, request)
             exchange.caller = replace(caller, charge=exchange.caller.charge)
-            exchange.session = Guest(meta, caller.key, self._runtime.settings.limits)
-        return Attended(exchange, outlet, outlet.attend(state.number))
+            exchange.session = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
+        return AwaitedCall(exchange, outlet, outlet.add_waiter(state.number))
 
     def _open(self, request: Request, caller: Caller) -> _State:
         sealed = request.params.get("requestState")

@@ -5,16 +5,16 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from holdfast.config import Limits
-from holdfast.protocol.modern import RequestMeta
-from holdfast.protocol.versions import MODERN, Revision
+from holdfast.protocol.sessionless import RequestMeta
+from holdfast.protocol.versions import SESSIONLESS, Revision
 from holdfast.stores.base import SessionRecord
 
 
-class Guest(Struct, eq=False):
+class SessionlessClient(Struct, eq=False):
     """Stands where a session would: same questions, answered from the request's `_meta`."""
 
-    name: ClassVar[str] = "guest"
-    revision: ClassVar[Revision] = MODERN
+    name: ClassVar[str] = "sessionless"
+    revision: ClassVar[Revision] = SESSIONLESS
 
     _meta: RequestMeta
     _principal: str
@@ -22,7 +22,7 @@ class Guest(Struct, eq=False):
     _record: SessionRecord | None = None
 
     def __repr__(self) -> str:
-        return f"<Guest {self._meta.client.get('name', 'unnamed')!r}>"
+        return f"<SessionlessClient {self._meta.client.get('name', 'unnamed')!r}>"
 
     @property
     def record(self) -> SessionRecord:

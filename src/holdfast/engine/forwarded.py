@@ -1,6 +1,6 @@
 """A request as it travels through the store to another replica: to be run there, or to be run again.
 
-Both ways begin with `packed`, the only place that decides what of a caller is written to the store.
+Both ways begin with `encode_forwarded`, the only place that decides what of a caller is written to the store.
 A header that can carry a credential is left out, by the words in its name, since a reader of the store
 must not be able to act as the caller. Other headers travel: a handler sees the same `X-Tenant` wherever it runs.
 """
@@ -29,7 +29,7 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(lowered) is not None and lowered not in _HARMLESS
 
 
-class Carried(Struct, frozen=True):
+class ForwardedRequest(Struct, frozen=True):
     """A request, who sent it, and the stream that its answer goes to."""
 
     session: str
@@ -47,18 +47,22 @@ class Carried(Struct, frozen=True):
         return Caller(self.owner, self.principal, self.headers)
 
 
-def packed(session: str, stream: str, caller: Caller, request: Request, *, streams: bool = True) -> bytes:
+def encode_forwarded(
+    session: str, stream: str, caller: Caller, request: Request, *, streams: bool = True
+) -> bytes:
     """Return a request as it is written to the store; empty if a verifier's own claims have no JSON form."""
     headers = {name: value for name, value in caller.headers.items() if not is_secret(name)}
     try:
-        return encode(Carried(session, stream, request, caller.key, caller.principal, headers, streams))
+        return encode(
+            ForwardedRequest(session, stream, request, caller.key, caller.principal, headers, streams)
+        )
     except (TypeError, ValueError):
         return b""
 
 
-def unpacked(payload: bytes) -> Carried | None:
+def decode_forwarded(payload: bytes) -> ForwardedRequest | None:
     """Return the request of a payload; None if no release that we know has written it."""
     try:
-        return msgspec.json.decode(payload, type=Carried)
+        return msgspec.json.decode(payload, type=ForwardedRequest)
     except msgspec.DecodeError:
         return None

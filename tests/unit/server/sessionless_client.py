@@ -39,7 +39,7 @@ class Answered(NamedTuple):
         return self.message["error"]
 
 
-class Guest:
+class SessionlessClient:
     """One client. Asks are answered by `answers`, by method; each goes out with the retry."""
 
     def __init__(
@@ -167,10 +167,10 @@ def say(text: str) -> Answer:
 
 
 @asynccontextmanager
-async def visited(server: Server, **options: Any) -> AsyncIterator[Guest]:
+async def visited(server: Server, **options: Any) -> AsyncIterator[SessionlessClient]:
     """Run a server with one client."""
     await server.engine.ensure_started()
     try:
-        yield Guest(server, **options)
+        yield SessionlessClient(server, **options)
     finally:
         await server.engine.aclose()

@@ -12,9 +12,9 @@ import pytest
 from holdfast.config import Limits, Settings, Times
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, Exchange
-from holdfast.engine.modern import Attended
+from holdfast.engine.sessionless import AwaitedCall
 from holdfast.errors import REQUEST_CANCELLED, Busy, McpError
-from holdfast.protocol.modern import PARKED_GONE, ParkedGone, RequestMeta
+from holdfast.protocol.sessionless import PARKED_GONE, ParkedGone, RequestMeta
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request
 from tests.unit.engine.desk import LoopClock, engine_test, settle_down
@@ -29,27 +29,27 @@ Json = dict[str, Any]
 class Visit:
     """One request and its answer."""
 
-    def __init__(self, engine: Engine, attended: Attended) -> None:
+    def __init__(self, engine: Engine, awaited: AwaitedCall) -> None:
         self._engine = engine
-        self.attended = attended
+        self.awaited = awaited
 
     async def answer(self) -> Json:
         """Wait for the outcome and leave, as a front does."""
-        while self.attended.outcome is None:
-            self.attended.attendant.wake.clear()
-            await self.attended.attendant.wake.wait(3600)
-        outcome = self.attended.outcome
-        if self.attended.leave():
-            await self._engine.modern.abandon(self.attended.exchange)
+        while self.awaited.outcome is None:
+            self.awaited.waiter.wake.clear()
+            await self.awaited.waiter.wake.wait(3600)
+        outcome = self.awaited.outcome
+        if self.awaited.leave():
+            await self._engine.sessionless.abandon(self.awaited.exchange)
         message: Json = msgspec.json.decode(outcome.message(1))
         return message
 
     async def hang_up(self) -> None:
-        if self.attended.leave():
-            await self._engine.modern.abandon(self.attended.exchange)
+        if self.awaited.leave():
+            await self._engine.sessionless.abandon(self.awaited.exchange)
 
     def messages(self) -> list[Json]:
-        return [msgspec.json.decode(data) for data in self.attended.outlet.taken(self.attended.attendant)]
+        return [msgspec.json.decode(data) for data in self.awaited.outlet.taken(self.awaited.waiter)]
 
 
 class House:
@@ -61,7 +61,7 @@ class House:
 
     def call(self, params: Json | None = None, caller: Caller = ALICE, request_id: int = 1) -> Visit:
         request = Request(request_id, CALL, {"name": "x", **(params or {})})
-        modern = self.engine.modern
+        modern = self.engine.sessionless
         start = modern.go_on if "requestState" in request.params else modern.start
         return Visit(self.engine, start(META, caller, request))
 
@@ -249,7 +249,7 @@ async def test_a_parked_call_expires_on_time_and_its_handler_ends() -> None:
         assert ended == []
         await asyncio.sleep(2)
         assert ended == [pytest.approx(out + 600)]
-        statistics = home.engine.modern.parking.statistics()
+        statistics = home.engine.sessionless.parking.statistics()
         assert (statistics.kept, statistics.expired) == (0, 1)
 
 
@@ -311,7 +311,7 @@ async def test_closing_the_response_cancels_a_running_call_but_not_a_parked_one(
         await visit.hang_up()
         await settle_down()
         assert cancelled == ["None"]
-        outcome = visit.attended.outcome
+        outcome = visit.awaited.outcome
         assert outcome is not None
         assert outcome.error is not None
         assert outcome.error.code == REQUEST_CANCELLED
@@ -323,18 +323,18 @@ async def test_closing_the_response_cancels_a_running_call_but_not_a_parked_one(
 
 @engine_test
 async def test_ten_thousand_abandoned_calls_cannot_exceed_the_cap() -> None:
-    limits = Limits(parked=100, parked_per_principal=60, guests=100_000)
+    limits = Limits(parked=100, parked_per_principal=60, sessionless_calls=100_000)
     async with house(one_ask, limits=limits, times=Times(parked=600)) as home:
         answers = [await home.call(caller=caller).answer() for caller in (ALICE, BOB) for _ in range(5_000)]
-        statistics = home.engine.modern.parking.statistics()
+        statistics = home.engine.sessionless.parking.statistics()
         assert (statistics.kept, statistics.refused) == (100, 9_900)
         parked = [answer for answer in answers if "result" in answer]
         assert len(parked) == 100
         assert {answer["error"]["code"] for answer in answers if "error" in answer} == {Busy("").code}
         assert (await home.retry(parked[0], {"q": 1}).answer())["result"] == {"said": 1}
         await asyncio.sleep(601)
-        assert home.engine.modern.parking.statistics().kept == 0
-        assert len(home.engine.modern.tasks()) == 0
+        assert home.engine.sessionless.parking.statistics().kept == 0
+        assert len(home.engine.sessionless.tasks()) == 0
 
 
 @engine_test
@@ -374,7 +374,7 @@ async def answered(home: House, answer: object, **more: Any) -> Json:
 async def test_a_call_that_has_ended_holds_no_place_and_its_result_is_kept_for_a_repeat() -> None:
     async with house(one_ask, limits=Limits(parked=1, parked_per_principal=1)) as home:
         firsts = [await answered(home, number) for number in range(20)]
-        statistics = home.engine.modern.parking.statistics()
+        statistics = home.engine.sessionless.parking.statistics()
         assert (statistics.kept, statistics.finished, statistics.refused) == (0, 20, 0)
         for number, first in enumerate(firsts):
             assert (await home.retry(first, {"q": number}).answer())["result"] == {"said": number}
@@ -384,7 +384,7 @@ async def test_a_call_that_has_ended_holds_no_place_and_its_result_is_kept_for_a
             "one that waits holds its place"
         )
         await asyncio.sleep(601)
-        statistics = home.engine.modern.parking.statistics()
+        statistics = home.engine.sessionless.parking.statistics()
         assert (statistics.kept, statistics.finished, statistics.expired) == (0, 0, 1)
 
 
@@ -398,7 +398,7 @@ async def test_finished_results_are_bounded_in_bytes_and_the_oldest_go_first() -
     async with house(one_ask_much_said, limits=limits) as home:
         of_bob = await answered(home, 0, caller=BOB)
         of_alice = [await answered(home, number) for number in range(10)]
-        assert home.engine.modern.parking.statistics().finished == 4
+        assert home.engine.sessionless.parking.statistics().finished == 4
         for first in of_alice[:7]:
             assert refused(partial(home.retry, first, {"q": 0})).code == PARKED_GONE
         for number, first in list(enumerate(of_alice))[7:]:
@@ -430,7 +430,7 @@ async def test_what_earlier_rounds_asked_counts_when_the_call_has_ended() -> Non
         for number in range(3):
             rounds.append(await home.retry(rounds[-1], {f"q{number}": 0}).answer())
         assert rounds[-1]["result"] == "done"
-        assert home.engine.modern.parking.statistics().finished == 0
+        assert home.engine.sessionless.parking.statistics().finished == 0
         assert home.engine.runtime.load.parked.used == 0
 
 
@@ -474,7 +474,7 @@ async def test_a_limit_of_running_calls_refuses_the_next_as_busy() -> None:
         await asyncio.sleep(1)
         return None
 
-    async with house(wait, limits=Limits(guests=2)) as home:
+    async with house(wait, limits=Limits(sessionless_calls=2)) as home:
         visits = [home.call(), home.call()]
         with pytest.raises(Busy):
             home.call()
@@ -489,7 +489,7 @@ async def test_stopping_ends_parked_calls_and_says_how_many() -> None:
         first = await home.call().answer()
         await home.engine.aclose()
         assert home.noted.named("parked.dropped") != []
-        assert len(home.engine.modern.tasks()) == 0
+        assert len(home.engine.sessionless.tasks()) == 0
         refused(lambda: home.retry(first, {"q": 1}))
 
 

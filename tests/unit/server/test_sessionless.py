@@ -20,8 +20,8 @@ from holdfast.protocol.types import ListToolsResult
 from holdfast.server.authoring.middleware import CallNext
 from tests.schema import Json
 from tests.support import async_test
-from tests.unit.server.guest import ALL, PREFIX, Guest, visited
 from tests.unit.server.peer import connect, connected
+from tests.unit.server.sessionless_client import ALL, PREFIX, SessionlessClient, visited
 
 LEGACY = ["2025-11-25", "2025-06-18", "2025-03-26"]
 
@@ -123,7 +123,7 @@ async def test_lists_come_in_the_order_of_registration_every_time() -> None:
 # Caching hints
 
 
-async def hints(guest: Guest) -> dict[str, tuple[int, str]]:
+async def hints(guest: SessionlessClient) -> dict[str, tuple[int, str]]:
     found = {}
     for method in ("server/discover", *LISTS):
         result = (await guest.send(method)).result
