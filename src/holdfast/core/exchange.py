@@ -1,0 +1,382 @@
+"""The life of one exchange as a table, and the life of its reader as another. Pure: no I/O, no await, no clock.
+
+An exchange is one request of a client while it is answered. The engine reports what happens to it (an input) and
+carries out what the table says (actions). No other module decides what an exchange may do next.
+
+    (session) ──▶ CLAIMED ─── START ──▶ RUNNING ◀── RETRIED ──┐
+                     │ WAIT              ▲ │ │ │              │
+                     ▼                   │ │ │ └── PARKED ──▶ PARKED (no session)
+                  QUEUED ──── START ─────┘ │ │                │
+                     │ OPENED              │ └─ BECAME_TASK ──┴──▶ TASK (no session)
+                     ▼                     ▼ OPENED
+                  QUEUED_OPEN ─ START ─▶ STREAMING
+                                           ▲
+    (adopted) ──▶ RERUN ────── START ──────┘
+
+    RUNNING, STREAMING,                            STORED               UNREAD
+    PARKED, TASK ───────── RETURNED ───▶ ENDING ───────────▶ SETTLED ───────────▶ KEPT
+    QUEUED, QUEUED_OPEN,                  ▲ │ │                                    ▲
+    RERUN ────── CANCELLED, LATE ─────────┘ │ └────────── STORED_KEPT ─────────────┘
+                                            │ LOST
+    live states of a session ─── LOST ──▶ FENCED       AWAY: ENDING stays, and the end is stored again later
+
+    CANCELLED and CLOSED while the handler runs lead to the second form of these states: ENDING_HELD, SETTLED_HELD,
+    KEPT_HELD, FENCED_HELD. The exchange has ended and its handler still runs. OVER leads from the second form to the
+    first one and frees the slot. CLOSED means that the store has ended the exchange: it leads to SETTLED at once.
+
+Where an exchange begins. In a session: CLAIMED, after the store has accepted its id. After the death of the replica
+that ran it: RERUN. Its stream exists, and the store has given it a new fence. Without a session: RUNNING.
+RERUN also covers the wait for a slot, because a rerun must not end as "busy": it may have had its effect before.
+
+Why exactly one terminal message leaves an exchange. The states from ENDING on are the ended ones. No row leads from
+an ended state back to a live one, and each row from a live state to an ended one has exactly one action of `ENDS`:
+the handler, a cancellation, the end of the session and the queue's deadline race for the same row, and the losers
+find an ended state, where their input changes nothing. `END` only asks the store: the store accepts one end for each
+exchange, and only under the newest fence. If it refuses (LOST), another replica has written the end. Then the end
+that was decided here is dropped (DISOWN), and a client that waits here reads the other one from the log. END is
+tried again only from ENDING (TRY_AGAIN), with the same message under the same tag, which a store counts once.
+
+Why a slot is never freed twice, and never lost. RUN takes the slot. FREE_SLOT stands in two kinds of rows only: the
+handler itself reports its end (RETURNED or LOST in a live state), which leads to a state that is not held; or OVER,
+which leads from a held state to the same state not held. No row leads from "not held" to "held", so each path
+passes one FREE_SLOT. If somebody else ends the exchange, the handler is stopped and the slot is held until the handler's task
+is really over: a function that ignores its cancellation, or cleans up for long, still uses its slot.
+
+Why nothing is sent after the end. Only a live exchange sends: the writer refuses or drops what a handler sends
+when `state >= ENDING`. A stream opens in live states only. What a handler returns after the end (RETURNED in an ended
+state) has no action.
+
+What a cell means. A pair: the next state and the actions, in their order. An input that changes nothing has the same
+state and no action. `None`: this input in this state is a fault of the engine, and `step` raises. All cells are built
+when the module is imported; a step looks up two tuples and allocates nothing. A plain call is START, RETURNED, STORED.
+
+The reader's table is smaller. It says what a writer knows about the connection that reads the exchange's stream:
+
+                 ATTACH               SUPERSEDE                 RELEASE: the handler closes the stream. A connection
+      WAITING ──────────▶ ATTACHED ─────────────▶ SUPERSEDED    that has no position yet is let go when it has one.
+         │ RELEASE          ▲   │                     │
+         ▼         ATTACH   │   │ LEAVE               │         GONE is not the end: a client that comes back
+      RELEASING ────────────┘   ▼                     │         attaches a new reader.
+         └──────── LEAVE ────▶ GONE ◀─────────────────┘
+
+WAITING: the POST waits for the answer and reads no stream yet. A writer waits only for a reader that is WAITING,
+RELEASING or ATTACHED (law 7), and the end of an exchange whose reader is GONE is kept for a repeat of the request.
+"""
+
+from enum import Enum, IntEnum
+from typing import Final
+
+
+class State(IntEnum):
+    """Where an exchange is. `state < ENDING`: it is live. `state >= ENDING_HELD`: it has ended, its handler runs."""
+
+    CLAIMED = 0
+    """Its id is claimed in the store; nothing runs."""
+    QUEUED = 1
+    """It waits for a slot, or for its turn."""
+    QUEUED_OPEN = 2
+    """The same; its stream exists already, because its client has begun to read."""
+    RERUN = 3
+    """Adopted from a dead replica, not started here."""
+    RUNNING = 4
+    """Its handler runs; it has no stream."""
+    STREAMING = 5
+    """Its handler runs; its stream exists."""
+    PARKED = 6
+    """Without a session: its handler waits for the client's answers, and no connection is open."""
+    TASK = 7
+    """Without a session: its request was answered with a task's handle, and its handler goes on."""
+    ENDING = 8
+    """Its end is decided and not stored yet: on the way, or the store is away."""
+    SETTLED = 9
+    """Its end is stored."""
+    KEPT = 10
+    """The same; the answer is kept for a repeat of the request."""
+    FENCED = 11
+    """Another replica has ended it, or runs it again: its end is in the log, and not from here."""
+    ENDING_HELD = 12
+    SETTLED_HELD = 13
+    KEPT_HELD = 14
+    FENCED_HELD = 15
+
+
+class Input(IntEnum):
+    """What happened to an exchange."""
+
+    START = 0
+    """It has its slot, or its turn."""
+    WAIT = 1
+    """All slots are taken: it waits."""
+    REFUSE = 2
+    """It can neither start nor wait here."""
+    LATE = 3
+    """No slot became free in time."""
+    OPENED = 4
+    """The store has begun its stream."""
+    PARKED = 5
+    """Its request was answered with a question to the client."""
+    RETRIED = 6
+    """The client's answers have come."""
+    BECAME_TASK = 7
+    """Its request was answered with a task's handle."""
+    RETURNED = 8
+    """Its handler has an outcome."""
+    CANCELLED = 9
+    """The client, a deadline or a stop of the server ends it."""
+    CLOSED = 10
+    """Its session was closed, and the store has ended it in the same step."""
+    LOST = 11
+    """The store says that another replica has ended it or runs it."""
+    STORED = 12
+    """The store has its end."""
+    STORED_KEPT = 13
+    """The store has its end, and keeps it for a repeat: no connection was there to read it."""
+    AWAY = 14
+    """It is not known whether the store has its end: the store is away, or the attempt was cancelled."""
+    OVER = 15
+    """Its handler's task has ended after the exchange had ended."""
+    UNREAD = 16
+    """The connection broke before the client had the answer."""
+
+
+class Action(Enum):
+    """What the engine has to do now."""
+
+    RUN = "run"
+    """Start the handler, in its own task."""
+    QUEUE = "queue"
+    """Let it wait, with a deadline."""
+    LEAVE_QUEUE = "leave queue"
+    """Give up its place in the queue, and its deadline."""
+    REFUSE = "refuse"
+    """Give the claim back, and refuse the request as busy."""
+    END = "end"
+    """Store the outcome as its terminal message, and free its id."""
+    END_BUSY = "end busy"
+    """The same, with the error "busy"."""
+    END_UNKNOWN = "end unknown"
+    """The same, with the error "outcome unknown"."""
+    SHOW_END = "show end"
+    """Give the terminal message to a connection that waits for it; the store has ended the exchange already."""
+    DISOWN = "disown"
+    """Drop the end that was decided here; a connection that waits reads the end in the log."""
+    TRY_AGAIN = "try again"
+    """Store the same end again a little later."""
+    KEEP = "keep"
+    """Keep the answer for a repeat of the request."""
+    STOP = "stop"
+    """Cancel the handler."""
+    HOLD_SLOT = "hold slot"
+    """Report OVER when the handler's task has ended."""
+    FREE_SLOT = "free slot"
+    """Give the slot to the next exchange."""
+
+
+ENDS: Final = frozenset(
+    {Action.REFUSE, Action.END, Action.END_BUSY, Action.END_UNKNOWN, Action.SHOW_END, Action.DISOWN}
+)
+"""Actions that decide which terminal message an exchange has. A row from a live state to an ended one has one of them."""
+
+Actions = tuple[Action, ...]
+Cell = tuple[State, Actions] | None
+Row = tuple[Cell, ...]
+_Written = dict[Input, tuple[State, Actions] | None]
+
+_RUN: Final = (Action.RUN,)
+_OWN_END: Final = (Action.FREE_SLOT, Action.END)
+_STOPPED: Final = (Action.STOP, Action.HOLD_SLOT, Action.END)
+_UNSTARTED: Final = (Action.LEAVE_QUEUE, Action.END)
+_SAME: Final = None
+"""The input changes nothing. An input that a row does not name cannot come."""
+
+_QUEUED: Final[_Written] = {
+    Input.CANCELLED: (State.ENDING, _UNSTARTED),
+    Input.CLOSED: (State.SETTLED, (Action.LEAVE_QUEUE, Action.SHOW_END)),
+    Input.LOST: (State.FENCED, (Action.LEAVE_QUEUE, Action.DISOWN)),
+    Input.LATE: (State.ENDING, (Action.LEAVE_QUEUE, Action.END_BUSY)),
+}
+_AT_WORK: Final[_Written] = {
+    Input.RETURNED: (State.ENDING, _OWN_END),
+    Input.CANCELLED: (State.ENDING_HELD, _STOPPED),
+    Input.CLOSED: (State.SETTLED_HELD, (Action.STOP, Action.HOLD_SLOT, Action.SHOW_END)),
+    Input.LOST: (State.FENCED, (Action.FREE_SLOT, Action.DISOWN)),
+    Input.LATE: _SAME,
+}
+_SESSIONLESS: Final[_Written] = {
+    Input.RETURNED: (State.ENDING, _OWN_END),
+    Input.CANCELLED: (State.ENDING_HELD, _STOPPED),
+    Input.RETRIED: _SAME,
+    Input.BECAME_TASK: _SAME,
+}
+_ENDED: Final[_Written] = dict.fromkeys(
+    (
+        Input.LATE,
+        Input.OPENED,
+        Input.RETRIED,
+        Input.BECAME_TASK,
+        Input.RETURNED,
+        Input.CANCELLED,
+        Input.CLOSED,
+        Input.LOST,
+        Input.UNREAD,
+    ),
+    _SAME,
+)
+
+_LIVE_ROWS: Final[dict[State, _Written]] = {
+    State.CLAIMED: {
+        Input.START: (State.RUNNING, _RUN),
+        Input.WAIT: (State.QUEUED, (Action.QUEUE,)),
+        Input.REFUSE: (State.SETTLED, (Action.REFUSE,)),
+    },
+    State.QUEUED: {
+        **_QUEUED,
+        Input.START: (State.RUNNING, _RUN),
+        Input.OPENED: (State.QUEUED_OPEN, ()),
+    },
+    State.QUEUED_OPEN: {
+        **_QUEUED,
+        Input.START: (State.STREAMING, _RUN),
+        Input.OPENED: _SAME,
+    },
+    State.RERUN: {
+        **_QUEUED,
+        Input.START: (State.STREAMING, _RUN),
+        Input.WAIT: (State.RERUN, (Action.QUEUE,)),
+        Input.REFUSE: (State.ENDING, (Action.END_UNKNOWN,)),
+        Input.LATE: (State.ENDING, (Action.LEAVE_QUEUE, Action.END_UNKNOWN)),
+        Input.OPENED: _SAME,
+    },
+    State.RUNNING: {
+        **_AT_WORK,
+        Input.OPENED: (State.STREAMING, ()),
+        Input.PARKED: (State.PARKED, ()),
+        Input.RETRIED: _SAME,
+        Input.BECAME_TASK: (State.TASK, ()),
+    },
+    State.STREAMING: {**_AT_WORK, Input.OPENED: _SAME},
+    State.PARKED: {
+        **_SESSIONLESS,
+        Input.RETRIED: (State.RUNNING, ()),
+        Input.BECAME_TASK: (State.TASK, ()),
+    },
+    State.TASK: _SESSIONLESS,
+}
+_ENDED_ROWS: Final[dict[State, _Written]] = {
+    State.ENDING: {
+        **_ENDED,
+        Input.STORED: (State.SETTLED, ()),
+        Input.STORED_KEPT: (State.KEPT, ()),
+        Input.LOST: (State.FENCED, (Action.DISOWN,)),
+        Input.AWAY: (State.ENDING, (Action.TRY_AGAIN,)),
+        Input.UNREAD: (State.ENDING, (Action.KEEP,)),
+    },
+    State.SETTLED: {**_ENDED, Input.UNREAD: (State.KEPT, (Action.KEEP,))},
+    State.KEPT: _ENDED,
+    State.FENCED: _ENDED,
+}
+_HELD: Final = State.ENDING_HELD - State.ENDING
+"""The distance between an ended state and its second form."""
+
+
+def _held(row: _Written) -> _Written:
+    return {happened: cell and (State(cell[0] + _HELD), cell[1]) for happened, cell in row.items()}
+
+
+def _row(state: State, written: _Written) -> Row:
+    return tuple(written[happened] or (state, ()) if happened in written else None for happened in Input)
+
+
+def _built() -> tuple[Row, ...]:
+    rows = {**_LIVE_ROWS, **_ENDED_ROWS}
+    for state, row in _ENDED_ROWS.items():
+        rows[State(state + _HELD)] = {**_held(row), Input.OVER: (state, (Action.FREE_SLOT,))}
+    return tuple(_row(state, rows[state]) for state in State)
+
+
+TABLE: Final = _built()
+"""By state, then by input."""
+
+
+class Impossible(AssertionError):
+    """An input came in a state where only a fault of the engine can bring it."""
+
+
+def step(state: State, happened: Input) -> tuple[State, Actions]:
+    """Return the state after `happened`, and what is to be done.
+
+    Raises:
+        Impossible: the engine is at fault; nothing has changed.
+    """
+    cell = TABLE[state][happened]
+    if cell is None:
+        raise Impossible(f"{happened.name} in {state.name}")
+    return cell
+
+
+# The reader of an exchange
+
+
+class Reading(IntEnum):
+    """What a writer knows about the connection that reads its stream."""
+
+    WAITING = 0
+    RELEASING = 1
+    ATTACHED = 2
+    SUPERSEDED = 3
+    """Its place was taken by a reader at another replica, and its connection has not ended yet."""
+    GONE = 4
+
+
+class ReaderInput(IntEnum):
+    """What happened to that connection."""
+
+    ATTACH = 0
+    SUPERSEDE = 1
+    RELEASE = 2
+    LEAVE = 3
+
+
+class ReaderAction(Enum):
+    """What the writer has to do now."""
+
+    LOOK = "look"
+    """Let writes that wait for the reader look again."""
+    LET_GO = "let go"
+    """End the connection by design: its client comes back for the rest."""
+
+
+ReaderActions = tuple[ReaderAction, ...]
+_LOOK: Final = (ReaderAction.LOOK,)
+_READER_ROWS: Final[dict[Reading, dict[ReaderInput, tuple[Reading, ReaderActions]]]] = {
+    Reading.WAITING: {
+        ReaderInput.ATTACH: (Reading.ATTACHED, _LOOK),
+        ReaderInput.RELEASE: (Reading.RELEASING, ()),
+        ReaderInput.LEAVE: (Reading.GONE, _LOOK),
+    },
+    Reading.RELEASING: {
+        ReaderInput.ATTACH: (Reading.ATTACHED, (ReaderAction.LOOK, ReaderAction.LET_GO)),
+        ReaderInput.LEAVE: (Reading.GONE, _LOOK),
+    },
+    Reading.ATTACHED: {
+        ReaderInput.ATTACH: (Reading.ATTACHED, _LOOK),
+        ReaderInput.SUPERSEDE: (Reading.SUPERSEDED, _LOOK),
+        ReaderInput.RELEASE: (Reading.ATTACHED, (ReaderAction.LET_GO,)),
+        ReaderInput.LEAVE: (Reading.GONE, _LOOK),
+    },
+    Reading.SUPERSEDED: {
+        ReaderInput.ATTACH: (Reading.ATTACHED, _LOOK),
+        ReaderInput.LEAVE: (Reading.GONE, _LOOK),
+    },
+    Reading.GONE: {ReaderInput.ATTACH: (Reading.ATTACHED, _LOOK)},
+}
+READER_TABLE: Final = tuple(
+    tuple(_READER_ROWS[reading].get(happened, (reading, ())) for happened in ReaderInput)
+    for reading in Reading
+)
+"""By state, then by input. An input that a row does not name changes nothing."""
+
+
+def step_reader(reading: Reading, happened: ReaderInput) -> tuple[Reading, ReaderActions]:
+    """Return the reader's state after `happened`, and what the writer has to do."""
+    return READER_TABLE[reading][happened]

@@ -1,0 +1,194 @@
+"""The table of an exchange's life: every state with every input, and every order in which inputs can come."""
+
+from itertools import product
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.exchange import (
+    ENDS,
+    READER_TABLE,
+    TABLE,
+    Action,
+    Impossible,
+    Input,
+    ReaderAction,
+    ReaderInput,
+    Reading,
+    State,
+    step,
+    step_reader,
+)
+
+BEGINNINGS: Final = (State.CLAIMED, State.RERUN, State.RUNNING)
+LIVE: Final = [state for state in State if state < State.ENDING]
+ENDED: Final = [state for state in State if state >= State.ENDING]
+HELD: Final = [state for state in State if state >= State.ENDING_HELD]
+WITH_SLOT: Final = {State.RUNNING, State.STREAMING, State.PARKED, State.TASK, *HELD}
+CELLS: Final = [
+    (state, happened, cell)
+    for state, happened in product(State, Input)
+    if (cell := TABLE[state][happened]) is not None
+]
+
+
+def reachable() -> set[State]:
+    found, fresh = set(BEGINNINGS), list(BEGINNINGS)
+    while fresh:
+        state = fresh.pop()
+        for cell in TABLE[state]:
+            if cell is not None and cell[0] not in found:
+                found.add(cell[0])
+                fresh.append(cell[0])
+    return found
+
+
+# Every state with every input
+
+
+def test_the_table_has_a_cell_for_every_state_and_input() -> None:
+    assert len(TABLE) == len(State)
+    assert {len(row) for row in TABLE} == {len(Input)}
+    assert [int(state) for state in State] == list(range(len(State))), "states are the table's index"
+    assert [int(happened) for happened in Input] == list(range(len(Input)))
+
+
+def test_every_state_is_reached() -> None:
+    assert reachable() == set(State)
+
+
+def test_every_input_and_every_action_is_used() -> None:
+    assert {happened for _, happened, _ in CELLS} == set(Input)
+    assert {action for _, _, (_, actions) in CELLS for action in actions} == set(Action)
+
+
+def test_no_row_leads_from_an_ended_state_to_a_live_one() -> None:
+    assert [cell for state, _, cell in CELLS if state in ENDED and cell[0] in LIVE] == []
+
+
+def test_a_row_that_ends_an_exchange_decides_one_terminal_message_and_no_other_row_does() -> None:
+    for state, happened, (after, actions) in CELLS:
+        ends = [action for action in actions if action in ENDS]
+        if state in LIVE and after in ENDED:
+            assert len(ends) == 1, (state, happened)
+        elif ends:
+            # The store has refused the end that was decided here: another replica wrote one.
+            assert (state % 4, happened, ends) == (0, Input.LOST, [Action.DISOWN]), state
+            assert state in {State.ENDING, State.ENDING_HELD}
+
+
+def test_nothing_starts_or_waits_in_an_ended_state() -> None:
+    for state, happened in product(ENDED, (Input.START, Input.WAIT, Input.REFUSE, Input.PARKED)):
+        with pytest.raises(Impossible, match=f"{happened.name} in {state.name}"):
+            step(state, happened)
+
+
+def test_a_slot_is_taken_where_a_handler_starts_and_freed_where_it_is_over() -> None:
+    for state, happened, (after, actions) in CELLS:
+        taken = (after in WITH_SLOT) - (state in WITH_SLOT)
+        assert (Action.RUN in actions) - (Action.FREE_SLOT in actions) == taken, (state, happened)
+        assert len(set(actions)) == len(actions)
+
+
+def test_the_slot_of_an_ended_exchange_is_held_exactly_while_a_stopped_handler_runs() -> None:
+    for state, happened, (after, actions) in CELLS:
+        is_stopped = state in LIVE and after in HELD
+        assert (Action.STOP in actions) == (Action.HOLD_SLOT in actions) == is_stopped, (state, happened)
+
+
+def test_a_handler_that_is_over_is_reported_once() -> None:
+    assert [state for state in State if TABLE[state][Input.OVER] is not None] == HELD
+    assert [TABLE[state][Input.OVER] for state in HELD] == [
+        (State(state - 4), (Action.FREE_SLOT,)) for state in HELD
+    ]
+
+
+def test_what_a_handler_returns_after_the_end_changes_nothing() -> None:
+    for state in ENDED:
+        for happened in (Input.RETURNED, Input.CANCELLED, Input.CLOSED, Input.LATE):
+            assert step(state, happened) == (state, ())
+
+
+def test_only_an_end_that_is_not_stored_is_tried_again() -> None:
+    trying = [state for state, _, (_, actions) in CELLS if Action.TRY_AGAIN in actions]
+    assert trying == [State.ENDING, State.ENDING_HELD]
+
+
+def test_a_rerun_never_ends_as_busy() -> None:
+    cells = [cell for cell in TABLE[State.RERUN] if cell is not None]
+    assert not any({Action.END_BUSY, Action.REFUSE} & set(actions) for _, actions in cells)
+    assert all(after in {State.RERUN, State.STREAMING} or after in ENDED for after, _ in cells), (
+        "it goes to no state that has forgotten that it is one"
+    )
+
+
+def test_a_plain_call_is_three_cells() -> None:
+    state = State.CLAIMED
+    seen: list[Action] = []
+    for happened in (Input.START, Input.RETURNED, Input.STORED):
+        state, actions = step(state, happened)
+        seen += actions
+    assert (state, seen) == (State.SETTLED, [Action.RUN, Action.FREE_SLOT, Action.END])
+
+
+def test_a_step_allocates_nothing() -> None:
+    for state, happened, cell in CELLS:
+        assert step(state, happened) is cell
+
+
+# Every order in which inputs can come
+
+
+@given(st.sampled_from(BEGINNINGS), st.lists(st.sampled_from(Input), max_size=40))
+def test_any_order_of_inputs_runs_once_ends_once_and_frees_the_slot_once(
+    beginning: State, inputs: list[Input]
+) -> None:
+    state = beginning
+    done = [Action.RUN] if beginning is State.RUNNING else []
+    for happened in inputs:
+        if TABLE[state][happened] is None:
+            continue
+        state, actions = step(state, happened)
+        done += actions
+    own_ends = [action for action in done if action in ENDS - {Action.DISOWN}]
+    assert done.count(Action.RUN) <= 1
+    assert len(own_ends) <= 1
+    assert done.count(Action.DISOWN) == (state in {State.FENCED, State.FENCED_HELD})
+    assert bool(own_ends or Action.DISOWN in done) == (state in ENDED)
+    assert done.count(Action.RUN) - done.count(Action.FREE_SLOT) == (state in WITH_SLOT)
+    assert done.count(Action.KEEP) <= inputs.count(Input.UNREAD)
+
+
+# The reader
+
+
+def test_the_readers_table_is_complete_and_every_state_is_reached() -> None:
+    assert len(READER_TABLE) == len(Reading)
+    assert {len(row) for row in READER_TABLE} == {len(ReaderInput)}
+    assert {after for row in READER_TABLE for after, _ in row} | {Reading.WAITING} == set(Reading)
+    assert {action for row in READER_TABLE for _, actions in row for action in actions} == set(ReaderAction)
+
+
+@pytest.mark.parametrize("happened", ReaderInput)
+@pytest.mark.parametrize("reading", Reading)
+def test_a_writer_looks_again_whenever_its_reader_changes(reading: Reading, happened: ReaderInput) -> None:
+    after, actions = step_reader(reading, happened)
+    has_changed = after is not reading and happened is not ReaderInput.RELEASE
+    assert (ReaderAction.LOOK in actions) == (has_changed or happened is ReaderInput.ATTACH)
+    if happened is ReaderInput.ATTACH:
+        assert after is Reading.ATTACHED
+    if happened is ReaderInput.LEAVE:
+        assert after is Reading.GONE
+
+
+@given(st.lists(st.sampled_from(ReaderInput), max_size=20))
+def test_each_release_of_a_reader_lets_one_connection_go(inputs: list[ReaderInput]) -> None:
+    reading, due = Reading.WAITING, False
+    for happened in inputs:
+        is_there = reading in {Reading.WAITING, Reading.RELEASING, Reading.ATTACHED}
+        due = (due or happened is ReaderInput.RELEASE) and is_there and happened is not ReaderInput.LEAVE
+        reading, actions = step_reader(reading, happened)
+        assert (ReaderAction.LET_GO in actions) == (due and reading is Reading.ATTACHED)
+        due = due and reading is not Reading.ATTACHED
