@@ -35,11 +35,11 @@ from holdfast.stores.base import (
     Found,
     Orphan,
     Refusal,
-    Ring,
+    WakeUp,
 )
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory_session import Channel, Session
-from holdfast.stores.memory_state import Cells
+from holdfast.stores.memory.session import MemoryExchange, MemorySession
+from holdfast.stores.memory.state import Cells
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultyStore
 
@@ -104,13 +104,15 @@ def not_scoped_to_session() -> Patches:
         self: MemoryStore, key: str, principal: str, stream: str | None, *rest: Any, **more: Any
     ) -> Attached | Refusal:
         for session in self._sessions.values():
-            if stream in session.channels and key in self._sessions:
+            if stream in session.exchanges and key in self._sessions:
                 return await attach(self, session.record.key, session.record.principal, stream, *rest, **more)
         return await attach(self, key, principal, stream, *rest, **more)
 
     async def read(self: MemoryStore, key: str, stream: str, *rest: Any) -> Page | None:
         logs = [
-            session.channels[stream].log for session in self._sessions.values() if stream in session.channels
+            session.exchanges[stream].log
+            for session in self._sessions.values()
+            if stream in session.exchanges
         ]
         return logs[0].read(*rest) if logs and logs[0] is not None else None
 
@@ -174,12 +176,14 @@ def data_in_the_bell() -> Patches:
 def no_fence() -> Patches:
     """Whoever once claimed an exchange may write to it for ever."""
 
-    def writable(self: MemoryStore, key: str, stream: str, fence: int) -> tuple[Session, Channel]:
+    def writable(
+        self: MemoryStore, key: str, stream: str, fence: int
+    ) -> tuple[MemorySession, MemoryExchange]:
         session = self._owner(key)
-        channel = session.channels.get(stream)
-        if channel is None:
+        exchange = session.exchanges.get(stream)
+        if exchange is None:
             raise Fenced
-        return session, channel
+        return session, exchange
 
     return _with((MemoryStore, "_writable", writable))
 
@@ -197,11 +201,11 @@ def append_sent_again() -> Patches:
     """An event whose reply was lost is there twice."""
 
     def append(
-        self: Cluster, session: Session, channel: Channel, tag: int, data: bytes, **more: Any
+        self: Cluster, session: MemorySession, exchange: MemoryExchange, tag: int, data: bytes, **more: Any
     ) -> Position:
-        if channel.log is not None and channel.log.events and channel.log.top.tag == tag:
+        if exchange.log is not None and exchange.log.events and exchange.log.top.tag == tag:
             tag += 1
-        return MemoryStore._append(self, session, channel, tag, data, **more)
+        return MemoryStore._append(self, session, exchange, tag, data, **more)
 
     return _with((Cluster, "_append", append))
 
@@ -290,7 +294,7 @@ def last_answer_wins() -> Patches:
         known = session.asks.get(ask) if session is not None else None
         if known is not None and known.answer is not None and known.digest != digest:
             known.answer, known.digest = payload, digest
-            self._bell(Ring.ANSWER, key, ask)
+            self._on_wake(WakeUp.ANSWER, key, ask)
             return Answered.AGAIN
         return await answer(self, key, principal, ask, digest, payload)
 
@@ -339,8 +343,8 @@ def stale_detach() -> Patches:
         self: Cluster, key: str, stream: str, generation: int, *rest: Any, **more: Any
     ) -> bool:
         session = self._sessions.get(key)
-        channel = session.channels.get(stream) if session else None
-        return await detach(self, key, stream, channel.generation if channel else generation, *rest, **more)
+        exchange = session.exchanges.get(stream) if session else None
+        return await detach(self, key, stream, exchange.generation if exchange else generation, *rest, **more)
 
     return _with((Cluster, "detach", any_generation))
 
@@ -349,11 +353,11 @@ def grace_by_timer() -> Patches:
     """Once begun, a grace is not looked at again: who came back in time is closed all the same."""
     schedule = MemoryStore._schedule
 
-    def due(self: Session) -> tuple[float, Input]:
+    def due(self: MemorySession) -> tuple[float, Input]:
         ends = self.broke + self.record.grace if self.broke else inf
         return ends, Input.GRACE_OVER
 
-    return _with((Session, "due", due), (MemoryStore, "_schedule", schedule))
+    return _with((MemorySession, "due", due), (MemoryStore, "_schedule", schedule))
 
 
 def forgotten_owner() -> Patches:
@@ -392,12 +396,12 @@ def adopted_without_a_fence() -> Patches:
 
     async def unfenced(self: Cluster, orphan: Orphan, *, tag: int) -> Adopted | None:
         session = self._sessions.get(orphan.session)
-        channel = session.channels.get(orphan.stream) if session else None
-        fence = channel.fence if channel else 0
+        exchange = session.exchanges.get(orphan.stream) if session else None
+        fence = exchange.fence if exchange else 0
         adopted = await adopt(self, orphan, tag=tag)
-        if adopted is None or channel is None:
+        if adopted is None or exchange is None:
             return None
-        channel.fence = fence
+        exchange.fence = fence
         return replace(adopted, fence=fence)
 
     return _with((Cluster, "adopt", unfenced))

@@ -13,7 +13,7 @@ from holdfast.core.stream import Position
 from holdfast.errors import HoldfastError
 from holdfast.stores.base import Attached, Claim, Claimed
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory_session import Session
+from holdfast.stores.memory.session import MemorySession
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 
@@ -85,7 +85,7 @@ class Accounting(RuleBasedStateMachine):
 
     @rule(key=KEYS, stream=STREAMS, request_id=st.integers(1, 3), size=SIZES)
     def keep(self, key: str, stream: str, request_id: int, size: int) -> None:
-        if stream not in self.session(key).channels:
+        if stream not in self.session(key).exchanges:
             claim = Claim(request_id, stream, b"")
             done(self.store.keep(key, stream, claim, b"x" * size, tag=self.tag()))
 
@@ -114,9 +114,9 @@ class Accounting(RuleBasedStateMachine):
     @rule(attachment=attachments, broke=st.booleans(), whole=st.booleans())
     def detach(self, attachment: tuple[str, str, int, Position | None], broke: bool, whole: bool) -> None:
         key, stream, generation, cursor = attachment
-        channel = self.session(key).channels.get(stream)
-        if whole and channel is not None and channel.log is not None:
-            cursor = channel.log.top
+        exchange = self.session(key).exchanges.get(stream)
+        if whole and exchange is not None and exchange.log is not None:
+            cursor = exchange.log.top
         done(self.store.detach(key, stream, generation, cursor, broke=broke))
 
     @rule(key=KEYS, stream=STREAMS, ask=ASKS)
@@ -138,7 +138,7 @@ class Accounting(RuleBasedStateMachine):
         except HoldfastError:
             return
 
-    def session(self, key: str) -> Session:
+    def session(self, key: str) -> MemorySession:
         return self.store._sessions[key]
 
     @invariant()
@@ -147,12 +147,14 @@ class Accounting(RuleBasedStateMachine):
             return
         for key in SESSIONS:
             session = self.session(key)
-            channels = session.channels.values()
-            claims = [channel.claim for channel in channels if channel.running and channel.claim is not None]
+            exchanges = session.exchanges.values()
+            claims = [
+                exchange.claim for exchange in exchanges if exchange.running and exchange.claim is not None
+            ]
             assert session.running == len(claims)
             assert session.calls == sum(not claim.control for claim in claims) <= 5
-            assert session.readers == sum(channel.has_reader for channel in channels)
-            assert session.bytes == sum(channel.log.bytes for channel in channels if channel.log)
+            assert session.readers == sum(exchange.has_reader for exchange in exchanges)
+            assert session.bytes == sum(exchange.log.bytes for exchange in exchanges if exchange.log)
             assert session.outstanding == sum(ask.answer is None for ask in session.asks.values())
             assert 0 <= session.outstanding <= LIMITS.asks
             assert session.cell_bytes == sum(
@@ -162,12 +164,14 @@ class Accounting(RuleBasedStateMachine):
             self.finished_streams_are_those_that_ended(session)
         assert self.store._bytes == sum(self.session(key).bytes for key in SESSIONS)
 
-    def finished_streams_are_those_that_ended(self, session: Session) -> None:
-        ended = {name for name, channel in session.channels.items() if channel.claim and not channel.running}
+    def finished_streams_are_those_that_ended(self, session: MemorySession) -> None:
+        ended = {
+            name for name, exchange in session.exchanges.items() if exchange.claim and not exchange.running
+        }
         assert set(session.finished) == ended
-        unread = [name for name in ended if not session.channels[name].has_reader]
+        unread = [name for name in ended if not session.exchanges[name].has_reader]
         assert len(ended) <= LIMITS.finished_streams or len(unread) < len(ended)
-        assert all(session.channels[stream].claim for stream in session.ids.values())
+        assert all(session.exchanges[stream].claim for stream in session.ids.values())
 
     def teardown(self) -> None:
         """Whatever happened, ending everything brings every counter back to nothing."""
@@ -175,11 +179,11 @@ class Accounting(RuleBasedStateMachine):
             return
         for key in SESSIONS:
             session = self.session(key)
-            for name, channel in list(session.channels.items()):
-                if channel.running:
-                    done(self.store.settle(key, name, channel.fence, None))
+            for name, exchange in list(session.exchanges.items()):
+                if exchange.running:
+                    done(self.store.settle(key, name, exchange.fence, None))
                 else:
-                    done(self.store.detach(key, name, channel.generation, None, broke=True))
+                    done(self.store.detach(key, name, exchange.generation, None, broke=True))
             assert (session.running, session.calls, session.readers) == (0, 0, 0)
             for ask in list(session.asks):
                 done(self.store.withdraw(key, ask))

@@ -16,7 +16,7 @@ from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.errors import HoldfastError
-from holdfast.stores.base import Attached, Claim, Claimed, Closed, Ring, Store
+from holdfast.stores.base import Attached, Claim, Claimed, Closed, Store, WakeUp
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import VirtualClock
@@ -51,15 +51,15 @@ class Twins(RuleBasedStateMachine):
         self.fields = {"isolate": isolate, "grace": grace, "idle": 20.0, "lifetime": 60.0}
         self.fences: dict[tuple[str, str], int] = {}
         self.numbers = count(1)
-        self.rings: list[list[tuple[Ring, str, str]]] = [[], []]
+        self.wakeups: list[list[tuple[WakeUp, str, str]]] = [[], []]
         self.runner.run(self.make())
 
     async def make(self) -> None:
         redis = RedisStore(self.url, LIMITS, self.clock, namespace=f"twin{next(NAMESPACES)}")
         self.stores: list[Store] = [MemoryStore(LIMITS, self.clock), redis]
-        self.stores[0].bind(lambda what, key, name: self.rings[0].append((what, key, name)))
+        self.stores[0].bind(lambda what, key, name: self.wakeups[0].append((what, key, name)))
         # Without the ear and the second look, which `bind` would start: one replica needs neither.
-        redis._bell = lambda what, key, name: self.rings[1].append((what, key, name))
+        redis._on_wake = lambda what, key, name: self.wakeups[1].append((what, key, name))
 
     def both(self, operation: Operation, *, exactly: bool = True) -> Any:
         """Do it to both; what they return, raise and ring is the same. A command sent again may ring again."""
@@ -68,8 +68,8 @@ class Twins(RuleBasedStateMachine):
         outcomes = [self.runner.run(self.outcome(operation, store)) for store in self.stores]
         assert outcomes[0] == outcomes[1]
         if exactly:
-            assert self.rings[0] == self.rings[1]
-        for rung in self.rings:
+            assert self.wakeups[0] == self.wakeups[1]
+        for rung in self.wakeups:
             rung.clear()
         return outcomes[0]
 
@@ -102,7 +102,7 @@ class Twins(RuleBasedStateMachine):
         self.clock.advance(seconds)
         swept = [self.runner.run(self.swept(store)) for store in self.stores]
         assert swept[0] == swept[1]
-        for rung in self.rings:
+        for rung in self.wakeups:
             rung.clear()
 
     async def swept(self, store: Store) -> list[Any]:
@@ -256,7 +256,7 @@ class Twins(RuleBasedStateMachine):
         closed = [await redis.close(key, Input.SHUTDOWN) for key in await redis.sessions()]
         for one in closed:
             assert one is not None
-            await redis.told(one)
+            await redis.closing_reported(one)
         client = await redis._link.ear()
         left = [key async for key in client.scan_iter(match=f"{redis._prefix}*") if not key.endswith(b"}:x")]
         await redis.aclose()

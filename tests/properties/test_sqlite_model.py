@@ -14,7 +14,7 @@ from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.errors import HoldfastError
-from holdfast.stores.base import Attached, Claim, Claimed, Closed, Ring, Store
+from holdfast.stores.base import Attached, Claim, Claimed, Closed, Store, WakeUp
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import VirtualClock
@@ -73,7 +73,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.path = self.stack.enter_context(store_path())
         self.loop = asyncio.new_event_loop()
         self.clock = VirtualClock()
-        self.rings: tuple[list[tuple[Ring, str, str]], list[tuple[Ring, str, str]]] = ([], [])
+        self.wakeups: tuple[list[tuple[WakeUp, str, str]], list[tuple[WakeUp, str, str]]] = ([], [])
         self.model = self.bound(MemoryStore(LIMITS, self.clock), 0)
         self.store = self.bound(SqliteStore(self.path, LIMITS, self.clock), 1)
         self.claims: dict[tuple[str, str], Claim] = {}
@@ -83,7 +83,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.versions = [0]
 
     def bound(self, store: Any, which: int) -> Any:
-        store.bind(lambda *rung: self.rings[which].append(rung))
+        store.bind(lambda *rung: self.wakeups[which].append(rung))
         return store
 
     def both(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -134,7 +134,7 @@ class StoreMachine(RuleBasedStateMachine):
         closed = self.answer(self.store.sweep())
         expected = self.answer(self.model.sweep())
         assert sorted(map(str, plain(closed))) == sorted(map(str, plain(expected)))  # type: ignore[call-overload]
-        for rings in self.rings:
+        for rings in self.wakeups:
             rings.sort(key=str)
 
     @rule(key=KEYS, uri=st.sampled_from(["u1", "u2", "u3"]), wanted=st.booleans())
@@ -313,8 +313,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_same_bells_rang(self) -> None:
-        assert self.rings[1] == self.rings[0]
-        for rings in self.rings:
+        assert self.wakeups[1] == self.wakeups[0]
+        for rings in self.wakeups:
             rings.clear()
 
     @invariant()

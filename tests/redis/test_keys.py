@@ -107,7 +107,7 @@ async def test_nothing_remains_after_all_sessions_ended(server: RedisServer) -> 
     for number in range(10):
         closed = await store.close(f"k{number}", Input.DELETED)
         assert closed is not None
-        await store.told(closed)
+        await store.closing_reported(closed)
     await store.release()
     # What is being read may be read to its end.
     left = [key for key in keys(server) if not 0 < int(server.tell("PTTL", key)) <= LINGER_SECONDS * 1_000]

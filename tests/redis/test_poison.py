@@ -68,5 +68,5 @@ async def test_the_rights_in_the_documents_are_enough(server: RedisServer) -> No
     await store.check()
     closed = await store.close(KEY, Input.DELETED)
     assert closed is not None
-    await store.told(closed)
+    await store.closing_reported(closed)
     await store.aclose()

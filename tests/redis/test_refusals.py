@@ -11,7 +11,7 @@ from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError, Try
 from holdfast.config import Settings, Times
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.stores.base import Claim, Claimed, Ring
+from holdfast.stores.base import Claim, Claimed, WakeUp
 from holdfast.stores.redis import core
 from holdfast.stores.redis.refusals import REFUSALS, Later, Poisoned, Then, code_of, translated
 from holdfast.stores.redis.store import RedisStore
@@ -182,13 +182,13 @@ async def test_a_call_that_ends_while_a_foreign_script_runs_is_written_late_and_
 
 
 @async_test
-async def test_what_a_lost_bell_said_is_still_noticed_after_a_foreign_script(
+async def test_what_a_lost_wakeup_said_is_still_noticed_after_a_foreign_script(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "PATIENCE", 0.1)
     observer = NotingObserver()
     store, other = RedisStore(server.url, observer=observer), RedisStore(server.url)
-    rings: list[tuple[Ring, str, str]] = []
+    rings: list[tuple[WakeUp, str, str]] = []
     store.bind(lambda *ring: rings.append(ring))
     await store.heard()
     await store.open(record(), evict=False)
@@ -201,7 +201,7 @@ async def test_what_a_lost_bell_said_is_still_noticed_after_a_foreign_script(
         if "bells" in task.get_name():
             task.cancel()
     await other.append(KEY, "", -1, 5, b"{}")
-    while (Ring.STREAM, KEY, attached.record.standalone) not in rings:  # type: ignore[union-attr]
+    while (WakeUp.STREAM, KEY, attached.record.standalone) not in rings:  # type: ignore[union-attr]
         await asyncio.sleep(0.05)
     for one in (store, other):
         await one.aclose()
@@ -211,16 +211,16 @@ async def test_what_a_lost_bell_said_is_still_noticed_after_a_foreign_script(
 async def test_a_poll_passes_a_session_that_cannot_be_read(server: RedisServer) -> None:
     observer = NotingObserver()
     store, other = RedisStore(server.url, observer=observer), RedisStore(server.url)
-    rings: list[tuple[Ring, str, str]] = []
+    rings: list[tuple[WakeUp, str, str]] = []
     for key in (KEY, OTHER):
         await store.open(record(key), evict=False)
         await store.attach(key, PRINCIPAL, None, None)
-    store._bell = lambda *ring: rings.append(ring)
+    store._on_wake = lambda *ring: rings.append(ring)
     await other.append(OTHER, "", -1, 5, b"{}")
     server.tell("HSET", f"hf:2:default:{{{KEY}}}", "s", "damaged")
     await store.look_again()
-    assert (Ring.STREAM, OTHER, record(OTHER).standalone) in rings
-    assert (Ring.CLOSED, KEY, "") in rings
+    assert (WakeUp.STREAM, OTHER, record(OTHER).standalone) in rings
+    assert (WakeUp.CLOSED, KEY, "") in rings
     assert observer.named("store.poisoned")
     for one in (store, other):
         await one.aclose()

@@ -20,7 +20,6 @@ from holdfast.ports import Clock
 from holdfast.stores.base import (
     Adopted,
     Attached,
-    Bell,
     Claim,
     Claimed,
     Closed,
@@ -28,21 +27,22 @@ from holdfast.stores.base import (
     Ending,
     Forwarded,
     Lease,
+    OnWake,
     Orphan,
     OrphanTask,
     Probed,
     Refusal,
-    Ring,
     Store,
+    WakeUp,
 )
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory_session import Channel, Session
+from holdfast.stores.memory.session import MemoryExchange, MemorySession
 
 Operation = tuple[str, int]
 """Names one call, so that it can be sent again."""
-UNTOLD_SECONDS: Final = 30.0
+UNREPORTED_SECONDS: Final = 30.0
 _INBOX: Final = 10_000
-_REMEMBERED: Final = frozenset({"attach", "close", "settle", "sweep", "untold"})
+_REMEMBERED: Final = frozenset({"attach", "close", "settle", "sweep", "unreported_closings"})
 """Calls whose second sending must be answered as the first: they leave nothing behind that tells them apart."""
 
 
@@ -58,7 +58,7 @@ class ReplicaConnection:
         self._cluster = cluster
         self.replica = replica
         self.owner: str = f"{replica}.0"
-        self.bell: Bell | None = None
+        self.on_wake: OnWake | None = None
 
     def __repr__(self) -> str:
         return f"<ReplicaConnection {self.owner}>"
@@ -80,9 +80,9 @@ class ReplicaConnection:
         """Do one call; with the `op` of an earlier one it is that one, sent again."""
         return self._cluster.serve(self, name, args, kwargs, op)
 
-    def bind(self, bell: Bell) -> None:
+    def bind(self, on_wake: OnWake) -> None:
         """Ring this bell from now on."""
-        self.bell = bell
+        self.on_wake = on_wake
 
     def twin(self) -> Store:
         """Return this connection: there is only one loop."""
@@ -90,7 +90,7 @@ class ReplicaConnection:
 
     async def aclose(self) -> None:
         """Hear nothing more."""
-        self.bell = None
+        self.on_wake = None
 
 
 class Cluster(MemoryStore):
@@ -108,11 +108,11 @@ class Cluster(MemoryStore):
         self._seen: dict[str, tuple[float, float, float]] = {}
         """Owner → since when it has renewed without a gap, when last, and for how long."""
         self._owners: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        """Session → stream → who runs the exchange."""
+        """MemorySession → stream → who runs the exchange."""
         self._readers: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        """Session → stream → who reads it."""
+        """MemorySession → stream → who reads it."""
         self._runs: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        """Session → stream → how often the exchange has begun."""
+        """MemorySession → stream → how often the exchange has begun."""
         self._askers: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._inboxes: defaultdict[str, OrderedDict[str, tuple[float, bytes]]] = defaultdict(OrderedDict)
         self._closings: dict[str, tuple[float, Closed]] = {}
@@ -143,28 +143,28 @@ class Cluster(MemoryStore):
 
     # Bells
 
-    def _route(self, what: Ring, key: str, name: str) -> None:
+    def _route(self, what: WakeUp, key: str, name: str) -> None:
         match what:
-            case Ring.STREAM:
-                self._ring({self._me.owner: None, self._readers[key].get(name, ""): None}, what, key, name)
-            case Ring.ANSWER:
-                self._ring({self._askers[key].get(name, ""): None}, what, key, name)
-            case Ring.CANCEL | Ring.TURN:
-                self._ring({self._owners[key].get(name, ""): None}, what, key, name)
+            case WakeUp.STREAM:
+                self._wake({self._me.owner: None, self._readers[key].get(name, ""): None}, what, key, name)
+            case WakeUp.ANSWER:
+                self._wake({self._askers[key].get(name, ""): None}, what, key, name)
+            case WakeUp.CANCEL | WakeUp.TURN:
+                self._wake({self._owners[key].get(name, ""): None}, what, key, name)
             case _:
-                self._ring(dict.fromkeys(f"{replica}." for replica in self._connections), what, key, name)
+                self._wake(dict.fromkeys(f"{replica}." for replica in self._connections), what, key, name)
 
-    def _ring(self, owners: dict[str, None], what: Ring, key: str, name: str) -> None:
+    def _wake(self, owners: dict[str, None], what: WakeUp, key: str, name: str) -> None:
         for replica in dict.fromkeys(owner.rpartition(".")[0] for owner in owners):
             connection = self._connections.get(replica)
-            if connection is not None and connection.bell is not None:
-                connection.bell(what, key, name)
+            if connection is not None and connection.on_wake is not None:
+                connection.on_wake(what, key, name)
 
     # Who has what
 
     @override
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
-        known = key in self._sessions and claim.stream in self._sessions[key].channels
+        known = key in self._sessions and claim.stream in self._sessions[key].exchanges
         if not known:
             self._must_live()
         if claim.payload and not self._has_room(key, claim.payload):
@@ -176,8 +176,10 @@ class Cluster(MemoryStore):
         return claimed
 
     def _has_room(self, key: str, payload: bytes) -> bool:
-        channels = self._sessions[key].channels.values() if key in self._sessions else ()
-        kept = sum(len(channel.claim.payload) for channel in channels if channel.running and channel.claim)
+        exchanges = self._sessions[key].exchanges.values() if key in self._sessions else ()
+        kept = sum(
+            len(exchange.claim.payload) for exchange in exchanges if exchange.running and exchange.claim
+        )
         return kept + len(payload) <= self._limits.rerun_bytes
 
     @override
@@ -196,7 +198,7 @@ class Cluster(MemoryStore):
             name = stream or attached.record.standalone
             before = self._readers[key].get(name, "")
             if before and before.rpartition(".")[0] != self._me.replica:
-                self._ring({before: None}, Ring.TAKEN, key, name)
+                self._wake({before: None}, WakeUp.TAKEN, key, name)
             self._readers[key][name] = self._me.owner
         return attached
 
@@ -206,8 +208,8 @@ class Cluster(MemoryStore):
     ) -> bool:
         detached = await super().detach(key, stream, generation, cursor, broke=broke)
         session = self._sessions.get(key)
-        channel = session.channels.get(stream) if session else None
-        if channel is None or not channel.has_reader:
+        exchange = session.exchanges.get(stream) if session else None
+        if exchange is None or not exchange.has_reader:
             self._readers[key].pop(stream, None)
         return detached
 
@@ -219,7 +221,7 @@ class Cluster(MemoryStore):
         owner = self._readers[key].get(stream, "")
         probed = replace(probed, reader=owner.rpartition(".")[0])
         if probed.reader != self._me.replica:
-            self._ring({owner: None}, Ring.PROBE, key, stream)
+            self._wake({owner: None}, WakeUp.PROBE, key, stream)
         return probed
 
     @override
@@ -231,16 +233,16 @@ class Cluster(MemoryStore):
 
     @override
     def _append(
-        self, session: Session, channel: Channel, tag: int, data: bytes, *, final: bool = False
+        self, session: MemorySession, exchange: MemoryExchange, tag: int, data: bytes, *, final: bool = False
     ) -> Position:
         # Sent again, an event may no longer be the newest: a handler's other messages overtake a lost reply.
-        for event in channel.log.events if channel.log is not None else ():
+        for event in exchange.log.events if exchange.log is not None else ():
             if event.position.tag == tag:
                 return event.position
-        return super()._append(session, channel, tag, data, final=final)
+        return super()._append(session, exchange, tag, data, final=final)
 
     @override
-    def _end(self, session: Session, reason: Input, ending: Ending | None = None) -> Closed:
+    def _end(self, session: MemorySession, reason: Input, ending: Ending | None = None) -> Closed:
         closed = super()._end(session, reason, ending)
         key = session.record.key
         for table in (self._owners, self._readers, self._runs, self._askers):
@@ -297,14 +299,14 @@ class Cluster(MemoryStore):
     def _left_by(self, owner: str) -> list[Orphan]:
         left: list[Orphan] = []
         for key, streams in self._owners.items():
-            channels = self._sessions[key].channels
+            exchanges = self._sessions[key].exchanges
             for stream in [stream for stream, who in streams.items() if who == owner]:
-                channel = channels.get(stream)
-                if channel is None or not channel.running:
+                exchange = exchanges.get(stream)
+                if exchange is None or not exchange.running:
                     del streams[stream]
-                elif channel.claim is not None:
-                    runs = self._runs[key][stream] if channel.claim.payload else 0
-                    left.append(Orphan(key, stream, channel.claim.id, owner, runs))
+                elif exchange.claim is not None:
+                    runs = self._runs[key][stream] if exchange.claim.payload else 0
+                    left.append(Orphan(key, stream, exchange.claim.id, owner, runs))
         return left
 
     def _drop_turns(self, owner: str) -> None:
@@ -318,12 +320,12 @@ class Cluster(MemoryStore):
             for stream in [stream for stream, who in streams.items() if who == owner]:
                 del streams[stream]
                 session = self._sessions[key]
-                channel = session.channels.get(stream)
-                if channel is not None and channel.has_reader:
-                    channel.has_reader = False
+                exchange = session.exchanges.get(stream)
+                if exchange is not None and exchange.has_reader:
+                    exchange.has_reader = False
                     self._lose_reader(session)
 
-    def _lose_reader(self, session: Session) -> None:
+    def _lose_reader(self, session: MemorySession) -> None:
         session.readers -= 1
         session.touched = self._now()
         if not session.readers and session.state is State.ATTACHED:
@@ -334,27 +336,27 @@ class Cluster(MemoryStore):
     @override
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
         session = self._sessions.get(orphan.session)
-        channel = session.channels.get(orphan.stream) if session else None
-        if session is None or channel is None:
+        exchange = session.exchanges.get(orphan.stream) if session else None
+        if session is None or exchange is None:
             return False
-        if not channel.running:
-            return channel.log is not None and channel.log.top.tag == tag
+        if not exchange.running:
+            return exchange.log is not None and exchange.log.top.tag == tag
         if self._owners[orphan.session].get(orphan.stream) != orphan.owner:
             return False
         session.fence += 1
-        channel.fence = session.fence
-        for ask in channel.asks:
-            self._route(Ring.ANSWER, orphan.session, ask)
-        await self.settle(orphan.session, orphan.stream, channel.fence, terminal, tag=tag, keep=True)
+        exchange.fence = session.fence
+        for ask in exchange.asks:
+            self._route(WakeUp.ANSWER, orphan.session, ask)
+        await self.settle(orphan.session, orphan.stream, exchange.fence, terminal, tag=tag, keep=True)
         return True
 
     @override
     async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
         key, stream = orphan.session, orphan.stream
         session = self._sessions.get(key)
-        channel = session.channels.get(stream) if session else None
-        claim = channel.claim if channel is not None and channel.running else None
-        if session is None or channel is None or claim is None or not claim.payload:
+        exchange = session.exchanges.get(stream) if session else None
+        claim = exchange.claim if exchange is not None and exchange.running else None
+        if session is None or exchange is None or claim is None or not claim.payload:
             return None
         state = self._owners[key].get(stream), self._runs[key][stream]
         if state != (self._me.owner, orphan.runs + 1):
@@ -362,11 +364,11 @@ class Cluster(MemoryStore):
                 return None
             self._must_live()
             session.fence += 1
-            channel.fence = session.fence
-            session.forget_asks(channel, self._now())
+            exchange.fence = session.fence
+            session.forget_asks(exchange, self._now())
             self._owners[key][stream], self._runs[key][stream] = self._me.owner, orphan.runs + 1
-        log = channel.start(Position(1, tag))
-        return Adopted(session.record, claim, channel.fence, log.top)
+        log = exchange.start(Position(1, tag))
+        return Adopted(session.record, claim, exchange.fence, log.top)
 
     @override
     def _task_owner(self) -> str:
@@ -390,7 +392,7 @@ class Cluster(MemoryStore):
         if replica not in await self.replicas() or len(box) >= _INBOX:
             return False
         box.setdefault(name, (self._now() + seconds, payload))
-        self._ring({f"{replica}.": None}, Ring.FORWARD, "", "")
+        self._wake({f"{replica}.": None}, WakeUp.FORWARD, "", "")
         return True
 
     @override
@@ -399,17 +401,17 @@ class Cluster(MemoryStore):
         return [Forwarded(name, payload) for name, (expires, payload) in waiting if expires > self._now()]
 
     @override
-    async def took(self, name: str) -> None:
+    async def remove_forwarded(self, name: str) -> None:
         self._inboxes[self._me.replica].pop(name, None)
 
     @override
-    async def told(self, closed: Closed) -> None:
+    async def closing_reported(self, closed: Closed) -> None:
         self._closings.pop(closed.event, None)
 
     @override
-    async def untold(self) -> list[Closed]:
+    async def unreported_closings(self) -> list[Closed]:
         now = self._now()
-        late = [event for event, (at, _) in self._closings.items() if at <= now - UNTOLD_SECONDS]
+        late = [event for event, (at, _) in self._closings.items() if at <= now - UNREPORTED_SECONDS]
         found = [self._closings[event][1] for event in late]
         self._closings.update({closed.event: (now, closed) for closed in found})
         return found

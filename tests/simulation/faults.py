@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from msgspec import Struct
 
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.stores.base import Bell, Ring, Store
+from holdfast.stores.base import OnWake, Store, WakeUp
 from tests.simulation.cluster import ReplicaConnection
 from tests.simulation.loop import Actor, SimLoop
 
@@ -23,7 +23,7 @@ PATIENCE: Final = 1.0
 SECOND_LOOK: Final = 1.0
 """Stores look again after lost bells this often."""
 _LOOKS: Final = frozenset(
-    {"read", "sweep", "orphans", "untold", "announced", "inbox", "take_answer", "get_state"}
+    {"read", "sweep", "orphans", "unreported_closings", "announced", "inbox", "take_answer", "get_state"}
 )
 
 
@@ -33,7 +33,7 @@ class Faults(Struct, kw_only=True):
     latency: float = 0.02
     """A call and a reply take up to so many seconds each."""
     lost_reply: float = 0.0
-    lost_bell: float = 0.0
+    lost_wakeup: float = 0.0
     fired: Counter[str] = Counter()
     """What has really gone wrong."""
 
@@ -49,7 +49,7 @@ class FaultyStore:
         self._connection = connection
         self._faults = faults
         self._random = loop.random.random
-        self._bell: Bell | None = None
+        self._on_wake: OnWake | None = None
         self._operations = 0
         self.replica: str = connection.replica
         self.cut_until: float = 0.0
@@ -107,21 +107,21 @@ class FaultyStore:
 
     # Bells
 
-    def bind(self, bell: Bell) -> None:
+    def bind(self, on_wake: OnWake) -> None:
         """Ring this bell, late or, where it was lost, at the store's second look."""
-        self._bell = bell
-        self._connection.bind(self._rung)
+        self._on_wake = on_wake
+        self._connection.bind(self._woken)
 
-    def _rung(self, what: Ring, key: str, name: str) -> None:
+    def _woken(self, what: WakeUp, key: str, name: str) -> None:
         delay = self._random() * self._faults.latency
-        if self._random() < self._faults.lost_bell or self._loop.time() < self.cut_until:
-            self._faults.fired["lost bell"] += 1
+        if self._random() < self._faults.lost_wakeup or self._loop.time() < self.cut_until:
+            self._faults.fired["lost wake-up"] += 1
             delay = max(0.0, self.cut_until - self._loop.time()) + self._random() * SECOND_LOOK
-        self._loop.call_later(delay, self._ring, what, key, name, context=self._actor.context)
+        self._loop.call_later(delay, self._wake, what, key, name, context=self._actor.context)
 
-    def _ring(self, what: Ring, key: str, name: str) -> None:
-        if self._bell is not None:
-            self._bell(what, key, name)
+    def _wake(self, what: WakeUp, key: str, name: str) -> None:
+        if self._on_wake is not None:
+            self._on_wake(what, key, name)
 
     def twin(self) -> Store:
         """Return this one: there is one loop only."""
@@ -129,4 +129,4 @@ class FaultyStore:
 
     async def aclose(self) -> None:
         """Hear nothing more."""
-        self._bell = None
+        self._on_wake = None

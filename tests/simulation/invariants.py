@@ -34,7 +34,7 @@ def _streams_end_once(world: World) -> None:
         if stream in ledger.claims and True not in ends and key not in ledger.closings:
             ledger.violate("I1", f"stream {stream[:6]} never ended")
     for key, session in world.cluster._sessions.items():
-        running = [name[:6] for name, channel in session.channels.items() if channel.running]
+        running = [name[:6] for name, channel in session.exchanges.items() if channel.running]
         if running or session.running or session.calls:
             ledger.violate("I1", f"{running} still in flight in {key[:6]}, counted as {session.running}")
 

@@ -12,7 +12,7 @@ from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Event, Position
 from holdfast.ports import Clock
 from holdfast.stores.base import Adopted, Answered, Claim, Claimed, Closed, Duplicate, Ending, Orphan, Refusal
-from holdfast.stores.memory_session import Channel, Session
+from holdfast.stores.memory.session import MemoryExchange, MemorySession
 from tests.simulation.cluster import Cluster, Operation, ReplicaConnection
 from tests.simulation.network import Call
 
@@ -119,11 +119,11 @@ class WatchedCluster(Cluster):
         if isinstance(claimed, Claimed) and claim.stream not in self.ledger.claims:
             session = self._sessions[key]
             twins = [
-                channel
-                for channel in session.channels.values()
-                if channel.running
-                and channel.claim is not None
-                and _typed(channel.claim.id) == _typed(claim.id)
+                exchange
+                for exchange in session.exchanges.values()
+                if exchange.running
+                and exchange.claim is not None
+                and _typed(exchange.claim.id) == _typed(claim.id)
             ]
             if len(twins) > 1 and not session.record.isolate:
                 self.ledger.violate("I4", f"{len(twins)} exchanges in flight under id {claim.id!r}")
@@ -142,10 +142,10 @@ class WatchedCluster(Cluster):
 
     @override
     def _append(
-        self, session: Session, channel: Channel, tag: int, data: bytes, *, final: bool = False
+        self, session: MemorySession, exchange: MemoryExchange, tag: int, data: bytes, *, final: bool = False
     ) -> Position:
-        position = super()._append(session, channel, tag, data, final=final)
-        name = channel.name(session)
+        position = super()._append(session, exchange, tag, data, final=final)
+        name = exchange.name(session)
         log = self.ledger.logs[session.record.key, name]
         if not log or log[-1][0].position.seq < position.seq:
             log.append((Event(position, data), final))
@@ -175,7 +175,7 @@ class WatchedCluster(Cluster):
         return answered
 
     @override
-    def _end(self, session: Session, reason: Input, ending: Ending | None = None) -> Closed:
+    def _end(self, session: MemorySession, reason: Input, ending: Ending | None = None) -> Closed:
         key = session.record.key
         counter = session.cells.get("n")
         self.ledger.values[key] = msgspec.json.decode(counter.value) if counter else 0
@@ -185,7 +185,7 @@ class WatchedCluster(Cluster):
         self.ledger.note(f"{self._me.owner} closes {key[:6]}: {reason.value}")
         return super()._end(session, reason, ending)
 
-    def _check_grace(self, session: Session) -> None:
+    def _check_grace(self, session: MemorySession) -> None:
         if self._now() < max(session.broke, session.settled) + session.record.grace:
             self.ledger.violate("I8", "a session was closed before its grace was over")
         for wire, key in self.ledger.opened.items():
@@ -210,11 +210,11 @@ def _typed(request_id: int | str) -> tuple[type, int | str]:
     return type(request_id), request_id
 
 
-def _fingerprint(session: Session) -> object:
-    channels = [
-        (name, channel.fence, channel.generation, channel.has_reader, channel.running, channel.kept)
-        for name, channel in session.channels.items()
+def _fingerprint(session: MemorySession) -> object:
+    exchanges = [
+        (name, exchange.fence, exchange.generation, exchange.has_reader, exchange.running, exchange.kept)
+        for name, exchange in session.exchanges.items()
     ]
     asks = [(name, ask.digest) for name, ask in session.asks.items()]
     fields = (session.state, session.touched, session.fence, session.readers, session.outstanding)
-    return channels, asks, fields
+    return exchanges, asks, fields

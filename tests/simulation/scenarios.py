@@ -231,18 +231,18 @@ class Scenario(Struct, frozen=True):
     """Faults that happen in any few hundred seeds, or else nothing was tried."""
 
 
-_STORE: Final = ("lost reply", "lost bell", "cut")
+_STORE: Final = ("lost reply", "lost wake-up", "cut")
 
 SCENARIOS: Final = {
-    "claim": Scenario(claim, Faults(lost_reply=0.1, lost_bell=0.1), _STORE),
-    "log": Scenario(log, Faults(lost_reply=0.1, lost_bell=0.3), _STORE),
-    "answer": Scenario(answer, Faults(lost_reply=0.1, lost_bell=0.3), _STORE),
-    "grace": Scenario(grace, Faults(lost_reply=0.1, lost_bell=0.1), _STORE),
-    "drain": Scenario(drain, Faults(lost_reply=0.05, lost_bell=0.1), (*_STORE, "drain")),
+    "claim": Scenario(claim, Faults(lost_reply=0.1, lost_wakeup=0.1), _STORE),
+    "log": Scenario(log, Faults(lost_reply=0.1, lost_wakeup=0.3), _STORE),
+    "answer": Scenario(answer, Faults(lost_reply=0.1, lost_wakeup=0.3), _STORE),
+    "grace": Scenario(grace, Faults(lost_reply=0.1, lost_wakeup=0.1), _STORE),
+    "drain": Scenario(drain, Faults(lost_reply=0.05, lost_wakeup=0.1), (*_STORE, "drain")),
     "takeover": Scenario(
-        takeover, Faults(lost_reply=0.05, lost_bell=0.1), (*_STORE, "crash", "pause", "partition")
+        takeover, Faults(lost_reply=0.05, lost_wakeup=0.1), (*_STORE, "crash", "pause", "partition")
     ),
-    "outage": Scenario(outage, Faults(lost_reply=0.05, lost_bell=0.1), (*_STORE, "crash", "partition")),
+    "outage": Scenario(outage, Faults(lost_reply=0.05, lost_wakeup=0.1), (*_STORE, "crash", "partition")),
 }
 
 

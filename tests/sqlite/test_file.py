@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Verdict
 from holdfast.errors import ConfigError
-from holdfast.stores.base import Attached, Cell, Claim, Closed, Ring
+from holdfast.stores.base import Attached, Cell, Claim, Closed, WakeUp
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore, schema
 from holdfast.stores.sqlite_address import Address, parse
@@ -105,7 +105,7 @@ async def test_nothing_remains_of_sessions_that_ended_and_the_file_shrinks() -> 
         closed = [await store.close(f"k{number}", Input.DELETED) for number in range(10)]
         for one in closed:
             assert isinstance(one, Closed)
-            await store.told(one)
+            await store.closing_reported(one)
         clock.advance(1_000)
         await store.release()
         for _ in range(5):
@@ -215,7 +215,7 @@ async def test_a_store_passes_over_columns_that_a_later_release_has_added_to_eve
         assert await other.reap(orphans[0], b"unknown", tag=7)
         assert isinstance(await other.close(KEY, Input.DELETED), Closed)
         clock.advance(60.0)
-        assert [closed.record.key for closed in await other.untold()] == [KEY]
+        assert [closed.record.key for closed in await other.unreported_closings()] == [KEY]
         await store.aclose()
         await other.aclose()
 
@@ -246,7 +246,7 @@ async def test_what_a_later_release_wrote_into_a_record_is_kept_when_this_one_ch
 async def test_a_bell_that_this_release_does_not_know_is_passed_over() -> None:
     with store_path() as path:
         store, other = SqliteStore(path), SqliteStore(path)
-        rings: asyncio.Queue[Ring] = asyncio.Queue()
+        rings: asyncio.Queue[WakeUp] = asyncio.Queue()
         store.bind(lambda what, key, name: rings.put_nowait(what))  # noqa: ARG005
         await store.sessions()
         with closing(sqlite3.connect(path)) as connection:
@@ -256,7 +256,7 @@ async def test_a_bell_that_this_release_does_not_know_is_passed_over() -> None:
             connection.commit()
         await other.announce("news", b"x")
         async with asyncio.timeout(5):
-            assert await rings.get() is Ring.NEWS
+            assert await rings.get() is WakeUp.NEWS
         await store.aclose()
         await other.aclose()
 

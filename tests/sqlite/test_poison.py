@@ -101,9 +101,9 @@ async def test_a_closing_that_cannot_be_read_keeps_no_other_from_being_told() ->
             await store.close(key, Input.DELETED)
         damage(path, table="closing")
         clock.advance(60)
-        assert [closed.record.key for closed in await store.untold()] == [OTHER]
+        assert [closed.record.key for closed in await store.unreported_closings()] == [OTHER]
         clock.advance(60)
-        assert [closed.record.key for closed in await store.untold()] == [OTHER]
+        assert [closed.record.key for closed in await store.unreported_closings()] == [OTHER]
         assert len(observer.named("store.poisoned")) == 1
         await store.aclose()
 

@@ -9,16 +9,26 @@ import pytest
 
 from holdfast.core.lifecycle import Input
 from holdfast.errors import Fenced
-from holdfast.stores.base import Answered, Attached, Claim, Claimed, Duplicate, Forwarded, Lease, Orphan, Ring
+from holdfast.stores.base import (
+    Answered,
+    Attached,
+    Claim,
+    Claimed,
+    Duplicate,
+    Forwarded,
+    Lease,
+    Orphan,
+    WakeUp,
+)
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.outbox import UNTOLD_SECONDS
+from holdfast.stores.sqlite.outbox import UNREPORTED_SECONDS
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import GRACE, KEY, PRINCIPAL, data_of, record
 from tests.sqlite.support import store_path
 from tests.support import async_test
 
 LEASE: Final = 10.0
-Rung = tuple[Ring, str, str]
+AddressedWakeUp = tuple[WakeUp, str, str]
 
 
 class Pair:
@@ -26,8 +36,8 @@ class Pair:
 
     def __init__(self, here: SqliteStore, there: SqliteStore, clock: VirtualClock) -> None:
         self.here, self.there, self.clock = here, there, clock
-        self.rung_here: asyncio.Queue[Rung] = asyncio.Queue()
-        self.rung_there: asyncio.Queue[Rung] = asyncio.Queue()
+        self.rung_here: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
+        self.rung_there: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
         here.bind(lambda *rung: self.rung_here.put_nowait(rung))
         there.bind(lambda *rung: self.rung_there.put_nowait(rung))
 
@@ -69,12 +79,12 @@ async def test_an_answer_a_cancellation_and_a_closing_ring_where_the_work_is() -
         await both.begin()
         await both.here.ask(KEY, "a.1", "a")
         assert await both.there.answer(KEY, PRINCIPAL, "a.1", b"d", b"yes") is Answered.FIRST
-        assert await both.rung_here.get() == (Ring.ANSWER, KEY, "a.1")
+        assert await both.rung_here.get() == (WakeUp.ANSWER, KEY, "a.1")
         assert await both.here.take_answer(KEY, "a.1") == b"yes"
         await both.there.cancel(KEY, PRINCIPAL, 1)
-        assert await both.rung_here.get() == (Ring.CANCEL, KEY, "a")
+        assert await both.rung_here.get() == (WakeUp.CANCEL, KEY, "a")
         await both.there.close(KEY, Input.DELETED)
-        assert await both.rung_here.get() == (Ring.CLOSED, KEY, "")
+        assert await both.rung_here.get() == (WakeUp.CLOSED, KEY, "")
 
 
 @async_test
@@ -82,9 +92,9 @@ async def test_a_stream_rings_where_its_reader_is_and_whoever_had_it_is_told() -
     async with pair() as both:
         fence = await both.begin()
         attached = await both.attach_there("a")
-        assert await both.rung_here.get() == (Ring.TAKEN, KEY, "a")
+        assert await both.rung_here.get() == (WakeUp.TAKEN, KEY, "a")
         await both.here.append(KEY, "a", fence, 2, b"one")
-        assert await both.rung_there.get() == (Ring.STREAM, KEY, "a")
+        assert await both.rung_there.get() == (WakeUp.STREAM, KEY, "a")
         page = await both.there.read(KEY, "a", attached.cursor, 9, 999)
         assert page is not None
         assert data_of(page) == [b"one"]
@@ -98,11 +108,11 @@ async def test_a_reader_that_came_back_is_not_told_that_it_was_taken() -> None:
         # Here listens only from now on: what it hears is what a slow listener hears.
         for store in (here, there, here):
             assert isinstance(await store.attach(KEY, PRINCIPAL, None, None), Attached)
-        heard: asyncio.Queue[Rung] = asyncio.Queue()
+        heard: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
         here.bind(lambda *rung: heard.put_nowait(rung))
         await there.announce("news", b"")
         await here.sessions()
-        assert await heard.get() == (Ring.NEWS, "", "")
+        assert await heard.get() == (WakeUp.NEWS, "", "")
         await here.aclose()
         await there.aclose()
 
@@ -113,7 +123,7 @@ async def test_what_is_announced_reaches_all_once_and_in_order() -> None:
         begin = (await both.there.announced("")).cursor
         for name in ("1", "2", "2"):
             await both.here.announce(name, name.encode())
-        assert await both.rung_there.get() == (Ring.NEWS, "", "")
+        assert await both.rung_there.get() == (WakeUp.NEWS, "", "")
         cursor, events = await both.there.announced(begin)
         assert events == [b"1", b"2"]
         assert (await both.there.announced(cursor)).events == []
@@ -125,10 +135,10 @@ async def test_a_request_waits_in_the_inbox_of_a_living_replica_until_it_is_take
     async with pair() as both:
         for _ in range(2):
             assert await both.there.forward("here", "r1", b"payload", seconds=5.0)
-        assert await both.rung_here.get() == (Ring.FORWARD, "", "")
+        assert await both.rung_here.get() == (WakeUp.FORWARD, "", "")
         assert await both.here.inbox() == [Forwarded("r1", b"payload")]
         assert await both.there.inbox() == []
-        await both.here.took("r1")
+        await both.here.remove_forwarded("r1")
         assert await both.here.inbox() == []
         await both.there.forward("here", "r2", b"payload", seconds=5.0)
         both.clock.advance(5)
@@ -256,15 +266,15 @@ async def test_a_closing_is_told_again_until_somebody_says_it_was_told() -> None
     async with pair() as both:
         closed = await both.here.close(KEY, Input.DELETED)
         assert closed is not None
-        assert await both.there.untold() == []
-        both.clock.advance(UNTOLD_SECONDS)
-        assert await both.there.untold() == [closed]
-        assert await both.here.untold() == [], "it was handed to somebody a moment ago"
-        both.clock.advance(UNTOLD_SECONDS)
-        assert await both.here.untold() == [closed]
-        await both.here.told(closed)
-        both.clock.advance(UNTOLD_SECONDS)
-        assert await both.there.untold() == []
+        assert await both.there.unreported_closings() == []
+        both.clock.advance(UNREPORTED_SECONDS)
+        assert await both.there.unreported_closings() == [closed]
+        assert await both.here.unreported_closings() == [], "it was handed to somebody a moment ago"
+        both.clock.advance(UNREPORTED_SECONDS)
+        assert await both.here.unreported_closings() == [closed]
+        await both.here.closing_reported(closed)
+        both.clock.advance(UNREPORTED_SECONDS)
+        assert await both.there.unreported_closings() == []
 
 
 @async_test
@@ -275,6 +285,6 @@ async def test_every_closing_has_a_name_of_its_own() -> None:
             closed = await both.here.close(KEY, Input.DELETED)
             assert closed is not None
             names.add(closed.event)
-            await both.here.told(closed)
+            await both.here.closing_reported(closed)
             await both.here.open(record(), evict=False)
         assert len(names) == 3

@@ -33,7 +33,7 @@ from holdfast.errors import Cancelled, ConfigError
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom, uptime
 from holdfast.protocol.quirks import KNOWN, Quirks
 from holdfast.protocol.subscriptions import Change
-from holdfast.stores.base import Ring, Store
+from holdfast.stores.base import Store, WakeUp
 from holdfast.stores.memory import MemoryStore
 from holdfast.supervision import supervise
 
@@ -43,9 +43,9 @@ _CLAIM_SECONDS: Final = 0.01
 """How often a stopping engine looks whether its last claims have come back."""
 
 _HEARD_BY_SESSION: Final = {
-    Ring.STREAM: Session.ring,
-    Ring.ANSWER: Session.answered,
-    Ring.TURN: Session.look_for_turn,
+    WakeUp.STREAM: Session.ring,
+    WakeUp.ANSWER: Session.answered,
+    WakeUp.TURN: Session.look_for_turn,
 }
 """Bells that a session's own waiters hear."""
 
@@ -263,29 +263,29 @@ class Engine:
         requests = [exchange.request for exchange in self._working().values()]
         return [str(request.params.get("name", request.method)) for request in requests]
 
-    def _ring(self, what: Ring, key: str, name: str) -> None:
+    def _ring(self, what: WakeUp, key: str, name: str) -> None:
         """Take a bell of the store's."""
-        if what is Ring.TASK:
+        if what is WakeUp.TASK:
             self.tasks.rung(key)
-        elif what is Ring.FORWARD or what is Ring.NEWS:
+        elif what is WakeUp.FORWARD or what is WakeUp.NEWS:
             self.replica.rung(what)
         elif (session := self.runtime.sessions.get(key)) is not None:
             self._ring_session(what, session, name)
 
-    def _ring_session(self, what: Ring, session: Session, name: str) -> None:
+    def _ring_session(self, what: WakeUp, session: Session, name: str) -> None:
         if (hear := _HEARD_BY_SESSION.get(what)) is not None:
             hear(session, name)
             return
         match what:
-            case Ring.CANCEL:
+            case WakeUp.CANCEL:
                 exchange = session.exchanges.get(name)
                 if exchange is not None:
                     self.runtime.spawn(self.exchanges.end(exchange, Cancelled("by the client")))
-            case Ring.TAKEN:
+            case WakeUp.TAKEN:
                 self.readers.taken(session, name)
-            case Ring.PROBE:
+            case WakeUp.PROBE:
                 self.runtime.spawn(self.exchanges.repeats.answer(session, name))
-            case Ring.CLOSED:
+            case WakeUp.CLOSED:
                 if self.runtime.store.is_shared:
                     self.sessions.closed_elsewhere(session)
             case _:

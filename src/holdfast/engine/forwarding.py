@@ -130,7 +130,7 @@ class Forwarding:
             forwarded = await self._read(name, payload)
             claim = Claim(forwarded.request.id, forwarded.stream, b"")
             claimed = await self._runtime.store.claim(forwarded.session, forwarded.owner, claim)
-            await self._runtime.store.took(name)
+            await self._runtime.store.remove_forwarded(name)
             if isinstance(claimed, Claimed):
                 await self._answer(forwarded, claimed.fence)
             del charge
@@ -146,7 +146,7 @@ class Forwarding:
         forwarded = decode_forwarded(payload)
         if forwarded is None:
             # Of a later release. Taken all the same: it would be found again until its time is over.
-            await self._runtime.store.took(name)
+            await self._runtime.store.remove_forwarded(name)
             raise StoreError("a request that was put to this replica cannot be read")
         return forwarded
 

@@ -17,7 +17,7 @@ from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessions import Sessions
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError
 from holdfast.protocol.subscriptions import Change, decode_change, encode_change
-from holdfast.stores.base import Orphan, Ring
+from holdfast.stores.base import Orphan, WakeUp
 from holdfast.supervision import supervise
 from holdfast.wire.jsonrpc import refusal
 
@@ -129,7 +129,7 @@ class Replica:
     async def tell_again(self) -> None:
         """Call the listeners for closings that no replica has reported yet."""
         if self._runtime.store.is_shared:
-            for closed in await self._runtime.store.untold():
+            for closed in await self._runtime.store.unreported_closings():
                 self._sessions.announce(closed)
 
     async def _look_after(self, orphan: Orphan) -> None:
@@ -153,9 +153,9 @@ class Replica:
         else:
             self._listening.tell(change, principal)
 
-    def rung(self, what: Ring) -> None:
+    def rung(self, what: WakeUp) -> None:
         """Look into the inbox or at the news."""
-        if what is Ring.FORWARD:
+        if what is WakeUp.FORWARD:
             self._forwarding.is_rung = True
         else:
             self._has_news = True

@@ -22,8 +22,7 @@ from holdfast.errors import Cancelled, HoldfastError, InvalidParams, SessionGone
 from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.subscriptions import TOPICS, Change
 from holdfast.protocol.versions import negotiate
-from holdfast.stores.base import Answered, Closed, Refusal, SessionRecord
-from holdfast.stores.memory import STANDALONE_FENCE
+from holdfast.stores.base import STANDALONE_FENCE, Answered, Closed, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Response, encode, notification_message
 
 ANONYMOUS = ""
@@ -371,7 +370,7 @@ class Sessions:
     async def _told(self, session: Session, closed: Closed) -> None:
         await session.told()
         if self._runtime.store.is_shared:
-            await self._runtime.store.told(closed)
+            await self._runtime.store.closing_reported(closed)
 
     def _let_go(self, session: Session) -> None:
         self._wake(session)

@@ -23,6 +23,8 @@ from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Page, Position
 from holdfast.wire.jsonrpc import RequestId, encode
 
+STANDALONE_FENCE: Final = -1
+"""The fence of the standalone stream: every replica may write it, and no exchange has this fence."""
 REMEMBERED_ANSWERS: Final = 256
 """Answers of one stream, and of a session's exchanges that have ended, that are told from others when they come again."""
 REMEMBERED_SECONDS: Final = 300.0
@@ -231,7 +233,7 @@ TASK_END_BYTES: Final = 1_024
 """The end of a task always has room if it is not longer than this: an error without details."""
 
 
-class Ring(Enum):
+class WakeUp(Enum):
     """What a bell is about."""
 
     STREAM = "stream"
@@ -251,14 +253,14 @@ class Ring(Enum):
     """Something may have been announced (session and name are empty). May ring for nothing."""
 
 
-Bell = Callable[[Ring, str, str], None]
+OnWake = Callable[[WakeUp, str, str], None]
 """Called with what, the session's (or task's) key, and the stream or ask it concerns. Must not wait or raise."""
 
 
 class Store(Protocol):
     """Sessions, exchanges, streams, asks and state. See the module's laws."""
 
-    def bind(self, bell: Bell) -> None:
+    def bind(self, on_wake: OnWake) -> None:
         """Tell the store whom to ring in this process; a store that was closed is open again.
 
         The first call of a process that serves: a store that was made before a fork takes a replica
@@ -628,7 +630,7 @@ class Store(Protocol):
         """Return what was put to this replica and not taken. The same one is returned until it is taken."""
         ...
 
-    async def took(self, name: str) -> None:
+    async def remove_forwarded(self, name: str) -> None:
         """Take a request out of the inbox, once it is claimed or refused."""
         ...
 
@@ -651,11 +653,11 @@ class Store(Protocol):
         """
         ...
 
-    async def told(self, closed: Closed) -> None:
+    async def closing_reported(self, closed: Closed) -> None:
         """Take note that the listeners of a closing were told."""
         ...
 
-    async def untold(self) -> list[Closed]:
+    async def unreported_closings(self) -> list[Closed]:
         """Return closings that were handed to somebody who has not reported them told for a while: tell them again.
 
         With this, listeners hear of every end at least once, if any replica lives; `event` tells a repeat.

@@ -103,7 +103,7 @@ async def test_a_session_whose_closing_could_not_be_asked_for_goes_on() -> None:
 @engine_test
 async def test_a_closing_that_is_told_before_its_bell_has_rung_ends_what_runs() -> None:
     async with runner() as r:
-        with patch.object(r.here.engine.runtime.store, "bell", lambda *_: None):
+        with patch.object(r.here.engine.runtime.store, "on_wake", lambda *_: None):
             assert await r.close(r.other)
         r.here.engine.sessions.announce(Closed(r.here.session.record, Input.DELETED))
         assert await r.has_ended()

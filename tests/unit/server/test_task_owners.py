@@ -182,10 +182,10 @@ async def test_an_owner_that_wakes_finds_its_task_ended_and_stops_its_handler() 
     async with pair() as both:
         task_id = await both.one.create("work", seconds=10_000)
         connection = both.cluster.connect("one")
-        bell, connection.bell = connection.bell, None
+        on_wake, connection.on_wake = connection.on_wake, None
         both.declare_dead("one")
         await both.two.until(task_id, "failed")
-        connection.bell = bell
+        connection.on_wake = on_wake
         await asyncio.sleep(60)
         assert not both.one.server.engine.sessionless.tasks(), "the handler runs no longer"
         assert (await both.one.get(task_id))["error"] == UNKNOWN
@@ -267,10 +267,10 @@ def test_listeners_are_told_of_each_change_once_also_if_its_bell_was_lost(is_los
             await asyncio.sleep(20)
             listener.take()
             connection = both.cluster.connect("two")
-            bell, connection.bell = connection.bell, None if is_lost else connection.bell
+            on_wake, connection.on_wake = connection.on_wake, None if is_lost else connection.on_wake
             await both.one.cancel(task_id)
             await settle_down()
-            connection.bell = bell
+            connection.on_wake = on_wake
             await asyncio.sleep(60)
             told = [json.loads(message)["params"]["status"] for message in listener.take()]
             assert told == ["cancelled"]

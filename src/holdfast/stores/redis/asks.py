@@ -1,7 +1,7 @@
 """Asks: one place each, the first answer kept, its asker rung wherever it is."""
 
 from holdfast.errors import SessionGone
-from holdfast.stores.base import Answered, Refusal, Ring
+from holdfast.stores.base import Answered, Refusal, WakeUp
 from holdfast.stores.redis.core import Core
 
 
@@ -27,7 +27,7 @@ class AskMethods(Core):
             return Refusal.NO_SESSION
         verdict = Answered(reply[0].decode())
         if verdict is Answered.FIRST:
-            self._bell(Ring.ANSWER, key, ask)
+            self._on_wake(WakeUp.ANSWER, key, ask)
         return verdict
 
     async def take_answer(self, key: str, ask: str) -> bytes | None:

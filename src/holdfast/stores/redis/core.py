@@ -18,10 +18,10 @@ import msgspec
 from holdfast.config import Limits
 from holdfast.errors import ConfigError, StoreError, StoreUnavailable
 from holdfast.ports import Clock, Observer, Random
-from holdfast.stores.base import Bell, Claim, Ring, SessionRecord
+from holdfast.stores.base import Claim, OnWake, SessionRecord, WakeUp
 from holdfast.stores.redis.link import Argument, Link
+from holdfast.stores.redis.recent_writes import RecentWrites
 from holdfast.stores.redis.refusals import Later, Lost, Poisoned
-from holdfast.stores.redis.tails import Tails
 from holdfast.wire.jsonrpc import RequestId
 
 FORMAT: Final = 2
@@ -40,7 +40,7 @@ _record: Final = msgspec.json.Decoder(SessionRecord)
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def silent(what: Ring, session: str, name: str) -> None:
+def silent(what: WakeUp, session: str, name: str) -> None:
     """Ring nobody: the bell before `bind`."""
 
 
@@ -118,7 +118,7 @@ class Core:
     """Scripts, sent until they are answered."""
 
     replica: str
-    _tails: Tails
+    _recent: RecentWrites
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Core:
         self._random = random
         self._observer = observer
         self._prefix = f"hf:{FORMAT}:{namespace}:"
-        self._bell: Bell = silent
+        self._on_wake: OnWake = silent
         self._named = replica
         self._take_name()
         self._seats: dict[str, Seat] = {}
@@ -229,7 +229,7 @@ class Core:
         await self.run("drop", key)
         await self.index("forget", key, "", 0, 1, self._owner)
         self.gone(key)
-        self._bell(Ring.CLOSED, key, "")
+        self._on_wake(WakeUp.CLOSED, key, "")
         return [b"none"]
 
     async def readable(self, key: str, blob: bytes, level: bytes, initialized: bytes) -> SessionRecord | None:
@@ -297,7 +297,7 @@ class Core:
         """Forget what this process had of a session that is closed. False: it had nothing."""
         seat = self._seats.pop(key, None)
         for stream in seat.running if seat is not None else ():
-            self._tails.forget(key, stream)
+            self._recent.forget(key, stream)
         return seat is not None
 
     async def seated(self, script: str, key: str, *arguments: Argument) -> list[Any]:

@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 from holdfast.errors import Fenced, SessionGone, StreamClosed
-from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, Ring
+from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
 from holdfast.stores.redis.core import Core, flag, typed
-from holdfast.stores.redis.tails import Tail
+from holdfast.stores.redis.recent_writes import StreamWrites
 from holdfast.wire.jsonrpc import RequestId
 
 _TAG_BITS: Final = 2**64 - 1
@@ -58,18 +58,18 @@ class ExchangeMethods(Core):
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
     ) -> None:
         """End an exchange, with or without a stream."""
-        tail = self._tails.get(key, stream) if terminal is not None else None
-        reply = await self._settle(key, stream, fence, terminal, tag, tail, keep=keep)
+        recent = self._recent.get(key, stream) if terminal is not None else None
+        reply = await self._settle(key, stream, fence, terminal, tag, recent, keep=keep)
         if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
-            reply = await self._settle(key, stream, fence, terminal, tag, tail, keep=keep)
+            reply = await self._settle(key, stream, fence, terminal, tag, recent, keep=keep)
         # Only now: an end that could not be written is written late, and forgotten here it would look like an orphan.
         self._leave(key, stream)
         check(reply)
         if terminal is not None:
-            self._bell(Ring.STREAM, key, stream)
+            self._on_wake(WakeUp.STREAM, key, stream)
 
     def _leave(self, key: str, stream: str) -> None:
-        self._tails.forget(key, stream)
+        self._recent.forget(key, stream)
         seat = self._seats.get(key)
         if seat is not None:
             seat.running.pop(stream, None)
@@ -83,7 +83,7 @@ class ExchangeMethods(Core):
         fence: int,
         terminal: bytes | None,
         tag: int,
-        tail: Tail | None,
+        recent: StreamWrites | None,
         *,
         keep: bool,
     ) -> list[Any]:
@@ -91,7 +91,7 @@ class ExchangeMethods(Core):
             return await self.session(
                 "settle", key, stream, fence, "0", "", "", "", "0", *self._budget, "", ""
             )
-        expected = ("", "") if tail is None else (tail.top.seq, str(tail.top.tag))
+        expected = ("", "") if recent is None else (recent.top.seq, str(recent.top.tag))
         end = ("1", terminal, str(tag), str(before(tag)), flag(keep))
         return await self.session("settle", key, stream, fence, *end, *self._budget, *expected)
 
@@ -101,11 +101,11 @@ class ExchangeMethods(Core):
         claim = seat.running.get(stream) if seat is not None else None
         if claim is None:
             return False
-        tail = self._tails.get(key, stream)
+        recent = self._recent.get(key, stream)
         facts = (stream, fence, typed(claim.id), claim.digest, flag(claim.control))
-        first: tuple[int, str] = (-1, "") if tail is None else (tail.start.seq, str(tail.start.tag))
+        first: tuple[int, str] = (-1, "") if recent is None else (recent.start.seq, str(recent.start.tag))
         events: list[str | bytes] = []
-        for event in tail.events if tail is not None else ():
+        for event in recent.events if recent is not None else ():
             events += [str(event.position.tag), event.data]
         reply = await self.session("rebase", key, *facts, *first, *events)
         self._observer.note(
@@ -120,10 +120,10 @@ class ExchangeMethods(Core):
         is_given = flag(terminal is not None)
         reply = await self.session("keep", key, *facts, *end, *self._budget, is_given)
         if reply[0] == b"new":
-            self._bell(Ring.STREAM, key, stream)
+            self._on_wake(WakeUp.STREAM, key, stream)
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
         """Ring CANCEL where the one exchange in flight under this id runs."""
         reply = await self.run("cancel", key, principal, typed(request_id))
         if reply[0] == b"ok":
-            self._bell(Ring.CANCEL, key, reply[2].decode())
+            self._on_wake(WakeUp.CANCEL, key, reply[2].decode())

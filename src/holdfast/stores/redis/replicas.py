@@ -2,7 +2,7 @@
 
 from holdfast.core.stream import Position
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Adopted, Announced, Claim, Forwarded, Lease, Orphan, Ring
+from holdfast.stores.base import Adopted, Announced, Claim, Forwarded, Lease, Orphan, WakeUp
 from holdfast.stores.redis.core import FORMAT, Core, untyped
 from holdfast.stores.redis.exchanges import before
 
@@ -69,7 +69,7 @@ class ReplicaMethods(Core):
         reply = await self.session("reap", orphan.session, orphan.stream, orphan.owner, *end, *self._budget)
         if reply[0] != b"ok":
             return False
-        self._bell(Ring.STREAM, orphan.session, orphan.stream)
+        self._on_wake(WakeUp.STREAM, orphan.session, orphan.stream)
         return True
 
     async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
@@ -85,8 +85,8 @@ class ReplicaMethods(Core):
         claim = Claim(orphan.id, stream, digest, bool(control), payload)
         position = Position(seq, int(last))
         self.seat(key).running[stream] = claim
-        self._tails.forget(key, stream)
-        self._tails.begin(key, stream, position)
+        self._recent.forget(key, stream)
+        self._recent.begin(key, stream, position)
         return Adopted(record, claim, fence, position)
 
     # Between replicas
@@ -101,7 +101,7 @@ class ReplicaMethods(Core):
         flat = (await self.index("inbox", self.replica))[2]
         return [Forwarded(flat[index].decode(), flat[index + 1]) for index in range(0, len(flat), 2)]
 
-    async def took(self, name: str) -> None:
+    async def remove_forwarded(self, name: str) -> None:
         """Take a request out of the inbox."""
         await self.index("took", self.replica, name)
 

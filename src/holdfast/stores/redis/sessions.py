@@ -15,8 +15,8 @@ from holdfast.stores.base import (
     Ending,
     Found,
     Refusal,
-    Ring,
     SessionRecord,
+    WakeUp,
 )
 from holdfast.stores.redis.core import Core, hashed, record_of
 from holdfast.stores.redis.refusals import Poisoned
@@ -25,7 +25,7 @@ _BATCH: Final = 100
 _LOOKS: Final = 64
 _EVICTIONS: Final = 5
 """How often a place is looked for before the store says it is full: others may take what was freed."""
-UNTOLD_SECONDS: Final = 30.0
+UNREPORTED_SECONDS: Final = 30.0
 """A closing whose listeners were not reported told after this is told again."""
 
 
@@ -168,10 +168,10 @@ class SessionMethods(Core):
             return None
         owners, subscriptions, lingering = reply[7:10]
         principal = hashed(closed.record.principal)
-        untold = _ms(UNTOLD_SECONDS)
+        untold = _ms(UNREPORTED_SECONDS)
         await self.index("forget", key, principal, untold, len(owners), *owners, *subscriptions)
         self.gone(key)
-        self._bell(Ring.CLOSED, key, "")
+        self._on_wake(WakeUp.CLOSED, key, "")
         if lingering:
             with suppress(StoreError):
                 await self._linger(key, lingering)
@@ -218,14 +218,14 @@ class SessionMethods(Core):
 
     # Listeners
 
-    async def told(self, closed: Closed) -> None:
+    async def closing_reported(self, closed: Closed) -> None:
         """Forget a closing: its listeners know."""
         await self.run("told", closed.record.key)
         await self.index("acknowledge", closed.record.key)
 
-    async def untold(self) -> list[Closed]:
+    async def unreported_closings(self) -> list[Closed]:
         """Return closings that nobody has reported told for a while."""
-        _, _, keys = await self.index("outbox", _BATCH, _ms(UNTOLD_SECONDS))
+        _, _, keys = await self.index("outbox", _BATCH, _ms(UNREPORTED_SECONDS))
         found, _ = await self.each(self._untold(key) for key in keys)
         return [closed for closed in found if closed is not None]
 

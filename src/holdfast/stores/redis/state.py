@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast.errors import SessionGone, StateError, StoreUnavailable
-from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, Ring
+from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
 from holdfast.stores.redis.core import Core, flag, hashed
 from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
@@ -101,7 +101,7 @@ class StateMethods(Core):
             raise StateError(f"no room for a task of {len(value)} bytes")
         if reply[0] != b"ok":
             return -1
-        self._bell(Ring.TASK, key, "")
+        self._on_wake(WakeUp.TASK, key, "")
         return version + 1
 
     async def orphan_tasks(self) -> list[OrphanTask]:

@@ -12,21 +12,21 @@ from typing_extensions import override
 from holdfast.config import Limits
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemRandom
-from holdfast.stores.base import Bell
+from holdfast.stores.base import OnWake
 from holdfast.stores.redis.asks import AskMethods
-from holdfast.stores.redis.bells import BellMethods
 from holdfast.stores.redis.core import PATIENCE, Core
 from holdfast.stores.redis.link import Link, connect
+from holdfast.stores.redis.recent_writes import RecentWrites
 from holdfast.stores.redis.replicas import ReplicaMethods
 from holdfast.stores.redis.sessions import SessionMethods
 from holdfast.stores.redis.state import StateMethods
 from holdfast.stores.redis.streams import StreamMethods
-from holdfast.stores.redis.tails import Tails
 from holdfast.stores.redis.turns import TurnMethods
+from holdfast.stores.redis.wakeups import WakeUpMethods
 
 
 class RedisStore(
-    SessionMethods, StreamMethods, TurnMethods, AskMethods, StateMethods, ReplicaMethods, BellMethods
+    SessionMethods, StreamMethods, TurnMethods, AskMethods, StateMethods, ReplicaMethods, WakeUpMethods
 ):
     """Sessions that outlive this process and are served by any."""
 
@@ -58,7 +58,7 @@ class RedisStore(
             namespace,
             replica,
         )
-        self._tails = Tails()
+        self._recent = RecentWrites()
         self._tasks: list[asyncio.Task[None]] = []
         self._listening = asyncio.Event()
         self._is_closed = False
@@ -100,13 +100,13 @@ class RedisStore(
             )
 
     @override
-    def bind(self, bell: Bell) -> None:
+    def bind(self, on_wake: OnWake) -> None:
         if self._is_closed and isinstance(self._url, str):
             # Used again, perhaps on another event loop: the client's locks belong to the one before.
             self._link = connect(self._url)
             self._listening = asyncio.Event()
         self._is_closed = False
-        super().bind(bell)
+        super().bind(on_wake)
 
     async def prove(self) -> None:
         """Write a key of the shared indexes, which every new session needs."""
@@ -123,4 +123,4 @@ class RedisStore(
             await asyncio.wait(pending, timeout=0.1)
         await self._link.aclose()
         self._seats.clear()
-        self._tails = Tails()
+        self._recent = RecentWrites()

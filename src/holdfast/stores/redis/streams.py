@@ -4,12 +4,11 @@ from typing import Final
 
 from holdfast.core.stream import Event, Page, Position, Verdict
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Attached, Probed, Refusal, Ring
+from holdfast.stores.base import STANDALONE_FENCE, Attached, Probed, Refusal, WakeUp
 from holdfast.stores.redis.core import flag
 from holdfast.stores.redis.exchanges import ExchangeMethods, check
 from holdfast.stores.redis.refusals import Later, Lost
 
-_STANDALONE = -1
 _REFUSALS: Final = {
     b"none": Refusal.NO_SESSION,
     b"unresumable": Refusal.UNRESUMABLE,
@@ -29,31 +28,31 @@ class StreamMethods(ExchangeMethods):
             reply = await self.run("open_stream", key, stream, fence, str(tag))
         check(reply)
         start = Position(reply[2], int(reply[3]))
-        self._tails.begin(key, stream, start)
+        self._recent.begin(key, stream, start)
         return start
 
     async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
         """Add an event and ring. A stream that the store has set back is put right first."""
         limits = self._budget[:3]
-        tail = self._tails.get(key, stream) if fence != _STANDALONE else None
+        recent = self._recent.get(key, stream) if fence != STANDALONE_FENCE else None
         expected: tuple[int | str, str] = ("", "")
-        if tail is not None:
-            if tail.top.tag != tag:
-                self._tails.push(key, stream, tail, tag, data)
-            expected = (tail.before.seq, str(tail.before.tag))
+        if recent is not None:
+            if recent.top.tag != tag:
+                self._recent.push(key, stream, recent, tag, data)
+            expected = (recent.before.seq, str(recent.before.tag))
         facts = (stream, fence, str(tag), data, *limits, self._grain)
         try:
             reply = await self.session("append", key, *facts, *expected)
         except StoreUnavailable as error:
             # Refused, and not only unknown: what is remembered would differ from what is there.
             if not isinstance(error.__cause__, Lost | Later):
-                self._tails.forget(key, stream)
+                self._recent.forget(key, stream)
             raise
         if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
-            # A tail that was put back has this event already.
+            # A recent that was put back has this event already.
             reply = await self.session("append", key, *facts, "", "")
         check(reply)
-        self._bell(Ring.STREAM, key, reply[3].decode())
+        self._on_wake(WakeUp.STREAM, key, reply[3].decode())
         return Position(reply[2], tag)
 
     async def read(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdfast.stores.base import Ring
+from holdfast.stores.base import WakeUp
 from holdfast.stores.redis.exchanges import ExchangeMethods, check
 
 
@@ -29,4 +29,4 @@ class TurnMethods(ExchangeMethods):
         """Give up a turn, and ring for the next call."""
         reply = await self.session("pass_turn", key, stream, fence)
         if reply[0] == b"ok" and reply[2]:
-            self._bell(Ring.TURN, key, reply[2].decode())
+            self._on_wake(WakeUp.TURN, key, reply[2].decode())

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Refusal, Ring
+from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Refusal, WakeUp
 from holdfast.stores.sqlite import rows
 from holdfast.stores.sqlite.rows import (
-    Exchange,
-    Session,
+    ExchangeRow,
+    SessionRow,
     find_exchange,
     find_session,
     save_exchange,
@@ -27,12 +27,12 @@ def ask(tx: Transaction, key: str, name: str, stream: str) -> bool:
         return False
     tx.execute(
         "INSERT INTO ask (sid, ask, stream, owner) VALUES (?, ?, ?, ?)",
-        (session.sid, name, stream, tx.seat.owner),
+        (session.sid, name, stream, tx.identity.owner),
     )
     session.outstanding += 1
     save_session(tx, session)
     if stream == session.record.standalone:
-        exchange: Exchange | None = rows.standalone(tx, session)
+        exchange: ExchangeRow | None = rows.standalone(tx, session)
     else:
         exchange = find_exchange(tx, rows.BY_STREAM, session.sid, stream)
     if exchange is not None:
@@ -43,7 +43,7 @@ def ask(tx: Transaction, key: str, name: str, stream: str) -> bool:
     return True
 
 
-def _drop_answered(tx: Transaction, session: Session, stream: str) -> None:
+def _drop_answered(tx: Transaction, session: SessionRow, stream: str) -> None:
     """Forget the oldest answered ask of a stream that remembers too many."""
     count = tx.one("SELECT count(*) FROM ask WHERE sid = ? AND stream = ?", session.sid, stream)
     if count > REMEMBERED_ANSWERS:
@@ -74,7 +74,7 @@ def answer(
     tx.execute("UPDATE ask SET answer = ?, digest = ? WHERE aid = ?", (payload, digest, aid))
     session.outstanding -= 1
     save_session(tx, session)
-    tx.ring(Ring.ANSWER, key, name, owner)
+    tx.wake(WakeUp.ANSWER, key, name, owner)
     return Answered.FIRST
 
 
@@ -95,13 +95,13 @@ def withdraw(tx: Transaction, key: str, name: str) -> None:
         save_session(tx, session)
 
 
-def forget_all(tx: Transaction, session: Session, exchange: Exchange) -> None:
+def forget_all(tx: Transaction, session: SessionRow, exchange: ExchangeRow) -> None:
     """Forget the asks of an exchange that has ended; the caller saves the session."""
     _forget(tx, session, "stream", exchange.stream)
     exchange.asks = 0
 
 
-def _forget(tx: Transaction, session: Session, column: str, value: str) -> int:
+def _forget(tx: Transaction, session: SessionRow, column: str, value: str) -> int:
     """Forget asks; of an answer only its digest stays, for a while. Returns how many places this frees."""
     these = f"WHERE sid = ? AND {column} = ? AND until IS NULL"
     kept = tx.execute(

@@ -4,7 +4,7 @@ A damaged record must cost its own session only: found in a sweep it would other
 it all sweeping, again and again. It is removed without being read; its client gets the same answer as for an unknown session.
 """
 
-from holdfast.stores.base import Ring
+from holdfast.stores.base import WakeUp
 from holdfast.stores.sqlite import state
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -20,7 +20,7 @@ def erase(tx: Transaction, sid: int, key: str, size: int) -> None:
     tx.execute("DELETE FROM session WHERE sid = ?", own)
     tx.execute("UPDATE total SET sessions = sessions - 1, bytes = bytes - ?", (size,))
     state.forget(tx, key)
-    tx.ring(Ring.CLOSED, key, "")
+    tx.wake(WakeUp.CLOSED, key, "")
 
 
 def set_aside(tx: Transaction, sid: int, key: str, size: int) -> None:

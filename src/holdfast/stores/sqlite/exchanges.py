@@ -2,12 +2,12 @@
 
 from holdfast.core.lifecycle import State
 from holdfast.errors import StreamClosed
-from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, Ring
+from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
 from holdfast.stores.sqlite import asks, logs, rows
 from holdfast.stores.sqlite.life import come_back
 from holdfast.stores.sqlite.rows import (
-    Exchange,
-    Session,
+    ExchangeRow,
+    SessionRow,
     find_exchange,
     find_session,
     save_exchange,
@@ -43,7 +43,7 @@ def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed |
     return _register(tx, session, wanted, holder)
 
 
-def _register(tx: Transaction, session: Session, wanted: Claim, holder: Exchange | None) -> Claimed:
+def _register(tx: Transaction, session: SessionRow, wanted: Claim, holder: ExchangeRow | None) -> Claimed:
     tx.must_live()
     if holder is not None:
         release(tx, holder)
@@ -59,7 +59,7 @@ def _register(tx: Transaction, session: Session, wanted: Claim, holder: Exchange
     return Claimed(session.record, session.fence, returned)
 
 
-def _keep_payload(tx: Transaction, session: Session, exchange: Exchange, payload: bytes) -> None:
+def _keep_payload(tx: Transaction, session: SessionRow, exchange: ExchangeRow, payload: bytes) -> None:
     """Keep what it takes to run an exchange again, if the session has room for it."""
     kept = tx.one(
         "SELECT coalesce(sum(length(payload)), 0) FROM exchange WHERE sid = ? AND running = 1", session.sid
@@ -68,7 +68,7 @@ def _keep_payload(tx: Transaction, session: Session, exchange: Exchange, payload
         tx.execute("UPDATE exchange SET payload = ? WHERE xid = ?", (payload, exchange.xid))
 
 
-def release(tx: Transaction, exchange: Exchange) -> None:
+def release(tx: Transaction, exchange: ExchangeRow) -> None:
     """Free the request id of an exchange, if it has it, and what was kept for a repeat."""
     set_holds(tx, exchange, holds=False)
     if exchange.kept:
@@ -93,7 +93,13 @@ def settle(
 
 
 def end(
-    tx: Transaction, session: Session, exchange: Exchange, terminal: bytes | None, *, tag: int, keep: bool
+    tx: Transaction,
+    session: SessionRow,
+    exchange: ExchangeRow,
+    terminal: bytes | None,
+    *,
+    tag: int,
+    keep: bool,
 ) -> None:
     """End an exchange that is in flight, and save everything."""
     exchange.running = 0
@@ -115,12 +121,14 @@ def end(
         schedule(tx, session)
 
 
-def _has_settled(exchange: Exchange, fence: int, tag: int) -> bool:
+def _has_settled(exchange: ExchangeRow, fence: int, tag: int) -> bool:
     """Tell whether exactly this end of an exchange is written already."""
     return bool(exchange.fence == fence and exchange.closed and exchange.top.tag == tag)
 
 
-def _write_end(tx: Transaction, session: Session, exchange: Exchange, tag: int, terminal: bytes) -> None:
+def _write_end(
+    tx: Transaction, session: SessionRow, exchange: ExchangeRow, tag: int, terminal: bytes
+) -> None:
     exchange.start(logs.before(tag))
     logs.append(tx, session, exchange, tag, terminal, final=True)
     logs.finish(tx, session, exchange)
@@ -156,4 +164,4 @@ def cancel(tx: Transaction, key: str, principal: str, request_id: RequestId) -> 
         [(xid, stream, owner)] = matches
         # For an owner that has missed the bell.
         tx.execute("UPDATE exchange SET cancelled = 1 WHERE xid = ?", (xid,))
-        tx.ring(Ring.CANCEL, key, stream, owner)
+        tx.wake(WakeUp.CANCEL, key, stream, owner)

@@ -7,9 +7,9 @@ They are bounded in bytes, because sessions can be opened and closed faster than
 from typing import Final
 
 from holdfast.core.stream import Position
-from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, Ending, Ring
+from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, Ending, WakeUp
 from holdfast.stores.sqlite import rows
-from holdfast.stores.sqlite.rows import Exchange, Session
+from holdfast.stores.sqlite.rows import ExchangeRow, SessionRow
 from holdfast.stores.sqlite.transaction import Transaction
 
 _READ: Final = (
@@ -21,9 +21,9 @@ _BY_KEYS: Final = (
 )
 
 
-def keep(tx: Transaction, session: Session, ending: Ending | None) -> None:
+def keep(tx: Transaction, session: SessionRow, ending: Ending | None) -> None:
     """Take the streams that have a reader out of a session that is about to be removed; those in flight end."""
-    found = [Exchange(row) for row in tx.execute(_READ, (session.sid,)).fetchall()]
+    found = [ExchangeRow(row) for row in tx.execute(_READ, (session.sid,)).fetchall()]
     kept = [exchange for exchange in found if exchange.closed or (exchange.running and ending is not None)]
     if not kept:
         return
@@ -32,7 +32,7 @@ def keep(tx: Transaction, session: Session, ending: Ending | None) -> None:
     for exchange in kept:
         if exchange.running and ending is not None:
             _end(tx, exchange, ending)
-            tx.ring(Ring.STREAM, session.key, exchange.stream, exchange.reader)
+            tx.wake(WakeUp.STREAM, session.key, exchange.stream, exchange.reader)
         exchange.running, exchange.reader = 0, None
         rows.save_exchange(tx, exchange)
         tx.execute(
@@ -49,7 +49,7 @@ def _make_room(tx: Transaction) -> None:
         _forget(tx, tx.one("SELECT min(n) FROM lingering"))
 
 
-def _end(tx: Transaction, exchange: Exchange, ending: Ending) -> None:
+def _end(tx: Transaction, exchange: ExchangeRow, ending: Ending) -> None:
     exchange.top = Position(exchange.top.seq + 1, ending.tag)
     exchange.closed = 1
     message = ending.message(rows.untyped(exchange.id or ""))
@@ -60,7 +60,7 @@ def _end(tx: Transaction, exchange: Exchange, ending: Ending) -> None:
     )
 
 
-def find(tx: Transaction, key: str, stream: str) -> Exchange | None:
+def find(tx: Transaction, key: str, stream: str) -> ExchangeRow | None:
     """Return a stream that is still kept."""
     return rows.find_exchange(tx, _BY_KEYS, key, stream, tx.now)
 

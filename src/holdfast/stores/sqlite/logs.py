@@ -7,14 +7,14 @@ from typing import Final
 
 from holdfast.core.stream import Event, Page, Position, Verdict
 from holdfast.errors import StreamClosed
-from holdfast.stores.base import Ring
+from holdfast.stores.base import WakeUp
 from holdfast.stores.sqlite.rows import (
     BY_SID,
     BY_STREAM,
     LARGEST,
     LEAST_NEEDED,
-    Exchange,
-    Session,
+    ExchangeRow,
+    SessionRow,
     find_exchange,
     find_session,
     save_exchange,
@@ -32,7 +32,7 @@ def before(tag: int) -> Position:
 
 
 def append(
-    tx: Transaction, session: Session, exchange: Exchange, tag: int, data: bytes, *, final: bool = False
+    tx: Transaction, session: SessionRow, exchange: ExchangeRow, tag: int, data: bytes, *, final: bool = False
 ) -> Position:
     """Add an event, keep within all budgets, ring, and save both rows."""
     if not exchange.has_log:
@@ -52,11 +52,11 @@ def append(
     if _over(tx, session, total) > 0:
         _make_room(tx, session, exchange, total)
     save_session(tx, session)
-    tx.ring(Ring.STREAM, session.key, exchange.stream, exchange.reader)
+    tx.wake(WakeUp.STREAM, session.key, exchange.stream, exchange.reader)
     return exchange.top
 
 
-def _make_room(tx: Transaction, session: Session, exchange: Exchange, total: int) -> None:
+def _make_room(tx: Transaction, session: SessionRow, exchange: ExchangeRow, total: int) -> None:
     while _over(tx, session, total) > 0 and (dropped := drop_finished(tx, session)) is not None:
         total = dropped
     while total > tx.limits.store_bytes and (dropped := _drop_oldest_finished(tx, session)) is not None:
@@ -74,19 +74,19 @@ def _make_room(tx: Transaction, session: Session, exchange: Exchange, total: int
         total = _account(tx, session, -freed)
 
 
-def _over(tx: Transaction, session: Session, total: int) -> int:
+def _over(tx: Transaction, session: SessionRow, total: int) -> int:
     """Return by how many bytes the session or the whole store is over its budget."""
     return max(session.bytes - tx.limits.session_bytes, total - tx.limits.store_bytes)
 
 
-def _account(tx: Transaction, session: Session, change: int) -> int:
+def _account(tx: Transaction, session: SessionRow, change: int) -> int:
     """Count bytes; return those of the whole store."""
     session.bytes += change
     total: int = tx.one("UPDATE total SET bytes = bytes + ? RETURNING bytes", change)
     return total
 
 
-def _trim(tx: Transaction, exchange: Exchange, max_bytes: int) -> int:
+def _trim(tx: Transaction, exchange: ExchangeRow, max_bytes: int) -> int:
     """Drop the oldest events down to the bounds, never the newest one; return the bytes freed."""
     freed, count, max_events = 0, exchange.top.seq - exchange.low.seq, tx.limits.stream_events
     if count <= max_events and exchange.bytes <= max_bytes:
@@ -110,7 +110,7 @@ def _trim(tx: Transaction, exchange: Exchange, max_bytes: int) -> int:
 # Finished streams
 
 
-def finish(tx: Transaction, session: Session, exchange: Exchange) -> None:
+def finish(tx: Transaction, session: SessionRow, exchange: ExchangeRow) -> None:
     """Count a stream among the finished ones of its session, and forget the least needed beyond their limit."""
     exchange.finished = tx.one(
         "SELECT coalesce(max(finished), 0) + 1 FROM exchange WHERE finished IS NOT NULL"
@@ -124,7 +124,7 @@ def finish(tx: Transaction, session: Session, exchange: Exchange) -> None:
     save_session(tx, session)
 
 
-def deliver(tx: Transaction, exchange: Exchange, cursor: Position) -> None:
+def deliver(tx: Transaction, exchange: ExchangeRow, cursor: Position) -> None:
     """Note how far a reader was written; a finished stream that was written whole is needed least."""
     exchange.sent = max(exchange.sent, cursor)
     if exchange.finished is not None:
@@ -133,13 +133,13 @@ def deliver(tx: Transaction, exchange: Exchange, cursor: Position) -> None:
         )
 
 
-def drop_finished(tx: Transaction, session: Session) -> int | None:
+def drop_finished(tx: Transaction, session: SessionRow) -> int | None:
     """Forget the session's finished stream that matters least; return the store's bytes, or None if there is none."""
     exchange = find_exchange(tx, LEAST_NEEDED, session.sid)
     return None if exchange is None else forget(tx, session, exchange)
 
 
-def _drop_oldest_finished(tx: Transaction, session: Session) -> int | None:
+def _drop_oldest_finished(tx: Transaction, session: SessionRow) -> int | None:
     """Forget the finished stream that has waited longest, whosever it is. One that is being read is left."""
     row = tx.execute(
         "SELECT sid, stream FROM exchange WHERE finished IS NOT NULL AND reader IS NULL ORDER BY finished LIMIT 1"
@@ -155,7 +155,7 @@ def _drop_oldest_finished(tx: Transaction, session: Session) -> int | None:
     return total
 
 
-def forget(tx: Transaction, session: Session, exchange: Exchange) -> int:
+def forget(tx: Transaction, session: SessionRow, exchange: ExchangeRow) -> int:
     """Remove an exchange with its log; the caller saves the session. Returns the store's bytes."""
     tx.execute("DELETE FROM exchange WHERE xid = ?", (exchange.xid,))
     session.readers -= exchange.reader is not None
@@ -168,7 +168,7 @@ def forget(tx: Transaction, session: Session, exchange: Exchange) -> int:
 # Reading
 
 
-def proves(tx: Transaction, exchange: Exchange, cursor: Position) -> bool:
+def proves(tx: Transaction, exchange: ExchangeRow, cursor: Position) -> bool:
     """Tell whether the cursor can have been a position of this log, as `Log.proves` does."""
     if cursor.seq == exchange.low.seq:
         return cursor.tag == exchange.low.tag
@@ -180,7 +180,7 @@ def proves(tx: Transaction, exchange: Exchange, cursor: Position) -> bool:
     return tag is not None and tag % _TAGS == cursor.tag
 
 
-def read(tx: Transaction, exchange: Exchange, cursor: Position, max_events: int, max_bytes: int) -> Page:
+def read(tx: Transaction, exchange: ExchangeRow, cursor: Position, max_events: int, max_bytes: int) -> Page:
     """Return what follows `cursor`, as `Log.read` does."""
     if not proves(tx, exchange, cursor):
         return Page(Verdict.FORK, [], None, finished=False)

@@ -3,11 +3,11 @@
 from typing import Final
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Announced, Closed, Ring, SessionRecord
+from holdfast.stores.base import Announced, Closed, SessionRecord, WakeUp
 from holdfast.stores.sqlite.rows import decode_record, encode_record
 from holdfast.stores.sqlite.transaction import Transaction
 
-UNTOLD_SECONDS: Final = 30.0
+UNREPORTED_SECONDS: Final = 30.0
 """A closing that was handed out and not reported told for this long is handed out again."""
 _AT_ONCE: Final = 100
 _CLOSINGS: Final = 100_000
@@ -25,17 +25,17 @@ def post(tx: Transaction, record: SessionRecord, reason: Input) -> Closed:
     return Closed(record, reason, f"{record.key}.{number}")
 
 
-def told(tx: Transaction, closed: Closed) -> None:
+def closing_reported(tx: Transaction, closed: Closed) -> None:
     """Forget a closing that was told."""
     tx.execute("DELETE FROM closing WHERE n = ?", (int(closed.event.rpartition(".")[2]),))
 
 
-def untold(tx: Transaction) -> list[Closed]:
+def unreported_closings(tx: Transaction) -> list[Closed]:
     """Return closings that nobody has reported told for a while."""
     rows = tx.execute(
         "UPDATE closing SET at = ? WHERE n IN (SELECT n FROM closing WHERE at <= ? ORDER BY n LIMIT ?)"
         " RETURNING n, record, reason",
-        (tx.now, tx.now - UNTOLD_SECONDS, _AT_ONCE),
+        (tx.now, tx.now - UNREPORTED_SECONDS, _AT_ONCE),
     ).fetchall()
     found = [_closed(tx, *row) for row in rows]
     return [closed for closed in found if closed is not None]
@@ -57,7 +57,7 @@ def announce(tx: Transaction, name: str, event: bytes) -> None:
     if tx.one("SELECT 1 FROM news WHERE name = ?", name):
         return
     tx.execute("INSERT INTO news (name, at, event) VALUES (?, ?, ?)", (name, tx.now, event))
-    tx.ring(Ring.NEWS, "", "")
+    tx.wake(WakeUp.NEWS, "", "")
 
 
 def announced(tx: Transaction, after: str) -> Announced:

@@ -10,7 +10,7 @@ anew for each), so none may declare another one dead for one lease, and every li
 from typing import Final
 
 from holdfast.core.stream import Position
-from holdfast.stores.base import Adopted, Claim, Forwarded, Orphan, Ring
+from holdfast.stores.base import Adopted, Claim, Forwarded, Orphan, WakeUp
 from holdfast.stores.sqlite import asks, exchanges, rows, turns
 from holdfast.stores.sqlite.life import lose_reader
 from holdfast.stores.sqlite.rows import find_exchange, find_session, save_exchange, save_session, schedule
@@ -32,11 +32,11 @@ _IS_OWNED: Final = (
 
 def renew(tx: Transaction, seconds: float) -> int:
     """Take the lease or make it longer; return the incarnation."""
-    owner, until = tx.seat.owner, tx.now + seconds
+    owner, until = tx.identity.owner, tx.now + seconds
     if tx.one(_RENEW, tx.now, seconds, until, owner):
         return int(owner.rpartition(".")[2])
     incarnation: int = tx.one("UPDATE total SET incarnations = incarnations + 1 RETURNING incarnations")
-    replica = tx.seat.replica
+    replica = tx.identity.replica
     # A replica has one lease; an older one that looks alive is a namesake's, or a clock that was put back.
     tx.execute("UPDATE lease SET until = 0 WHERE replica = ?", (replica,))
     tx.execute(
@@ -53,8 +53,8 @@ def prove(tx: Transaction) -> None:
 
 def release(tx: Transaction) -> None:
     """End the lease; what is still owned is for the others to reap."""
-    _bury(tx, tx.seat.owner)
-    tx.execute("UPDATE lease SET until = 0 WHERE owner = ?", (tx.seat.owner,))
+    _bury(tx, tx.identity.owner)
+    tx.execute("UPDATE lease SET until = 0 WHERE owner = ?", (tx.identity.owner,))
 
 
 def _bury(tx: Transaction, owner: str) -> None:
@@ -71,7 +71,7 @@ def living(tx: Transaction) -> list[str]:
 
 def orphans(tx: Transaction) -> list[Orphan]:
     """Return what the dead left in flight; the sessions whose readers they had are detached."""
-    if tx.one(_MAY_REAP, tx.seat.owner, tx.now):
+    if tx.one(_MAY_REAP, tx.identity.owner, tx.now):
         tx.execute("UPDATE lease SET until = 0 WHERE until <= ?", (tx.now,))
     found: list[Orphan] = []
     for (owner,) in tx.execute("SELECT owner FROM lease WHERE until = 0").fetchall():
@@ -120,7 +120,7 @@ def adopt(tx: Transaction, orphan: Orphan, *, tag: int) -> Adopted | None:
     if payload is None:
         return None
     # Sent again, it finds that this very run is its own already.
-    if (exchange.owner, runs) != (tx.seat.owner, orphan.runs + 1):
+    if (exchange.owner, runs) != (tx.identity.owner, orphan.runs + 1):
         if (exchange.owner, runs) != (orphan.owner, orphan.runs):
             return None
         _take(tx, session, exchange, tag)
@@ -128,7 +128,7 @@ def adopt(tx: Transaction, orphan: Orphan, *, tag: int) -> Adopted | None:
     return Adopted(session.record, claim, exchange.fence, exchange.top)
 
 
-def _take(tx: Transaction, session: rows.Session, exchange: rows.Exchange, tag: int) -> None:
+def _take(tx: Transaction, session: rows.SessionRow, exchange: rows.ExchangeRow, tag: int) -> None:
     tx.must_live()
     session.fence += 1
     exchange.fence = session.fence
@@ -136,7 +136,9 @@ def _take(tx: Transaction, session: rows.Session, exchange: rows.Exchange, tag: 
     asks.forget_all(tx, session, exchange)
     save_session(tx, session)
     save_exchange(tx, exchange)
-    tx.execute("UPDATE exchange SET owner = ?, runs = runs + 1 WHERE xid = ?", (tx.seat.owner, exchange.xid))
+    tx.execute(
+        "UPDATE exchange SET owner = ?, runs = runs + 1 WHERE xid = ?", (tx.identity.owner, exchange.xid)
+    )
 
 
 def forward(tx: Transaction, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
@@ -149,10 +151,10 @@ def forward(tx: Transaction, replica: str, name: str, payload: bytes, *, seconds
         "INSERT OR IGNORE INTO inbox (replica, name, expires, payload) VALUES (?, ?, ?, ?)",
         (replica, name, tx.now + seconds, payload),
     )
-    if replica == tx.seat.replica:
-        tx.ring(Ring.FORWARD, "", "", None)
+    if replica == tx.identity.replica:
+        tx.wake(WakeUp.FORWARD, "", "", None)
     else:
-        tx.ring_away(Ring.FORWARD, "", "", replica)
+        tx.wake_elsewhere(WakeUp.FORWARD, "", "", replica)
     return True
 
 
@@ -160,14 +162,14 @@ def inbox(tx: Transaction) -> list[Forwarded]:
     """Return what was put to this replica and not yet taken."""
     found = tx.execute(
         "SELECT name, payload FROM inbox WHERE replica = ? AND expires > ? ORDER BY n",
-        (tx.seat.replica, tx.now),
+        (tx.identity.replica, tx.now),
     )
     return [Forwarded(*row) for row in found]
 
 
-def took(tx: Transaction, name: str) -> None:
+def remove_forwarded(tx: Transaction, name: str) -> None:
     """Take a request out of the inbox."""
-    tx.execute("DELETE FROM inbox WHERE replica = ? AND name = ?", (tx.seat.replica, name))
+    tx.execute("DELETE FROM inbox WHERE replica = ? AND name = ?", (tx.identity.replica, name))
 
 
 def secret(tx: Transaction, name: str, candidate: bytes, seconds: float) -> bytes:

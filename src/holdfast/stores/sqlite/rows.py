@@ -40,7 +40,7 @@ def _position(seq: int, tag: int) -> Position:
     return Position(seq, tag % _SPAN)
 
 
-class Session:
+class SessionRow:
     """One row of `session`."""
 
     __slots__ = (
@@ -100,23 +100,23 @@ LONGEST_IDLE: Final = (
 DUE: Final = _SESSION + "WHERE hint <= ? ORDER BY hint LIMIT ?"
 
 
-def find_session(tx: Transaction, statement: str, *values: Any) -> Session | None:
+def find_session(tx: Transaction, statement: str, *values: Any) -> SessionRow | None:
     """Return the session that a statement of this module names."""
     row = tx.execute(statement, values).fetchone()
     return None if row is None else read_session(tx, row)
 
 
-def read_session(tx: Transaction, row: tuple[Any, ...]) -> Session | None:
+def read_session(tx: Transaction, row: tuple[Any, ...]) -> SessionRow | None:
     """Return the session of a row; None if its record cannot be read, and then the session is removed."""
     try:
-        return Session(row)
+        return SessionRow(row)
     except msgspec.DecodeError:
         sid, key, *_, size, _ = row
         set_aside(tx, sid, key, size)
         return None
 
 
-def the_session(tx: Transaction, key: str) -> Session:
+def the_session(tx: Transaction, key: str) -> SessionRow:
     """Return a session that must live."""
     session = find_session(tx, BY_KEY, key)
     if session is None:
@@ -124,7 +124,7 @@ def the_session(tx: Transaction, key: str) -> Session:
     return session
 
 
-def insert_session(tx: Transaction, record: SessionRecord) -> Session:
+def insert_session(tx: Transaction, record: SessionRecord) -> SessionRow:
     """Begin a session."""
     tx.execute(
         "INSERT INTO session (key, principal, record, detached, opened, touched, settled, broke, hint, fence,"
@@ -136,7 +136,7 @@ def insert_session(tx: Transaction, record: SessionRecord) -> Session:
     return the_session(tx, record.key)
 
 
-def save_session(tx: Transaction, session: Session) -> None:
+def save_session(tx: Transaction, session: SessionRow) -> None:
     """Write what changes with the work of a session. Its record and its hint are written where they change."""
     tx.execute(
         "UPDATE session SET detached = ?, touched = ?, settled = ?, broke = ?, fence = ?, running = ?, calls = ?,"
@@ -148,14 +148,14 @@ def save_session(tx: Transaction, session: Session) -> None:
     )  # fmt: skip
 
 
-def change_record(tx: Transaction, session: Session, **changes: object) -> None:
+def change_record(tx: Transaction, session: SessionRow, **changes: object) -> None:
     """Set fields of a session's record; what this release does not know of it stays as it is."""
     before = tx.one("SELECT record FROM session WHERE sid = ?", session.sid)
     after = msgspec.json.encode(msgspec.json.decode(before) | changes)
     tx.execute("UPDATE session SET record = ? WHERE sid = ?", (after, session.sid))
 
 
-def schedule(tx: Transaction, session: Session, *, at: float = -inf, afresh: bool = False) -> None:
+def schedule(tx: Transaction, session: SessionRow, *, at: float = -inf, afresh: bool = False) -> None:
     """Have the session looked at when it is due. An earlier hint stands: it costs a look, and moving it a write."""
     due = max(at, session.due()[0])
     if afresh or due < session.hint:
@@ -163,7 +163,7 @@ def schedule(tx: Transaction, session: Session, *, at: float = -inf, afresh: boo
         tx.execute("UPDATE session SET hint = ? WHERE sid = ?", (due, session.sid))
 
 
-class Exchange:
+class ExchangeRow:
     """One row of `exchange`: who claimed it, its log once it has one, its reader. The standalone stream has no id."""
 
     __slots__ = (
@@ -230,23 +230,23 @@ LEAST_NEEDED: Final = (
 )
 
 
-def find_exchange(tx: Transaction, statement: str, *values: Any) -> Exchange | None:
+def find_exchange(tx: Transaction, statement: str, *values: Any) -> ExchangeRow | None:
     """Return the exchange that a statement of this module names."""
     row = tx.execute(statement, values).fetchone()
-    return None if row is None else Exchange(row)
+    return None if row is None else ExchangeRow(row)
 
 
-def insert_exchange(tx: Transaction, session: Session, claim: Claim, *, running: bool) -> Exchange:
+def insert_exchange(tx: Transaction, session: SessionRow, claim: Claim, *, running: bool) -> ExchangeRow:
     """Register an exchange; it has the session's newest fence and holds its id."""
     # The POST that claims an exchange is its first reader.
     values = (
         session.sid, claim.stream, typed(claim.id), claim.digest, claim.control, session.fence, 1, running,
-        tx.seat.owner, tx.seat.owner if running else None,
+        tx.identity.owner, tx.identity.owner if running else None,
     )  # fmt: skip
     return _insert(tx, values)
 
 
-def standalone(tx: Transaction, session: Session) -> Exchange:
+def standalone(tx: Transaction, session: SessionRow) -> ExchangeRow:
     """Return the stream of what belongs to no request; it exists from the first time it is wanted."""
     name = session.record.standalone
     found = find_exchange(tx, BY_STREAM, session.sid, name)
@@ -257,7 +257,7 @@ def standalone(tx: Transaction, session: Session) -> Exchange:
     return found
 
 
-def _insert(tx: Transaction, values: tuple[Any, ...]) -> Exchange:
+def _insert(tx: Transaction, values: tuple[Any, ...]) -> ExchangeRow:
     xid = tx.execute(
         "INSERT INTO exchange (sid, stream, id, digest, control, fence, holds, running, owner, reader, kept,"
         " generation, asks, low, low_tag, top, top_tag, sent, sent_tag, bytes, closed, needed)"
@@ -265,10 +265,10 @@ def _insert(tx: Transaction, values: tuple[Any, ...]) -> Exchange:
         values,
     ).lastrowid
     _, *claimed, owner, reader = values
-    return Exchange((xid, *claimed, 0, owner, reader, 0, 0, None, *(0,) * 8, None))
+    return ExchangeRow((xid, *claimed, 0, owner, reader, 0, 0, None, *(0,) * 8, None))
 
 
-def save_exchange(tx: Transaction, exchange: Exchange) -> None:
+def save_exchange(tx: Transaction, exchange: ExchangeRow) -> None:
     """Write what changes with the work of an exchange; what indexes are made of is written where it changes."""
     tx.execute(
         "UPDATE exchange SET fence = ?, running = ?, kept = ?, reader = ?, generation = ?, asks = ?, first = ?, low = ?,"
@@ -281,14 +281,14 @@ def save_exchange(tx: Transaction, exchange: Exchange) -> None:
     )  # fmt: skip
 
 
-def set_holds(tx: Transaction, exchange: Exchange, *, holds: bool) -> None:
+def set_holds(tx: Transaction, exchange: ExchangeRow, *, holds: bool) -> None:
     """Give an exchange its request id, or free it. It must be free, or this one's."""
     if bool(exchange.holds) is not holds:
         exchange.holds = int(holds)
         tx.execute("UPDATE exchange SET holds = ? WHERE xid = ?", (holds, exchange.xid))
 
 
-def checked(exchange: Exchange | None, fence: int) -> Exchange:
+def checked(exchange: ExchangeRow | None, fence: int) -> ExchangeRow:
     """Return an exchange that this fence may write. Raises what keeps it from being written."""
     if exchange is None or exchange.fence != fence:
         raise Fenced

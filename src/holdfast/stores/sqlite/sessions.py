@@ -7,7 +7,7 @@ from holdfast.stores.base import Closed, Ending, Found, Refusal, SessionRecord
 from holdfast.stores.sqlite import lingering, outbox, replicas, rows, state, tasks
 from holdfast.stores.sqlite.erasing import erase
 from holdfast.stores.sqlite.life import come_back
-from holdfast.stores.sqlite.rows import Session, find_session, save_session, schedule
+from holdfast.stores.sqlite.rows import SessionRow, find_session, save_session, schedule
 from holdfast.stores.sqlite.transaction import Transaction
 
 _RECHECK: Final = 1.0
@@ -94,7 +94,7 @@ def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
     return closed, len(due) == SWEPT_AT_ONCE
 
 
-def end(tx: Transaction, session: Session, reason: Input, ending: Ending | None = None) -> Closed:
+def end(tx: Transaction, session: SessionRow, reason: Input, ending: Ending | None = None) -> Closed:
     """Remove a session with everything of it that is not being read."""
     lingering.keep(tx, session, ending)
     erase(tx, session.sid, session.key, session.bytes)

@@ -21,7 +21,6 @@ from holdfast.stores.base import (
     Announced,
     Answered,
     Attached,
-    Bell,
     Cell,
     Claim,
     Claimed,
@@ -31,6 +30,7 @@ from holdfast.stores.base import (
     Forwarded,
     Found,
     Lease,
+    OnWake,
     Orphan,
     OrphanTask,
     Probed,
@@ -50,7 +50,7 @@ from holdfast.stores.sqlite import (
     turns,
 )
 from holdfast.stores.sqlite.failures import unavailable
-from holdfast.stores.sqlite.transaction import Seat, Transaction
+from holdfast.stores.sqlite.transaction import Identity, Transaction
 from holdfast.stores.sqlite.watch import Watch
 from holdfast.stores.sqlite.worker import Worker
 from holdfast.stores.sqlite_address import Synchronous
@@ -91,7 +91,7 @@ class SqliteStore:
         self._synchronous: Synchronous = synchronous
         self._is_named = bool(replica)
         self.replica: str = replica or SystemRandom().token(6)
-        self._seat = Seat(self.replica)
+        self._identity = Identity(self.replica)
         self._worker = self._new_worker()
         self._watch = Watch()
         schema.prepare(self._path)
@@ -100,7 +100,9 @@ class SqliteStore:
         return f"<SqliteStore {self._path.name}, {self._worker.waiting} commands waiting>"
 
     def _new_worker(self) -> Worker:
-        worker = Worker(self._connect, self._clock.wall, partial(unavailable, path=self._path), self._seat)
+        worker = Worker(
+            self._connect, self._clock.wall, partial(unavailable, path=self._path), self._identity
+        )
         worker.on_poisoned = self._note_poisoned
         worker.on_failed = self._note_failed
         return worker
@@ -113,7 +115,7 @@ class SqliteStore:
 
     def _connect(self) -> tuple[sqlite3.Connection, Transaction]:
         connection = schema.connect(self._path, self._synchronous)
-        return connection, Transaction(connection, self._limits, self._seat)
+        return connection, Transaction(connection, self._limits, self._identity)
 
     async def _do(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that changes something."""
@@ -125,13 +127,13 @@ class SqliteStore:
         seen: T = await self._worker.submit(partial(_with, operation, args, kwargs), writes=False)
         return seen
 
-    def bind(self, bell: Bell) -> None:
+    def bind(self, on_wake: OnWake) -> None:
         """Tell the store whom to ring in this process, and take a name of its own in it. Reopens a closed store."""
         if not self._is_named:
             self.replica = SystemRandom().token(6)
-            self._seat.rename(self.replica)
-        self._watch.bind(bell, self._worker.submit)
-        self._worker.bind(self._watch.ring, self._watch.look_at_asks, self._watch.look_at_everything)
+            self._identity.rename(self.replica)
+        self._watch.bind(on_wake, self._worker.submit)
+        self._worker.bind(self._watch.wake, self._watch.look_at_asks, self._watch.look_at_everything)
 
     async def aclose(self) -> None:
         """Finish what was begun and close the file; what is in it stays."""
@@ -354,7 +356,7 @@ class SqliteStore:
     async def renew(self, seconds: float) -> Lease:
         """Take the lease or make it longer; one that has run out comes back as a new incarnation."""
         incarnation = await self._do(replicas.renew, seconds)
-        self._seat.owner = f"{self.replica}.{incarnation}"
+        self._identity.owner = f"{self.replica}.{incarnation}"
         return Lease(self.replica, incarnation, seconds)
 
     async def release(self) -> None:
@@ -388,9 +390,9 @@ class SqliteStore:
         """Return what was put to this replica and not yet taken."""
         return await self._look(replicas.inbox)
 
-    async def took(self, name: str) -> None:
+    async def remove_forwarded(self, name: str) -> None:
         """Take a request out of the inbox."""
-        await self._do(replicas.took, name)
+        await self._do(replicas.remove_forwarded, name)
 
     async def announce(self, name: str, event: bytes) -> None:
         """Tell all replicas."""
@@ -404,13 +406,13 @@ class SqliteStore:
         """Return the secret of this name: the first candidate offered."""
         return await self._do(replicas.secret, name, candidate, seconds)
 
-    async def told(self, closed: Closed) -> None:
+    async def closing_reported(self, closed: Closed) -> None:
         """Take note that the listeners of a closing were told."""
-        await self._do(outbox.told, closed)
+        await self._do(outbox.closing_reported, closed)
 
-    async def untold(self) -> list[Closed]:
+    async def unreported_closings(self) -> list[Closed]:
         """Return closings that nobody has reported told for a while."""
-        return await self._do(outbox.untold)
+        return await self._do(outbox.unreported_closings)
 
 
 def _with(operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], tx: Transaction) -> T:

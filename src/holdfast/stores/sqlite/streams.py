@@ -1,14 +1,12 @@
 """Operations on streams and their readers: open_stream, append, read, attach, detach."""
 
 from holdfast.core.stream import Page, Position
-from holdfast.stores.base import Attached, Probed, Refusal, Ring
+from holdfast.stores.base import STANDALONE_FENCE, Attached, Probed, Refusal, WakeUp
 from holdfast.stores.sqlite import lingering, logs, rows
 from holdfast.stores.sqlite.exchanges import release
 from holdfast.stores.sqlite.life import come_back, lose_reader
 from holdfast.stores.sqlite.rows import find_exchange, find_session, save_exchange, save_session
 from holdfast.stores.sqlite.transaction import Transaction, replica_of
-
-STANDALONE_FENCE = -1
 
 
 def open_stream(tx: Transaction, key: str, stream: str, fence: int, tag: int) -> Position:
@@ -75,8 +73,8 @@ def attach(
     if exchange.reader is None:
         session.readers += 1
     else:
-        tx.ring_away(Ring.TAKEN, key, exchange.stream, replica_of(exchange.reader))
-    exchange.reader = tx.seat.owner
+        tx.wake_elsewhere(WakeUp.TAKEN, key, exchange.stream, replica_of(exchange.reader))
+    exchange.reader = tx.identity.owner
     exchange.generation += 1
     save_exchange(tx, exchange)
     save_session(tx, session)
@@ -115,7 +113,7 @@ def probe(tx: Transaction, key: str, stream: str) -> Probed | None:
     running, kept, owner, word = found
     reader = replica_of(owner or "")
     if reader:
-        tx.ring_away(Ring.PROBE, key, stream, reader)
+        tx.wake_elsewhere(WakeUp.PROBE, key, stream, reader)
     return Probed(bool(running), bool(kept), reader, word)
 
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from holdfast.errors import StateError
-from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, Ring
+from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
 from holdfast.stores.sqlite.transaction import Transaction
 
 _AT_ONCE: Final = 20
@@ -22,7 +22,7 @@ def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: f
         return Refusal.FULL
     tx.execute(
         "INSERT INTO task (key, principal, version, expires, value, owner) VALUES (?, ?, 1, ?, ?, ?)",
-        (key, principal, tx.now + ttl, value, tx.seat.owner),
+        (key, principal, tx.now + ttl, value, tx.identity.owner),
     )
     _account(tx, 1, len(value))
     return None
@@ -55,7 +55,7 @@ def set_task(
             (value, version + 1, tx.now + ttl, ends, key),
         )
         _account(tx, 0, len(value) - len(cell.value))
-    tx.ring(Ring.TASK, key, "")
+    tx.wake(WakeUp.TASK, key, "")
     return version + 1
 
 

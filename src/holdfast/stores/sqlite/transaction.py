@@ -11,17 +11,17 @@ from typing import Any, Final
 
 from holdfast.config import Limits
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Ring
+from holdfast.stores.base import WakeUp
 
-Rung = tuple[Ring, str, str]
+AddressedWakeUp = tuple[WakeUp, str, str]
 
-RINGS_KEPT = 10.0
+WAKEUP_SECONDS = 10.0
 """Seconds. Whoever looks less often than this has lost bells, which costs time and never a message."""
 EVERYBODY = ""
 _IS_DEAD: Final = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM lease WHERE owner = ? AND until > 0)"
 
 
-class Seat:
+class Identity:
     """Who this process is among those that share the file."""
 
     __slots__ = ("owner", "replica")
@@ -56,20 +56,20 @@ Step = Callable[["Transaction"], Any]
 class Transaction:
     """What an operation works with. It lives in the worker's thread."""
 
-    __slots__ = ("_away", "execute", "is_tidied", "limits", "now", "poisoned", "rings", "seat")
+    __slots__ = ("_away", "execute", "identity", "is_tidied", "limits", "now", "poisoned", "wakeups")
 
-    def __init__(self, connection: sqlite3.Connection, limits: Limits, seat: Seat) -> None:
+    def __init__(self, connection: sqlite3.Connection, limits: Limits, identity: Identity) -> None:
         self.execute: Final = connection.execute
         self.limits: Limits = limits
-        self.seat: Seat = seat
+        self.identity: Identity = identity
         self.now: float = 0.0
-        self.rings: list[Rung] = []
+        self.wakeups: list[AddressedWakeUp] = []
         """Of the operation that runs: rung in this process."""
         self.is_tidied: bool = False
         """Something was swept: it is time to look whether the file can shrink."""
         self.poisoned: list[str] = []
         """Keys of sessions that were removed because they could not be read."""
-        self._away: dict[tuple[str, Rung], None] = {}
+        self._away: dict[tuple[str, AddressedWakeUp], None] = {}
 
     def begin(self) -> None:
         """Start afresh, whatever became of the transaction before."""
@@ -91,29 +91,29 @@ class Transaction:
         Raises:
             StoreUnavailable: it was declared dead, or gave its lease back.
         """
-        if self.seat.incarnation and self.one(_IS_DEAD, self.seat.owner):
+        if self.identity.incarnation and self.one(_IS_DEAD, self.identity.owner):
             raise StoreUnavailable("this replica's lease has ended; it takes another")
 
-    def ring(self, what: Ring, key: str, name: str, owner: str | None = EVERYBODY) -> None:
+    def wake(self, what: WakeUp, key: str, name: str, owner: str | None = EVERYBODY) -> None:
         """Ring here, and where the owner is (None: nowhere else), once this is committed."""
-        self.rings.append((what, key, name))
+        self.wakeups.append((what, key, name))
         if owner is not None:
-            self.ring_away(what, key, name, replica_of(owner) if owner else EVERYBODY)
+            self.wake_elsewhere(what, key, name, replica_of(owner) if owner else EVERYBODY)
 
-    def ring_away(self, what: Ring, key: str, name: str, replica: str) -> None:
+    def wake_elsewhere(self, what: WakeUp, key: str, name: str, replica: str) -> None:
         """Ring in another process only, once this is committed."""
-        if replica != self.seat.replica:
+        if replica != self.identity.replica:
             self._away[replica, (what, key, name)] = None
 
-    def leave_rings(self) -> None:
+    def leave_wakeups(self) -> None:
         """Write down the bells for other processes, as the last thing before the commit."""
         for replica, (what, key, name) in self._away:
             self.execute(
                 "INSERT INTO ring (origin, target, at, what, key, name) VALUES (?, ?, ?, ?, ?, ?)",
-                (self.seat.replica, replica, self.now, what.value, key, name),
+                (self.identity.replica, replica, self.now, what.value, key, name),
             )
 
     def tidy(self) -> None:
         """Forget old bells."""
-        self.execute("DELETE FROM ring WHERE at < ?", (self.now - RINGS_KEPT,))
+        self.execute("DELETE FROM ring WHERE at < ?", (self.now - WAKEUP_SECONDS,))
         self.is_tidied = True

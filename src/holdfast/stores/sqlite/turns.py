@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from holdfast.stores.base import Ring
+from holdfast.stores.base import WakeUp
 from holdfast.stores.sqlite import rows
-from holdfast.stores.sqlite.rows import Session, find_exchange, find_session
+from holdfast.stores.sqlite.rows import SessionRow, find_exchange, find_session
 from holdfast.stores.sqlite.transaction import Transaction
 
 _FIRST: Final = (
@@ -15,7 +15,7 @@ _FIRST: Final = (
 _HOLD: Final = "INSERT OR REPLACE INTO held (sid, stream, fence, owner) VALUES (?, ?, ?, ?)"
 
 
-def _checked(tx: Transaction, key: str, stream: str, fence: int) -> Session:
+def _checked(tx: Transaction, key: str, stream: str, fence: int) -> SessionRow:
     session = rows.the_session(tx, key)
     rows.checked(find_exchange(tx, rows.BY_STREAM, session.sid, stream), fence)
     return session
@@ -30,7 +30,7 @@ def turn(tx: Transaction, key: str, stream: str, fence: int) -> bool:
 def hold_turn(tx: Transaction, key: str, stream: str, fence: int) -> None:
     """Keep the turn of a call beyond its end."""
     session = _checked(tx, key, stream, fence)
-    tx.execute(_HOLD, (session.sid, stream, fence, tx.seat.owner))
+    tx.execute(_HOLD, (session.sid, stream, fence, tx.identity.owner))
 
 
 def pass_turn(tx: Transaction, key: str, stream: str, fence: int) -> None:
@@ -41,7 +41,7 @@ def pass_turn(tx: Transaction, key: str, stream: str, fence: int) -> None:
     tx.execute("DELETE FROM held WHERE sid = ? AND stream = ? AND fence = ?", (session.sid, stream, fence))
     following = tx.execute(_FIRST, (session.sid,)).fetchone()
     if following is not None:
-        tx.ring(Ring.TURN, key, *following)
+        tx.wake(WakeUp.TURN, key, *following)
 
 
 def drop(tx: Transaction, owner: str) -> None:

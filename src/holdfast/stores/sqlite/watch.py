@@ -22,8 +22,8 @@ from typing import Any, Final, Protocol
 from msgspec import Struct
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Bell, Ring
-from holdfast.stores.sqlite.transaction import Rung, Step, Transaction, replica_of
+from holdfast.stores.base import OnWake, WakeUp
+from holdfast.stores.sqlite.transaction import AddressedWakeUp, Step, Transaction, replica_of
 
 LOOK_SECONDS: Final = 1.0
 """How often asks that wait for an answer are compared with the file."""
@@ -56,21 +56,21 @@ class Watch:
 
     def __init__(self) -> None:
         self._by_key: dict[str, Waiting] = {}
-        self._bell: Bell | None = None
+        self._on_wake: OnWake | None = None
         self._submit: Submit | None = None
 
-    def bind(self, bell: Bell, submit: Submit) -> None:
+    def bind(self, on_wake: OnWake, submit: Submit) -> None:
         """Ring this bell for what is found; `submit` runs a step in the worker's thread."""
-        self._bell, self._submit = bell, submit
+        self._on_wake, self._submit = on_wake, submit
 
-    def ring(self, what: Ring, key: str, name: str) -> None:
+    def wake(self, what: WakeUp, key: str, name: str) -> None:
         """Ring the bell; what has rung is watched no longer."""
-        if what is Ring.ANSWER:
+        if what is WakeUp.ANSWER:
             self.drop(key, ask=name)
-        elif what is Ring.CLOSED:
+        elif what is WakeUp.CLOSED:
             self.forget(key)
-        if self._bell is not None:
-            self._bell(what, key, name)
+        if self._on_wake is not None:
+            self._on_wake(what, key, name)
 
     def of(self, key: str) -> Waiting:
         """Return what waits in a session, to add to it."""
@@ -103,7 +103,7 @@ class Watch:
         """Ring for asks that were answered."""
         asks = [(key, Waiting(asks=set(found.asks))) for key, found in self._by_key.items() if found.asks]
         if asks:
-            self._look(asks, self._ring)
+            self._look(asks, self._wake_all)
 
     def look_at_everything(self) -> None:
         """Ring for all that may have changed: bells are lost, and it is not known which."""
@@ -111,7 +111,7 @@ class Watch:
             (key, Waiting(set(found.running), dict(found.readers), set(found.asks)))
             for key, found in self._by_key.items()
         ]
-        self._look(waiting, self._ring_lost)
+        self._look(waiting, self._wake_lost)
 
     def _look(self, waiting: list[tuple[str, Waiting]], done: Callable[[asyncio.Future[Any]], None]) -> None:
         # A store that is closing has nothing to ring for.
@@ -119,45 +119,45 @@ class Watch:
             with suppress(StoreUnavailable):
                 self._submit(partial(look, waiting=waiting), writes=False).add_done_callback(done)
 
-    def _ring_lost(self, looked: asyncio.Future[Any]) -> None:
+    def _wake_lost(self, looked: asyncio.Future[Any]) -> None:
         if looked.cancelled() or looked.exception() is None:
-            self._ring(looked, Ring.FORWARD, Ring.NEWS)
+            self._wake_all(looked, WakeUp.FORWARD, WakeUp.NEWS)
         else:
             # The lost bells are counted as heard: nothing but this leads to another look.
             asyncio.get_running_loop().call_later(LOOK_SECONDS, self.look_at_everything)
 
-    def _ring(self, looked: asyncio.Future[Any], *more: Ring) -> None:
+    def _wake_all(self, looked: asyncio.Future[Any], *more: WakeUp) -> None:
         if looked.cancelled() or looked.exception() is not None:
             return
-        rings: list[Rung] = [*looked.result(), *((ring, "", "") for ring in more)]
+        rings: list[AddressedWakeUp] = [*looked.result(), *((ring, "", "") for ring in more)]
         for rung in rings:
-            self.ring(*rung)
+            self.wake(*rung)
 
 
-def look(tx: Transaction, waiting: Iterable[tuple[str, Waiting]]) -> list[Rung]:
+def look(tx: Transaction, waiting: Iterable[tuple[str, Waiting]]) -> list[AddressedWakeUp]:
     """Return the bells that this process should have heard by now. Some of them it may have heard."""
-    rings: list[Rung] = []
+    rings: list[AddressedWakeUp] = []
     for key, here in waiting:
         sid = tx.one("SELECT sid FROM session WHERE key = ?", key)
         if sid is None:
-            rings.append((Ring.CLOSED, key, ""))
+            rings.append((WakeUp.CLOSED, key, ""))
             continue
         for stream in {*here.running, *here.readers}:
             rings += [(what, key, stream) for what in _of_stream(tx, sid, stream)]
-        rings += [(Ring.ANSWER, key, ask) for ask in here.asks if not _is_open(tx, sid, ask)]
+        rings += [(WakeUp.ANSWER, key, ask) for ask in here.asks if not _is_open(tx, sid, ask)]
     return rings
 
 
-def _of_stream(tx: Transaction, sid: int, stream: str) -> Iterable[Ring]:
+def _of_stream(tx: Transaction, sid: int, stream: str) -> Iterable[WakeUp]:
     row = tx.execute(
         "SELECT running AND cancelled, reader FROM exchange WHERE sid = ? AND stream = ?", (sid, stream)
     ).fetchone()
     is_cancelled, reader = (False, None) if row is None else row
     if is_cancelled:
-        yield Ring.CANCEL
-    if reader is not None and replica_of(reader) != tx.seat.replica:
-        yield Ring.TAKEN
-    yield Ring.STREAM
+        yield WakeUp.CANCEL
+    if reader is not None and replica_of(reader) != tx.identity.replica:
+        yield WakeUp.TAKEN
+    yield WakeUp.STREAM
 
 
 def _is_open(tx: Transaction, sid: int, ask: str) -> bool:

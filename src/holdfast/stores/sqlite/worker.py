@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.ports import SystemClock
-from holdfast.stores.base import Bell, Ring
+from holdfast.stores.base import OnWake, WakeUp
 from holdfast.stores.sqlite.failures import is_busy, is_lasting, is_surroundings
-from holdfast.stores.sqlite.transaction import Rung, Seat, Step, Transaction
+from holdfast.stores.sqlite.transaction import AddressedWakeUp, Identity, Step, Transaction
 from holdfast.stores.sqlite.watch import LOOK_SECONDS
 
 QUEUED: Final = 10_000
@@ -29,14 +29,14 @@ POLL: Final = 0.05
 TRIES: Final = 500
 """Waits for the file's lock of 10 ms each: five seconds, then the command fails."""
 
-_RINGS: Final = {ring.value: ring for ring in Ring}
+_WAKEUPS: Final = {kind.value: kind for kind in WakeUp}
 
 SPARE_PAGES: Final = 256
 """Free pages that are not worth giving back: they are soon used again."""
 SHRINK_PAGES: Final = 2_048
 """Pages given back after one sweep."""
 
-_LAST_RING: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'ring'"
+_LAST_WAKEUP: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'ring'"
 _KEPT: Final = "SELECT count(*) FROM ring WHERE n > ? AND n <= ?"
 _FOREIGN: Final = (
     "SELECT what, key, name FROM ring WHERE n > :heard AND n <= :top"
@@ -50,7 +50,7 @@ _FOREIGN: Final = (
 class Command:
     """One operation, and who waits for it."""
 
-    __slots__ = ("error", "future", "result", "rings", "step", "writes")
+    __slots__ = ("error", "future", "result", "step", "wakeups", "writes")
 
     def __init__(self, future: asyncio.Future[Any], step: Step, *, writes: bool) -> None:
         self.future: asyncio.Future[Any] = future
@@ -58,12 +58,12 @@ class Command:
         self.writes: bool = writes
         self.result: Any = None
         self.error: BaseException | None = None
-        self.rings: list[Rung] = []
+        self.wakeups: list[AddressedWakeUp] = []
 
     def perform(self, tx: Transaction, now: float) -> None:
         """Run the operation. An error of this package is its answer; any other fails the transaction."""
         tx.now = now
-        tx.rings = self.rings = []
+        tx.wakeups = self.wakeups = []
         self.result = self.error = None
         try:
             self.result = self.step(tx)
@@ -88,16 +88,16 @@ class Worker:
         connect: Callable[[], tuple[sqlite3.Connection, Transaction]],
         wall: Callable[[], float],
         explain: Callable[[BaseException], StoreUnavailable],
-        seat: Seat,
+        identity: Identity,
     ) -> None:
         self._connect = connect
         self._wall = wall
         self._explain = explain
-        self._seat = seat
+        self._identity = identity
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._bell: Bell | None = None
+        self._on_wake: OnWake | None = None
         self._on_second: Callable[[], None] | None = None
         self._on_lost: Callable[[], None] | None = None
         self._is_closed = False
@@ -117,12 +117,12 @@ class Worker:
         """How many commands wait for the thread."""
         return self._queue.qsize()
 
-    def bind(self, bell: Bell, on_second: Callable[[], None], on_lost: Callable[[], None]) -> None:
+    def bind(self, on_wake: OnWake, on_second: Callable[[], None], on_lost: Callable[[], None]) -> None:
         """Ring this bell, in the event loop; a worker that was closed may be used again.
 
         There `on_second` is called about every second, and `on_lost` when bells of other processes are lost.
         """
-        self._bell, self._on_second, self._on_lost = bell, on_second, on_lost
+        self._on_wake, self._on_second, self._on_lost = on_wake, on_second, on_lost
         self._is_closed = False
 
     def submit(self, step: Step, *, writes: bool) -> asyncio.Future[Any]:
@@ -209,7 +209,7 @@ class Worker:
             batch = [command for command in batch if command.writes]
         for command in batch:
             command.error = self._explain(failure) if is_surroundings(failure) else failure
-            command.rings = []
+            command.wakeups = []
 
     def _commit(self, batch: list[Command]) -> None:
         """Do a batch in one transaction: all of it, or nothing."""
@@ -221,7 +221,7 @@ class Worker:
             for command in batch:
                 command.perform(tx, self._wall())
             if writes:
-                tx.leave_rings()
+                tx.leave_wakeups()
             connection.execute("COMMIT")
         finally:
             # SQLite ends a transaction by itself after some errors.
@@ -269,25 +269,25 @@ class Worker:
     def _listen_from_now(self, connection: sqlite3.Connection) -> None:
         [self._data_version] = connection.execute("PRAGMA data_version").fetchone()
         if self._heard is None:
-            [self._heard] = connection.execute(_LAST_RING).fetchone()
+            [self._heard] = connection.execute(_LAST_WAKEUP).fetchone()
         else:
             # Connected again: what was rung meanwhile is still to be heard.
             self._data_version = -1
 
     def _listen(self) -> None:
         """Ring what other processes have rung since the last look."""
-        if self._connection is None or self._bell is None:
+        if self._connection is None or self._on_wake is None:
             return
         try:
             [version] = self._connection.execute("PRAGMA data_version").fetchone()
             if version == self._data_version:
                 return
-            [top] = self._connection.execute(_LAST_RING).fetchone()
+            [top] = self._connection.execute(_LAST_WAKEUP).fetchone()
             listening = {
                 "heard": self._heard,
                 "top": top,
-                "replica": self._seat.replica,
-                "owner": self._seat.owner,
+                "replica": self._identity.replica,
+                "owner": self._identity.owner,
             }
             rung = self._connection.execute(_FOREIGN, listening).fetchall()
             # Last, so that a bell deleted meanwhile counts as lost.
@@ -299,9 +299,9 @@ class Worker:
         is_lost = kept != top - (self._heard or 0)
         self._data_version, self._heard = version, top
         # A later release may ring for what this one knows nothing of.
-        known = [(_RINGS[what], key, name) for what, key, name in dict.fromkeys(rung) if what in _RINGS]
+        known = [(_WAKEUPS[what], key, name) for what, key, name in dict.fromkeys(rung) if what in _WAKEUPS]
         if known:
-            self._call(self._ring, known)
+            self._call(self._wake_all, known)
         if is_lost and self._on_lost is not None:
             self._call(self._on_lost)
 
@@ -331,10 +331,10 @@ class Worker:
 
     def _answer(self, batch: list[Command]) -> None:
         for command in batch:
-            self._ring(command.rings)
+            self._wake_all(command.wakeups)
             command.answer()
 
-    def _ring(self, rings: Iterable[Rung]) -> None:
-        if self._bell is not None:
+    def _wake_all(self, rings: Iterable[AddressedWakeUp]) -> None:
+        if self._on_wake is not None:
             for what, key, name in rings:
-                self._bell(what, key, name)
+                self._on_wake(what, key, name)

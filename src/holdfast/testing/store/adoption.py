@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.errors import Fenced
-from holdfast.stores.base import Adopted, Answered, Orphan, Ring
+from holdfast.stores.base import Adopted, Answered, Orphan, WakeUp
 from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, data_of, record, tag_of
 from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, refused, voyage
 
@@ -76,7 +76,7 @@ class AdoptionContract(FleetContract):
             await refused(attempt, (Fenced,))
         await two.append("a", adopted.fence, 3, b"second run")
         await two.store.settle(KEY, "a", adopted.fence, b"last", tag=tag_of("a", 4))
-        await fleet.heard(2, Ring.STREAM, KEY, "a")
+        await fleet.heard(2, WakeUp.STREAM, KEY, "a")
         page = await three.read("a", reader.cursor)
         assert (data_of(page), page.finished) == ([b"first run", b"second run", b"last"], True)
 
@@ -130,7 +130,7 @@ class AdoptionContract(FleetContract):
         _, two, three, orphan = await _orphaned(fleet)
         await _adopted(two, orphan)
         await three.store.cancel(KEY, PRINCIPAL, 1)
-        await fleet.heard(1, Ring.CANCEL, KEY, "a")
+        await fleet.heard(1, WakeUp.CANCEL, KEY, "a")
 
     @voyage(asks=1)
     async def test_the_asks_of_the_dead_are_forgotten_and_their_places_free(self, fleet: Fleet) -> None:
@@ -144,7 +144,7 @@ class AdoptionContract(FleetContract):
         assert await two.store.answer(KEY, PRINCIPAL, "a.old", b"d", b"{}") is Answered.UNKNOWN
         assert await two.store.ask(KEY, "a.new", "a")
         assert await one.store.answer(KEY, PRINCIPAL, "a.new", b"d", b"{}") is Answered.FIRST
-        await fleet.heard(1, Ring.ANSWER, KEY, "a.new")
+        await fleet.heard(1, WakeUp.ANSWER, KEY, "a.new")
 
     @voyage(rerun_bytes=2 * len(PAYLOAD))
     async def test_no_more_is_kept_than_a_session_may_and_ended_calls_make_room(self, fleet: Fleet) -> None:

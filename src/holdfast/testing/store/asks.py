@@ -5,7 +5,7 @@ from collections import Counter
 
 from holdfast.core.lifecycle import Input
 from holdfast.errors import SessionGone
-from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Refusal, Ring
+from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Refusal, WakeUp
 from holdfast.testing.store.bench import (
     KEY,
     OTHER,
@@ -28,7 +28,7 @@ class AskContract(Contract):
         assert await bench.store.ask(KEY, "a.1", "a")
         assert await bench.store.take_answer(KEY, "a.1") is None
         assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d1", b"one") is Answered.FIRST
-        assert bench.rings == [(Ring.ANSWER, KEY, "a.1")]
+        assert bench.wakeups == [(WakeUp.ANSWER, KEY, "a.1")]
         assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d1", b"one") is Answered.AGAIN
         assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d2", b"two") is Answered.CONFLICT
         assert await bench.store.take_answer(KEY, "a.1") == b"one"

@@ -16,9 +16,9 @@ from holdfast.stores.base import (
     Closed,
     Duplicate,
     Refusal,
-    Ring,
     SessionRecord,
     Store,
+    WakeUp,
 )
 from holdfast.testing.clock import VirtualClock
 from holdfast.wire.jsonrpc import RequestId
@@ -53,8 +53,8 @@ class Bench:
 
     def bind(self) -> None:
         """Have the store ring here, from nothing on."""
-        self.rings: list[tuple[Ring, str, str]] = []
-        self.store.bind(lambda what, key, name: self.rings.append((what, key, name)))
+        self.wakeups: list[tuple[WakeUp, str, str]] = []
+        self.store.bind(lambda what, key, name: self.wakeups.append((what, key, name)))
 
     async def open(self, key: str = KEY, principal: str = PRINCIPAL, **fields: Any) -> SessionRecord:
         """Open a session that must find room."""

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.stores.base import Claimed, Duplicate, Refusal, Ring
+from holdfast.stores.base import Claimed, Duplicate, Refusal, WakeUp
 from holdfast.testing.store.bench import (
     KEY,
     OTHER,
@@ -120,7 +120,7 @@ class ClaimContract(Contract):
         await bench.begin("1", "b")
         await bench.store.cancel(KEY, PRINCIPAL, "1")
         await bench.store.cancel(KEY, PRINCIPAL, 2)
-        assert bench.rings == [(Ring.CANCEL, KEY, "b")]
+        assert bench.wakeups == [(WakeUp.CANCEL, KEY, "b")]
 
     @scenario()
     async def test_a_cancellation_that_could_mean_two_is_ignored(self, bench: Bench) -> None:
@@ -128,13 +128,13 @@ class ClaimContract(Contract):
         await bench.begin(1, "a")
         await bench.begin(1, "b")
         await bench.store.cancel(KEY, PRINCIPAL, 1)
-        assert bench.rings == []
+        assert bench.wakeups == []
 
     @scenario()
     async def test_a_settled_exchange_cannot_be_cancelled(self, bench: Bench) -> None:
         await bench.open()
         fence = await bench.streaming(1, "a")
         await bench.store.settle(KEY, "a", fence, b"last", tag=5)
-        bench.rings.clear()
+        bench.wakeups.clear()
         await bench.store.cancel(KEY, PRINCIPAL, 1)
-        assert bench.rings == []
+        assert bench.wakeups == []

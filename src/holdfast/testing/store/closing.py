@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.core.lifecycle import Input
 from holdfast.errors import SessionGone
-from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, Ending, Refusal, Ring
+from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, Ending, Refusal, WakeUp
 from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, Contract, data_of, record, scenario, tag_of
 from holdfast.wire.jsonrpc import RequestId
 
@@ -28,7 +28,7 @@ class ClosingContract(Contract):
             assert page.finished
             assert data_of(page) in ([ENDING.message(request_id)], [_escaped(ENDING.message(request_id))])
             assert page.events[0].position.tag == ENDING.tag
-            assert (Ring.STREAM, key, stream) in bench.rings
+            assert (WakeUp.STREAM, key, stream) in bench.wakeups
             try:
                 await bench.store.append(key, stream, fence, tag_of(stream, 2), b"two")
             except SessionGone:

@@ -43,7 +43,7 @@ class Fleet:
     async def heard(self, number: int, *ring: object) -> None:
         """Wait until a replica was rung."""
         async with asyncio.timeout(5):
-            while ring not in self.benches[number].rings:  # noqa: ASYNC110 - the list is the bench's
+            while ring not in self.benches[number].wakeups:  # noqa: ASYNC110 - the list is the bench's
                 await asyncio.sleep(0.01)
 
 

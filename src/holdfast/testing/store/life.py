@@ -4,7 +4,7 @@ import asyncio
 import functools
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Attached, Claimed, Probed, Refusal, Ring
+from holdfast.stores.base import Attached, Claimed, Probed, Refusal, WakeUp
 from holdfast.testing.store.bench import (
     GRACE,
     IDLE,
@@ -86,7 +86,7 @@ class LifeContract(Contract):
         assert (ended.running, ended.kept) == (False, True)
         await bench.store.vouch(KEY, "unknown", alive=True)
         assert await bench.store.probe("unknown", "a") is None
-        assert not [ring for ring in bench.rings if ring[0] is Ring.PROBE], "no other replica reads it"
+        assert not [ring for ring in bench.wakeups if ring[0] is WakeUp.PROBE], "no other replica reads it"
 
     @scenario()
     async def test_an_end_by_our_own_design_is_no_break(self, bench: Bench) -> None:

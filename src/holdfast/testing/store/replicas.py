@@ -5,7 +5,7 @@ import asyncio
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.errors import SessionGone
-from holdfast.stores.base import Answered, Claim, Claimed, Duplicate, Refusal, Ring
+from holdfast.stores.base import Answered, Claim, Claimed, Duplicate, Refusal, WakeUp
 from holdfast.stores.scopes import own_scope
 from holdfast.testing.store.adoption import AdoptionContract
 from holdfast.testing.store.bench import (
@@ -46,7 +46,7 @@ class ReplicaContract(Contract):
             await bench.open()
             await bench.begin(1, "a")
             await bench.store.cancel(KEY, PRINCIPAL, 1)
-            assert bench.rings.count((Ring.CANCEL, KEY, "a")) == 1
+            assert bench.wakeups.count((WakeUp.CANCEL, KEY, "a")) == 1
             await bench.store.close(KEY, Input.DELETED)
             await bench.store.release()
             await bench.store.aclose()
@@ -60,8 +60,8 @@ class ReplicaContract(Contract):
         assert await bench.store.forward(bench.store.replica, "f2", b"two", seconds=60)
         waiting = sorted(await bench.store.inbox())
         assert waiting == [("f1", b"one"), ("f2", b"two")]
-        await bench.store.took("f1")
-        await bench.store.took("f1")
+        await bench.store.remove_forwarded("f1")
+        await bench.store.remove_forwarded("f1")
         assert await bench.store.inbox() == [("f2", b"two")]
 
     @scenario()
@@ -105,9 +105,9 @@ class ReplicaContract(Contract):
         await bench.open()
         closed = await bench.store.close(KEY, Input.DELETED)
         assert closed is not None
-        await bench.store.told(closed)
+        await bench.store.closing_reported(closed)
         bench.clock.advance(3600)
-        assert await bench.store.untold() == []
+        assert await bench.store.unreported_closings() == []
 
 
 class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetTurnContract):
@@ -133,7 +133,7 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         fence = await one.streaming(1, "a")
         reader = await two.attach("a")
         await one.append("a", fence, 1, b"one")
-        await fleet.heard(1, Ring.STREAM, KEY, "a")
+        await fleet.heard(1, WakeUp.STREAM, KEY, "a")
         assert data_of(await two.read("a", reader.cursor)) == [b"one"]
 
     @voyage()
@@ -142,7 +142,7 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         opened = await one.open()
         old = await one.attach()
         await two.attach()
-        await fleet.heard(0, Ring.TAKEN, KEY, opened.standalone)
+        await fleet.heard(0, WakeUp.TAKEN, KEY, opened.standalone)
         assert not await one.store.detach(KEY, opened.standalone, old.generation, None, broke=True)
 
     @voyage()
@@ -153,12 +153,12 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         first = await three.store.probe(KEY, "a")
         assert first is not None
         assert first.reader == one.store.replica
-        await fleet.heard(0, Ring.PROBE, KEY, "a")
+        await fleet.heard(0, WakeUp.PROBE, KEY, "a")
         await two.attach("a")
         moved = await three.store.probe(KEY, "a")
         assert moved is not None
         assert moved.reader == two.store.replica
-        await fleet.heard(1, Ring.PROBE, KEY, "a")
+        await fleet.heard(1, WakeUp.PROBE, KEY, "a")
         await two.store.vouch(KEY, "a", alive=True)
         told = await three.store.probe(KEY, "a")
         assert told is not None
@@ -187,7 +187,7 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         await one.store.ask(KEY, "a.1", "a")
         [orphan] = await fleet.left_by_the_dead()
         assert await two.store.reap(orphan, DEAD, tag=tag_of("a", 9))
-        await fleet.heard(0, Ring.ANSWER, KEY, "a.1")
+        await fleet.heard(0, WakeUp.ANSWER, KEY, "a.1")
         assert await one.store.take_answer(KEY, "a.1") is None
 
     @voyage()
@@ -197,9 +197,9 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         await one.begin(1, "a")
         await one.store.ask(KEY, "a.1", "a")
         assert await two.store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}") is Answered.FIRST
-        await fleet.heard(0, Ring.ANSWER, KEY, "a.1")
+        await fleet.heard(0, WakeUp.ANSWER, KEY, "a.1")
         await three.store.cancel(KEY, PRINCIPAL, 1)
-        await fleet.heard(0, Ring.CANCEL, KEY, "a")
+        await fleet.heard(0, WakeUp.CANCEL, KEY, "a")
 
     @voyage()
     async def test_the_end_of_a_session_rings_wherever_it_has_something(self, fleet: Fleet) -> None:
@@ -208,8 +208,8 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         await one.begin(1, "a")
         await two.attach()
         assert await three.store.close(KEY, Input.DELETED) is not None
-        await fleet.heard(0, Ring.CLOSED, KEY, "")
-        await fleet.heard(1, Ring.CLOSED, KEY, "")
+        await fleet.heard(0, WakeUp.CLOSED, KEY, "")
+        await fleet.heard(1, WakeUp.CLOSED, KEY, "")
 
     @voyage()
     async def test_a_closing_here_ends_what_runs_there_for_whoever_reads_it_elsewhere(
@@ -220,8 +220,8 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         fence = await one.streaming(1, "a")
         reader = await two.attach("a")
         assert await three.store.close(KEY, Input.DELETED, ENDING) is not None
-        await fleet.heard(1, Ring.STREAM, KEY, "a")
-        await fleet.heard(0, Ring.CLOSED, KEY, "")
+        await fleet.heard(1, WakeUp.STREAM, KEY, "a")
+        await fleet.heard(0, WakeUp.CLOSED, KEY, "")
         page = await two.read("a", reader.cursor)
         assert (data_of(page), page.finished) == ([ENDING.message(1)], True)
         await refused(one.store.settle(KEY, "a", fence, b"late", tag=tag_of("a", 9)), (SessionGone,))
@@ -234,13 +234,13 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         await fleet.lease(1)
         await one.store.open_task("t", PRINCIPAL, b"1", ttl=60)
         await one.store.set_task("t", PRINCIPAL, b"2", version=1, ttl=60)
-        await fleet.heard(1, Ring.TASK, "t", "")
+        await fleet.heard(1, WakeUp.TASK, "t", "")
         start = await two.store.announced("")
         await one.store.announce("n", b"changed")
-        await fleet.heard(1, Ring.NEWS, "", "")
+        await fleet.heard(1, WakeUp.NEWS, "", "")
         assert (await two.store.announced(start.cursor)).events == [b"changed"]
         assert await one.store.forward(two.store.replica, "f", b"run this", seconds=60)
-        await fleet.heard(1, Ring.FORWARD, "", "")
+        await fleet.heard(1, WakeUp.FORWARD, "", "")
         assert await two.store.inbox() == [("f", b"run this")]
         assert await one.store.inbox() == []
 
@@ -330,7 +330,7 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         reader = await two.attach("a")
         [orphan] = await fleet.left_by_the_dead()
         assert await two.store.reap(orphan, DEAD, tag=9)
-        assert (Ring.STREAM, KEY, "a") in two.rings
+        assert (WakeUp.STREAM, KEY, "a") in two.wakeups
         assert data_of(await two.read("a", reader.cursor)) == [DEAD]
         assert await two.store.detach(KEY, "a", reader.generation, None, broke=True)
 
@@ -365,14 +365,14 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         await one.open()
         closed = await one.store.close(KEY, Input.DELETED)
         assert closed is not None
-        assert await two.store.untold() == []
+        assert await two.store.unreported_closings() == []
         fleet.clock.advance(60)
-        found = [*await two.store.untold(), *await three.store.untold()]
+        found = [*await two.store.unreported_closings(), *await three.store.unreported_closings()]
         assert found == [closed]
         assert found[0].event
-        await two.store.told(found[0])
+        await two.store.closing_reported(found[0])
         fleet.clock.advance(60)
-        assert await two.store.untold() == []
+        assert await two.store.unreported_closings() == []
 
     @voyage()
     async def test_of_racing_sweepers_on_all_replicas_one_closes_each_session(self, fleet: Fleet) -> None:

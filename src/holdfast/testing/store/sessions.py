@@ -1,7 +1,7 @@
 """Sessions are opened, found, evicted and closed once; nobody sees another's."""
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Refusal, Ring
+from holdfast.stores.base import Refusal, WakeUp
 from holdfast.testing.store.bench import (
     KEY,
     OTHER,
@@ -71,7 +71,7 @@ class SessionContract(Contract):
         assert closed is not None
         assert (closed.record.key, closed.reason) == (KEY, Input.DELETED)
         assert await bench.store.close(KEY, Input.SHUTDOWN) is None
-        assert bench.rings.count((Ring.CLOSED, KEY, "")) == 1
+        assert bench.wakeups.count((WakeUp.CLOSED, KEY, "")) == 1
         assert not await bench.lives()
 
     @scenario()
@@ -87,7 +87,7 @@ class SessionContract(Contract):
             assert await bench.store.answer(key, principal, "a.1", b"d", b"{}") is Refusal.NO_SESSION
             assert await bench.store.find(key, principal) is None
             await bench.store.cancel(key, principal, 1)
-        assert bench.rings == [(Ring.CLOSED, "closed", "")]
+        assert bench.wakeups == [(WakeUp.CLOSED, "closed", "")]
         # And nothing of the session has changed by it.
         assert await bench.store.take_answer(KEY, "a.1") is None
         assert await bench.begin(2, "b") == fence + 1

@@ -2,7 +2,7 @@
 
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position, Verdict
-from holdfast.stores.base import Attached, Refusal, Ring
+from holdfast.stores.base import Attached, Refusal, WakeUp
 from holdfast.testing.store.bench import (
     KEY,
     OTHER,
@@ -56,8 +56,12 @@ class StreamContract(Contract):
         await bench.append("a", fence, 1)
         await bench.store.append(KEY, "", -1, 9, b"{}")
         await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 2))
-        expected = [(Ring.STREAM, KEY, "a"), (Ring.STREAM, KEY, opened.standalone), (Ring.STREAM, KEY, "a")]
-        assert bench.rings == expected
+        expected = [
+            (WakeUp.STREAM, KEY, "a"),
+            (WakeUp.STREAM, KEY, opened.standalone),
+            (WakeUp.STREAM, KEY, "a"),
+        ]
+        assert bench.wakeups == expected
 
     @scenario()
     async def test_a_page_has_its_bounds_and_at_least_one_event(self, bench: Bench) -> None:

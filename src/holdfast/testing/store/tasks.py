@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.errors import StateError
-from holdfast.stores.base import TASK_END_BYTES, Cell, Refusal, Ring
+from holdfast.stores.base import TASK_END_BYTES, Cell, Refusal, WakeUp
 from holdfast.testing.store.bench import PRINCIPAL, STRANGER, Bench, Contract, scenario
 
 TASK = "task"
@@ -58,7 +58,7 @@ class TaskContract(Contract):
         assert await change(bench, b"one", 1) == 2
         assert await change(bench, b"two", 2) == 3
         assert await bench.store.get_task(TASK, PRINCIPAL) == Cell(b"two", 3)
-        assert bench.rings == [(Ring.TASK, TASK, "")] * 2
+        assert bench.wakeups == [(WakeUp.TASK, TASK, "")] * 2
 
     @scenario()
     async def test_a_version_that_differs_changes_nothing_and_rings_nobody(self, bench: Bench) -> None:
@@ -67,7 +67,7 @@ class TaskContract(Contract):
         assert await change(bench, b"x", 0) == -1
         assert await change(bench, b"x", 2) == -1
         assert await bench.store.get_task(TASK, PRINCIPAL) == Cell(b"begun", 1)
-        assert bench.rings == []
+        assert bench.wakeups == []
 
     @scenario()
     async def test_of_racing_changes_one_wins(self, bench: Bench) -> None:

@@ -1,7 +1,7 @@
 """Turns: the calls of a session one after another, in the order of their claims."""
 
 from holdfast.errors import Fenced, SessionGone, StreamClosed
-from holdfast.stores.base import Ring
+from holdfast.stores.base import WakeUp
 from holdfast.testing.store.bench import KEY, OTHER, Bench, Contract, scenario
 from holdfast.testing.store.fleet import Fleet, FleetContract, refused, voyage
 
@@ -43,10 +43,10 @@ class TurnContract(Contract):
         assert not await store.turn(KEY, "b", second)
         await store.pass_turn(KEY, "a", first + 1)
         assert not await store.turn(KEY, "b", second), "another fence's turn is left alone"
-        bench.rings.clear()
+        bench.wakeups.clear()
         for _ in range(2):
             await store.pass_turn(KEY, "a", first)
-        assert set(bench.rings) == {(Ring.TURN, KEY, "b")}
+        assert set(bench.wakeups) == {(WakeUp.TURN, KEY, "b")}
         assert await store.turn(KEY, "b", second)
         assert not await store.turn(KEY, "c", third)
 
@@ -76,7 +76,7 @@ class FleetTurnContract(FleetContract):
         assert not await two.store.turn(KEY, "b", second)
         await one.store.settle(KEY, "a", first, None)
         await one.store.pass_turn(KEY, "a", first)
-        await fleet.heard(1, Ring.TURN, KEY, "b")
+        await fleet.heard(1, WakeUp.TURN, KEY, "b")
         assert await two.store.turn(KEY, "b", second)
 
     @voyage()

@@ -36,7 +36,7 @@ async def opened(b: Bench, version: str = LATEST, **options: Any) -> Peer:
 def channels(b: Bench) -> list[Any]:
     """Return what the store knows of exchanges and streams, whoever's they are."""
     assert isinstance(b.store, MemoryStore)
-    return [channel for session in b.store._sessions.values() for channel in session.channels.values()]
+    return [exchange for session in b.store._sessions.values() for exchange in session.exchanges.values()]
 
 
 @front_test

@@ -15,30 +15,30 @@ from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base import (
     LINGER_SHARE,
+    STANDALONE_FENCE,
     Attached,
-    Bell,
     Claim,
     Claimed,
     Closed,
     Duplicate,
     Ending,
     Found,
+    OnWake,
     Refusal,
-    Ring,
     SessionRecord,
+    WakeUp,
 )
-from holdfast.stores.memory_asks import AskMethods
-from holdfast.stores.memory_lingering import Lingering
-from holdfast.stores.memory_probes import ProbeMethods
-from holdfast.stores.memory_replicas import ReplicaMethods
-from holdfast.stores.memory_session import Channel, Session
-from holdfast.stores.memory_state import Cells, MemoryState
-from holdfast.stores.memory_subscriptions import SubscriptionMethods
-from holdfast.stores.memory_tasks import MemoryTasks, TaskMethods
-from holdfast.stores.memory_turns import TurnMethods
+from holdfast.stores.memory.asks import AskMethods
+from holdfast.stores.memory.lingering import Lingering
+from holdfast.stores.memory.probes import ProbeMethods
+from holdfast.stores.memory.replicas import ReplicaMethods
+from holdfast.stores.memory.session import MemoryExchange, MemorySession
+from holdfast.stores.memory.state import Cells, MemoryState
+from holdfast.stores.memory.subscriptions import SubscriptionMethods
+from holdfast.stores.memory.tasks import MemoryTasks, TaskMethods
+from holdfast.stores.memory.turns import TurnMethods
 from holdfast.wire.jsonrpc import RequestId
 
-STANDALONE_FENCE = -1
 _RECHECK = 1.0
 """A due session that still has work is looked at again after this."""
 _SPARE_HINTS = 64
@@ -51,7 +51,7 @@ def _before(tag: int) -> Position:
     return Position(1, tag ^ _TAG_BITS)
 
 
-def _silent(what: Ring, session: str, name: str) -> None:
+def _silent(what: WakeUp, session: str, name: str) -> None:
     """Ring nobody: the bell before `bind`."""
 
 
@@ -65,10 +65,10 @@ class MemoryStore(
         ReplicaMethods.__init__(self)
         SubscriptionMethods.__init__(self)
         self._tasks = MemoryTasks(limits, self._now)
-        self._bell: Bell = _silent
-        self._sessions: dict[str, Session] = {}
+        self._on_wake: OnWake = _silent
+        self._sessions: dict[str, MemorySession] = {}
         self._due: list[tuple[float, str]] = []
-        self._principals: defaultdict[str, dict[str, Session]] = defaultdict(dict)
+        self._principals: defaultdict[str, dict[str, MemorySession]] = defaultdict(dict)
         self._bytes = 0
         self._finished: dict[tuple[str, str], None] = {}
         """Finished streams of all sessions, oldest first."""
@@ -77,9 +77,9 @@ class MemoryStore(
     def __repr__(self) -> str:
         return f"<MemoryStore {len(self._sessions)} sessions, {self._bytes} log bytes>"
 
-    def bind(self, bell: Bell) -> None:
+    def bind(self, on_wake: OnWake) -> None:
         """Tell the store whom to ring."""
-        self._bell = bell
+        self._on_wake = on_wake
 
     async def aclose(self) -> None:
         """Forget everything."""
@@ -110,7 +110,7 @@ class MemoryStore(
             if not idle:
                 return Refusal.FULL
             evicted.append(self._end(min(idle, key=lambda s: s.touched), Input.EVICTED))
-        session = Session(record, self._now())
+        session = MemorySession(record, self._now())
         # Evicting may have dropped the principal's own entry: look it up again.
         self._sessions[record.key] = self._principals[record.principal][record.key] = session
         self._schedule(session)
@@ -174,12 +174,12 @@ class MemoryStore(
         session = self._live(key, principal)
         if session is None:
             return Refusal.NO_SESSION
-        mine = session.channels.get(claim.stream)
+        mine = session.exchanges.get(claim.stream)
         if mine is not None:
             return Claimed(session.record, mine.fence, returned=False)
         taken = None if session.record.isolate else session.ids.get(claim.id)
         if taken is not None:
-            other = session.channels[taken]
+            other = session.exchanges[taken]
             same = other.claim is not None and other.claim.digest == claim.digest
             if other.running or same:
                 return Duplicate(taken, same, not other.running, other.has_reader, session.record.version)
@@ -188,7 +188,7 @@ class MemoryStore(
             return Refusal.BUSY
         returned = self._return(session)
         session.fence += 1
-        session.channels[claim.stream] = Channel(claim, session.fence)
+        session.exchanges[claim.stream] = MemoryExchange(claim, session.fence)
         session.ids[claim.id] = claim.stream
         session.running += 1
         session.calls += not claim.control
@@ -202,28 +202,28 @@ class MemoryStore(
         if terminal is not None and self._owner(key).has_settled(stream, fence, tag):
             return
         try:
-            session, channel = self._writable(key, stream, fence)
+            session, exchange = self._writable(key, stream, fence)
         except Fenced:
             if terminal is None and self._sessions[key].has_forgotten(stream, fence):
                 return
             raise
-        claim = channel.claim
+        claim = exchange.claim
         if claim is None:
             raise StreamClosed
-        channel.running = False
+        exchange.running = False
         session.running -= 1
         session.calls -= not claim.control
         session.settled = session.touched = self._now()
-        if channel.asks:
-            session.forget_asks(channel, self._now())
+        if exchange.asks:
+            session.forget_asks(exchange, self._now())
         if terminal is None:
             self._forget(session, stream)
         else:
-            channel.kept = keep
+            exchange.kept = keep
             if not keep:
-                session.release(channel)
-            channel.start(_before(tag))
-            self._append(session, channel, tag, terminal, final=True)
+                session.release(exchange)
+            exchange.start(_before(tag))
+            self._append(session, exchange, tag, terminal, final=True)
             self._finish(session, stream)
         # A session that only became idle later than it was hinted to be is found by that hint; one that was
         # looked at while this exchange ran has a hint as far as its lifetime.
@@ -235,18 +235,18 @@ class MemoryStore(
         session = self._sessions.get(key)
         if session is None or claim.id in session.ids:
             return
-        channel = session.channels.get(stream)
-        if channel is None:
+        exchange = session.exchanges.get(stream)
+        if exchange is None:
             if terminal is None:
                 return
-            channel = session.channels[stream] = Channel(claim, session.fence)
-            channel.running = channel.has_reader = False
-            channel.start(_before(tag))
-            self._append(session, channel, tag, terminal, final=True)
+            exchange = session.exchanges[stream] = MemoryExchange(claim, session.fence)
+            exchange.running = exchange.has_reader = False
+            exchange.start(_before(tag))
+            self._append(session, exchange, tag, terminal, final=True)
             self._finish(session, stream)
-        elif channel.log is None or channel.log.delivered == channel.log.top:
+        elif exchange.log is None or exchange.log.delivered == exchange.log.top:
             return
-        channel.kept = True
+        exchange.kept = True
         session.ids[claim.id] = stream
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
@@ -256,18 +256,18 @@ class MemoryStore(
             return
         matches = [
             name
-            for name, channel in session.channels.items()
-            if channel.running and channel.claim is not None and channel.claim.id == request_id
+            for name, exchange in session.exchanges.items()
+            if exchange.running and exchange.claim is not None and exchange.claim.id == request_id
         ]
         if len(matches) == 1:
-            self._bell(Ring.CANCEL, key, matches[0])
+            self._on_wake(WakeUp.CANCEL, key, matches[0])
 
     # Streams
 
     async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
         """Start an exchange's stream; started twice it is the same one."""
-        _, channel = self._writable(key, stream, fence)
-        return channel.start(Position(1, tag)).low
+        _, exchange = self._writable(key, stream, fence)
+        return exchange.start(Position(1, tag)).low
 
     async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
         """Add an event and ring."""
@@ -275,18 +275,18 @@ class MemoryStore(
             session = self._sessions.get(key)
             if session is None:
                 raise SessionGone
-            channel = session.standalone()
+            exchange = session.standalone()
         else:
-            session, channel = self._writable(key, stream, fence)
-        return self._append(session, channel, tag, data)
+            session, exchange = self._writable(key, stream, fence)
+        return self._append(session, exchange, tag, data)
 
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
     ) -> Page | None:
         """Return what follows the cursor."""
         session = self._sessions.get(key)
-        channel = session.channels.get(stream) if session else None
-        log = channel.log if channel is not None else self._lingering.get(key, stream)
+        exchange = session.exchanges.get(stream) if session else None
+        log = exchange.log if exchange is not None else self._lingering.get(key, stream)
         return None if log is None else log.read(cursor, max_events, max_bytes)
 
     async def attach(
@@ -303,42 +303,51 @@ class MemoryStore(
         if session is None:
             return Refusal.NO_SESSION
         standalone = stream is None or stream == session.record.standalone
-        channel = session.standalone() if standalone else session.channels.get(stream or "")
-        if channel is not None and channel.running and channel.log is None:
+        exchange = session.standalone() if standalone else session.exchanges.get(stream or "")
+        if exchange is not None and exchange.running and exchange.log is None:
             return Refusal.UNBEGUN
-        if channel is None or channel.log is None or (cursor is not None and not channel.log.proves(cursor)):
+        if (
+            exchange is None
+            or exchange.log is None
+            or (cursor is not None and not exchange.log.proves(cursor))
+        ):
             return Refusal.UNRESUMABLE
         if cursor is None:
-            cursor = channel.log.delivered if standalone else channel.log.low
+            cursor = exchange.log.delivered if standalone else exchange.log.low
         if since is not None:
-            if channel.has_reader and channel.generation != since:
+            if exchange.has_reader and exchange.generation != since:
                 return Refusal.BUSY
-            cursor = max(cursor, channel.log.delivered)
-            if channel.has_reader:
+            cursor = max(cursor, exchange.log.delivered)
+            if exchange.has_reader:
                 return Attached(
-                    session.record, since, cursor, returned=False, finished=channel.log.is_end(cursor)
+                    session.record, since, cursor, returned=False, finished=exchange.log.is_end(cursor)
                 )
         returned = self._return(session)
-        session.readers += not channel.has_reader
-        channel.has_reader = True
-        channel.generation += 1
-        return Attached(session.record, channel.generation, cursor, returned, channel.log.is_end(cursor))
+        session.readers += not exchange.has_reader
+        exchange.has_reader = True
+        exchange.generation += 1
+        return Attached(session.record, exchange.generation, cursor, returned, exchange.log.is_end(cursor))
 
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> bool:
         """Give the reader's place back; start the grace if this break left nobody."""
         session = self._sessions.get(key)
-        channel = session.channels.get(stream) if session else None
-        if session is None or channel is None or channel.generation != generation or not channel.has_reader:
+        exchange = session.exchanges.get(stream) if session else None
+        if (
+            session is None
+            or exchange is None
+            or exchange.generation != generation
+            or not exchange.has_reader
+        ):
             return False
-        channel.has_reader = False
+        exchange.has_reader = False
         session.readers -= 1
         session.touched = self._now()
-        if cursor is not None and channel.log is not None:
-            channel.log.delivered = max(channel.log.delivered, cursor)
-            if channel.kept and channel.log.delivered == channel.log.top:
-                session.release(channel)
+        if cursor is not None and exchange.log is not None:
+            exchange.log.delivered = max(exchange.log.delivered, cursor)
+            if exchange.kept and exchange.log.delivered == exchange.log.top:
+                session.release(exchange)
         state = session.state
         if broke and not session.readers:
             session.broke = session.touched
@@ -348,7 +357,7 @@ class MemoryStore(
 
     # Steps that several operations share
 
-    def _owner(self, key: str) -> Session:
+    def _owner(self, key: str) -> MemorySession:
         session = self._sessions.get(key)
         if session is None:
             raise SessionGone
@@ -357,16 +366,16 @@ class MemoryStore(
     def _cells(self, scope: str) -> Cells:
         return self._scopes.get(scope) or self._owner(scope)
 
-    def _writable(self, key: str, stream: str, fence: int) -> tuple[Session, Channel]:
+    def _writable(self, key: str, stream: str, fence: int) -> tuple[MemorySession, MemoryExchange]:
         session = self._owner(key)
-        channel = session.channels.get(stream)
-        if channel is None or channel.fence != fence:
+        exchange = session.exchanges.get(stream)
+        if exchange is None or exchange.fence != fence:
             raise Fenced
-        if not channel.running:
+        if not exchange.running:
             raise StreamClosed
-        return session, channel
+        return session, exchange
 
-    def _return(self, session: Session) -> bool:
+    def _return(self, session: MemorySession) -> bool:
         session.touched = self._now()
         if session.state is not State.DETACHED:
             return False
@@ -374,9 +383,9 @@ class MemoryStore(
         return True
 
     def _append(
-        self, session: Session, channel: Channel, tag: int, data: bytes, *, final: bool = False
+        self, session: MemorySession, exchange: MemoryExchange, tag: int, data: bytes, *, final: bool = False
     ) -> Position:
-        log = channel.log
+        log = exchange.log
         if log is None:
             raise StreamClosed
         if log.top.tag == tag and log.events:
@@ -389,32 +398,32 @@ class MemoryStore(
             pass
         while (over := self._over(session)) > 0 and self._trim_largest(session, over):
             pass
-        self._bell(Ring.STREAM, session.record.key, channel.name(session))
+        self._on_wake(WakeUp.STREAM, session.record.key, exchange.name(session))
         return log.top
 
-    def _trim_largest(self, session: Session, over: int) -> bool:
+    def _trim_largest(self, session: MemorySession, over: int) -> bool:
         """Cut the session's largest log. It holds what a reader had, or does not take; the others' readers lose nothing."""
-        logs = (channel.log for channel in session.channels.values() if channel.log is not None)
+        logs = (exchange.log for exchange in session.exchanges.values() if exchange.log is not None)
         log = max(logs, key=lambda log: log.bytes)
         freed = log.trim(self._limits.stream_events, log.bytes - max(over, log.bytes // 8))
         self._account(session, -freed)
         return freed > 0
 
-    def _over(self, session: Session) -> int:
+    def _over(self, session: MemorySession) -> int:
         """Return by how many bytes the session or the whole store is over its budget."""
         return max(session.bytes - self._limits.session_bytes, self._bytes - self._limits.store_bytes)
 
-    def _account(self, session: Session, change: int) -> None:
+    def _account(self, session: MemorySession, change: int) -> None:
         session.bytes += change
         self._bytes += change
 
-    def _finish(self, session: Session, stream: str) -> None:
+    def _finish(self, session: MemorySession, stream: str) -> None:
         session.finished[stream] = None
         self._finished[session.record.key, stream] = None
         while len(session.finished) > self._limits.finished_streams and self._drop_finished(session):
             pass
 
-    def _drop_finished(self, session: Session) -> bool:
+    def _drop_finished(self, session: MemorySession) -> bool:
         """Forget the finished stream that matters least: delivered ones first, then the oldest."""
         name = session.least_needed()
         if name is None:
@@ -430,21 +439,21 @@ class MemoryStore(
         """
         for key, name in self._finished:
             session = self._sessions[key]
-            if not session.channels[name].has_reader:
+            if not session.exchanges[name].has_reader:
                 del session.finished[name]
                 self._forget(session, name)
                 return True
         return False
 
-    def _forget(self, session: Session, name: str) -> None:
-        channel = session.channels.pop(name)
-        session.release(channel)
-        session.readers -= channel.has_reader
-        if channel.log is not None:
+    def _forget(self, session: MemorySession, name: str) -> None:
+        exchange = session.exchanges.pop(name)
+        session.release(exchange)
+        session.readers -= exchange.has_reader
+        if exchange.log is not None:
             self._finished.pop((session.record.key, name), None)
-            self._account(session, -channel.log.bytes)
+            self._account(session, -exchange.log.bytes)
 
-    def _schedule(self, session: Session, at: float = -inf) -> None:
+    def _schedule(self, session: MemorySession, at: float = -inf) -> None:
         """Have the session looked at when it is due; one hint each, and few of sessions that are gone."""
         due = max(at, session.due()[0])
         if due >= session.hint:
@@ -455,19 +464,19 @@ class MemoryStore(
             self._due = [(s.hint, key) for key, s in self._sessions.items()]
             heapq.heapify(self._due)
 
-    def _linger(self, session: Session, ending: Ending | None) -> None:
+    def _linger(self, session: MemorySession, ending: Ending | None) -> None:
         """Leave the streams that have a reader for it to read to their end, which those in flight have now."""
         self._lingering.sweep()
-        for name, channel in list(session.channels.items()):
-            log, claim = channel.log, channel.claim
-            if log is None or claim is None or not channel.has_reader:
+        for name, exchange in list(session.exchanges.items()):
+            log, claim = exchange.log, exchange.claim
+            if log is None or claim is None or not exchange.has_reader:
                 continue
-            if channel.running and ending is not None:
-                self._append(session, channel, ending.tag, ending.message(claim.id), final=True)
+            if exchange.running and ending is not None:
+                self._append(session, exchange, ending.tag, ending.message(claim.id), final=True)
             if log.closed:
                 self._lingering.keep(session.record.key, name, log)
 
-    def _end(self, session: Session, reason: Input, ending: Ending | None = None) -> Closed:
+    def _end(self, session: MemorySession, reason: Input, ending: Ending | None = None) -> Closed:
         record = session.record
         session.state = step(session.state, reason)
         self._linger(session, ending)
@@ -481,5 +490,5 @@ class MemoryStore(
         for name in session.finished:
             self._finished.pop((record.key, name), None)
         self._account(session, -session.bytes)
-        self._bell(Ring.CLOSED, record.key, "")
+        self._on_wake(WakeUp.CLOSED, record.key, "")
         return Closed(record, reason)

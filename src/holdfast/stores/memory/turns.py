@@ -1,16 +1,16 @@
 """Turns in the memory store: the calls of a session one after another, in the order of their fences."""
 
-from holdfast.stores.base import Bell, Ring
-from holdfast.stores.memory_session import Channel, Session
+from holdfast.stores.base import OnWake, WakeUp
+from holdfast.stores.memory.session import MemoryExchange, MemorySession
 
 
 class TurnMethods:
     """turn, hold_turn, pass_turn."""
 
-    _bell: Bell
-    _sessions: dict[str, Session]
+    _on_wake: OnWake
+    _sessions: dict[str, MemorySession]
 
-    def _writable(self, key: str, stream: str, fence: int) -> tuple[Session, Channel]:
+    def _writable(self, key: str, stream: str, fence: int) -> tuple[MemorySession, MemoryExchange]:
         raise NotImplementedError
 
     async def turn(self, key: str, stream: str, fence: int) -> bool:
@@ -31,4 +31,4 @@ class TurnMethods:
         if session.held.get(stream) == fence:
             del session.held[stream]
         if (following := session.first()) is not None:
-            self._bell(Ring.TURN, key, following)
+            self._on_wake(WakeUp.TURN, key, following)

@@ -6,12 +6,12 @@ from math import inf
 from holdfast.core.lifecycle import Input, State
 from holdfast.core.stream import Log, Position
 from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Claim, SessionRecord
-from holdfast.stores.memory_state import Cells
+from holdfast.stores.memory.state import Cells
 from holdfast.wire.jsonrpc import RequestId
 
 
-class Channel:
-    """An exchange, or the standalone channel: who claimed it, its log once it has one, its reader."""
+class MemoryExchange:
+    """An exchange, or the standalone exchange: who claimed it, its log once it has one, its reader."""
 
     __slots__ = ("asks", "claim", "fence", "generation", "has_reader", "kept", "log", "running", "word")
 
@@ -33,7 +33,7 @@ class Channel:
             self.log = Log(position)
         return self.log
 
-    def name(self, session: "Session") -> str:
+    def name(self, session: "MemorySession") -> str:
         """Return the stream's name."""
         return self.claim.stream if self.claim is not None else session.record.standalone
 
@@ -48,7 +48,7 @@ class Ask:
         self.digest: bytes = b""
 
 
-class Session(Cells):
+class MemorySession(Cells):
     """Everything of one session."""
 
     def __init__(self, record: SessionRecord, now: float) -> None:
@@ -62,7 +62,7 @@ class Session(Cells):
         self.settled: float = 0.0
         self.broke: float = 0.0
         self.fence = self.running = self.calls = self.readers = self.bytes = 0
-        self.channels: dict[str, Channel] = {}
+        self.exchanges: dict[str, MemoryExchange] = {}
         self.ids: dict[RequestId, str] = {}
         self.finished: OrderedDict[str, None] = OrderedDict()
         self.held: dict[str, int] = {}
@@ -73,30 +73,30 @@ class Session(Cells):
         self.outstanding: int = 0
         self.subscriptions: set[str] = set()
 
-    def standalone(self) -> Channel:
-        """Return the channel of what belongs to no request."""
-        channel = self.channels.get(self.record.standalone)
-        if channel is None:
-            channel = self.channels[self.record.standalone] = Channel(None, -1)
-            channel.start(Position(0, 0))
-        return channel
+    def standalone(self) -> MemoryExchange:
+        """Return the exchange of what belongs to no request."""
+        exchange = self.exchanges.get(self.record.standalone)
+        if exchange is None:
+            exchange = self.exchanges[self.record.standalone] = MemoryExchange(None, -1)
+            exchange.start(Position(0, 0))
+        return exchange
 
-    def release(self, channel: Channel) -> None:
+    def release(self, exchange: MemoryExchange) -> None:
         """Free the request id of an exchange, unless a later one has it."""
-        channel.kept = False
-        claim = channel.claim
+        exchange.kept = False
+        claim = exchange.claim
         if claim is not None and self.ids.get(claim.id) == claim.stream:
             del self.ids[claim.id]
 
     def has_settled(self, stream: str, fence: int, tag: int) -> bool:
         """Tell whether exactly this end of an exchange is written already."""
-        channel = self.channels.get(stream)
-        log = channel.log if channel is not None and channel.fence == fence else None
+        exchange = self.exchanges.get(stream)
+        log = exchange.log if exchange is not None and exchange.fence == fence else None
         return log is not None and log.closed and log.top.tag == tag
 
     def has_forgotten(self, stream: str, fence: int) -> bool:
         """Tell whether nothing is left of an exchange that was claimed here."""
-        return stream not in self.channels and fence <= self.fence
+        return stream not in self.exchanges and fence <= self.fence
 
     def due(self) -> tuple[float, Input]:
         """Return when the session ends if nothing happens before, and why. A reader keeps it from idling, not from ageing."""
@@ -112,9 +112,9 @@ class Session(Cells):
     def first(self) -> str | None:
         """Return the call whose turn it is: the one in flight with the smallest fence, unless an earlier one holds on."""
         calls = [
-            (channel.fence, name)
-            for name, channel in self.channels.items()
-            if channel.running and channel.claim is not None and not channel.claim.control
+            (exchange.fence, name)
+            for name, exchange in self.exchanges.items()
+            if exchange.running and exchange.claim is not None and not exchange.claim.control
         ]
         first = min(calls, default=None)
         if first is None or any(fence < first[0] for fence in self.held.values()):
@@ -125,10 +125,10 @@ class Session(Cells):
         """Return the finished stream to forget first: one that was delivered, else the oldest without a reader."""
         fallback = None
         for name in self.finished:
-            channel = self.channels[name]
-            if channel.has_reader or channel.log is None:
+            exchange = self.exchanges[name]
+            if exchange.has_reader or exchange.log is None:
                 continue
-            if channel.log.delivered == channel.log.top:
+            if exchange.log.delivered == exchange.log.top:
                 return name
             fallback = fallback or name
         return fallback
@@ -139,17 +139,17 @@ class Session(Cells):
         """Register an ask of an exchange (or of none)."""
         self.asks[ask] = Ask()
         self.outstanding += 1
-        channel = self.standalone() if stream == self.record.standalone else self.channels.get(stream)
-        if channel is not None:
-            channel.asks.append(ask)
-            if len(channel.asks) > REMEMBERED_ANSWERS:
-                self._drop_answered(channel)
+        exchange = self.standalone() if stream == self.record.standalone else self.exchanges.get(stream)
+        if exchange is not None:
+            exchange.asks.append(ask)
+            if len(exchange.asks) > REMEMBERED_ANSWERS:
+                self._drop_answered(exchange)
 
-    def _drop_answered(self, channel: Channel) -> None:
-        for name in channel.asks:
+    def _drop_answered(self, exchange: MemoryExchange) -> None:
+        for name in exchange.asks:
             known = self.asks.get(name)
             if known is None or known.answer is not None:
-                channel.asks.remove(name)
+                exchange.asks.remove(name)
                 self.asks.pop(name, None)
                 return
 
@@ -165,12 +165,12 @@ class Session(Cells):
         if len(self._answered) > REMEMBERED_ANSWERS:
             self._answered.popitem(last=False)
 
-    def forget_asks(self, channel: Channel, now: float) -> None:
+    def forget_asks(self, exchange: MemoryExchange, now: float) -> None:
         """Forget all asks of an exchange that has ended."""
-        if channel.asks:
-            for ask in channel.asks:
+        if exchange.asks:
+            for ask in exchange.asks:
                 self.drop_ask(ask, now)
-            channel.asks.clear()
+            exchange.asks.clear()
 
     def answered(self, ask: str, digest: bytes, now: float) -> Answered:
         """Return what an answer is to an ask that is no longer known."""

@@ -11,25 +11,25 @@ from typing import Any, Final
 from redis.exceptions import RedisClusterException, RedisError
 
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.stores.base import Bell, Ring
+from holdfast.stores.base import OnWake, WakeUp
 from holdfast.stores.redis.core import Core, Seat
 from holdfast.supervision import supervise
 
 POLL_SECONDS: Final = 1.0
 _AT_ONCE: Final = 64
 """Sessions that are compared at the same time: one on a shard that is away delays few others."""
-_RINGS: Final = {ring.value.encode(): ring for ring in Ring}
+_WAKEUPS: Final = {kind.value.encode(): kind for kind in WakeUp}
 
 
-class BellMethods(Core):
+class WakeUpMethods(Core):
     """bind, and the two tasks behind it."""
 
     _tasks: list[asyncio.Task[None]]
     _listening: asyncio.Event
 
-    def bind(self, bell: Bell) -> None:
+    def bind(self, on_wake: OnWake) -> None:
         """Ring this bell from now on; starts to listen to the other replicas, under a name of this process."""
-        self._bell = bell
+        self._on_wake = on_wake
         if not self._tasks:
             self._take_name()
             loops = {"bells": self._listen, "polling": self._poll}
@@ -70,14 +70,14 @@ class BellMethods(Core):
         if sender == self._owner.encode():
             return
         # A later release may ring for what this one knows nothing of.
-        ring = _RINGS.get(what)
-        if ring is Ring.CLOSED:
+        ring = _WAKEUPS.get(what)
+        if ring is WakeUp.CLOSED:
             self.gone(key.decode())
-        if ring is Ring.TAKEN and self._reads(key.decode(), name.decode()):
+        if ring is WakeUp.TAKEN and self._reads(key.decode(), name.decode()):
             # A reader that has come back meanwhile must not be told of what was before: look.
             self._doubt(key.decode())
         elif ring is not None:
-            self._bell(ring, key.decode(), name.decode())
+            self._on_wake(ring, key.decode(), name.decode())
 
     def _reads(self, key: str, stream: str) -> bool:
         seat = self._seats.get(key)
@@ -105,8 +105,8 @@ class BellMethods(Core):
 
     async def look_again(self) -> None:
         """Ring for everything here that has changed without a bell."""
-        for ring in (Ring.FORWARD, Ring.NEWS):
-            self._bell(ring, "", "")
+        for ring in (WakeUp.FORWARD, WakeUp.NEWS):
+            self._on_wake(ring, "", "")
         keys = list(self._seats)
         for start in range(0, len(keys), _AT_ONCE):
             await self.each(self._look_at(key) for key in keys[start : start + _AT_ONCE])
@@ -116,7 +116,7 @@ class BellMethods(Core):
         reply = await self.session("check", key, len(streams), *streams, *seat.asks)
         if reply[0] != b"ok":
             if self.gone(key):
-                self._bell(Ring.CLOSED, key, "")
+                self._on_wake(WakeUp.CLOSED, key, "")
             return
         news: list[list[Any]] = reply[2]
         for what, raw, top in news:
@@ -129,4 +129,4 @@ class BellMethods(Core):
                 if seat.readers.pop(name, None) is None:
                     continue
                 self.vacate(key)
-            self._bell(_RINGS[what], key, name)
+            self._on_wake(_WAKEUPS[what], key, name)

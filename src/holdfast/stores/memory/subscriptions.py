@@ -3,14 +3,14 @@
 from collections import defaultdict
 
 from holdfast.config import Limits
-from holdfast.stores.memory_session import Session
+from holdfast.stores.memory.session import MemorySession
 
 
 class SubscriptionMethods:
     """subscribe, unsubscribe, subscribers."""
 
     _limits: Limits
-    _sessions: dict[str, Session]
+    _sessions: dict[str, MemorySession]
 
     def __init__(self) -> None:
         self._subscribers: defaultdict[str, set[str]] = defaultdict(set)

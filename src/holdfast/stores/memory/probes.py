@@ -1,27 +1,27 @@
 """Who reads a stream, and whether they are still there, inside the memory store."""
 
 from holdfast.stores.base import Probed
-from holdfast.stores.memory_session import Session
+from holdfast.stores.memory.session import MemorySession
 
 
 class ProbeMethods:
     """probe, vouch."""
 
-    _sessions: dict[str, Session]
+    _sessions: dict[str, MemorySession]
     replica: str
 
     async def probe(self, key: str, stream: str) -> Probed | None:
         """Return who reads a stream. There is no other replica to ring."""
         session = self._sessions.get(key)
-        channel = session.channels.get(stream) if session else None
-        if channel is None:
+        exchange = session.exchanges.get(stream) if session else None
+        if exchange is None:
             return None
-        reader = self.replica if channel.has_reader else ""
-        return Probed(running=channel.running, kept=channel.kept, reader=reader, word=channel.word)
+        reader = self.replica if exchange.has_reader else ""
+        return Probed(running=exchange.running, kept=exchange.kept, reader=reader, word=exchange.word)
 
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
         """Say whether the reader is there."""
         session = self._sessions.get(key)
-        channel = session.channels.get(stream) if session else None
-        if channel is not None:
-            channel.word = channel.word // 2 * 2 + 2 + alive
+        exchange = session.exchanges.get(stream) if session else None
+        if exchange is not None:
+            exchange.word = exchange.word // 2 * 2 + 2 + alive

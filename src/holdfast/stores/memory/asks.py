@@ -4,19 +4,19 @@ from collections.abc import Callable
 
 from holdfast.config import Limits
 from holdfast.errors import SessionGone
-from holdfast.stores.base import Answered, Bell, Refusal, Ring
-from holdfast.stores.memory_session import Session
+from holdfast.stores.base import Answered, OnWake, Refusal, WakeUp
+from holdfast.stores.memory.session import MemorySession
 
 
 class AskMethods:
     """ask, answer, take_answer, withdraw."""
 
-    _bell: Bell
+    _on_wake: OnWake
     _limits: Limits
     _now: Callable[[], float]
-    _sessions: dict[str, Session]
+    _sessions: dict[str, MemorySession]
 
-    def _live(self, key: str, principal: str) -> Session | None:
+    def _live(self, key: str, principal: str) -> MemorySession | None:
         session = self._sessions.get(key)
         return session if session is not None and session.record.principal == principal else None
 
@@ -46,7 +46,7 @@ class AskMethods:
             return Answered.AGAIN if known.digest == digest else Answered.CONFLICT
         known.answer, known.digest = payload, digest
         session.outstanding -= 1
-        self._bell(Ring.ANSWER, key, ask)
+        self._on_wake(WakeUp.ANSWER, key, ask)
         return Answered.FIRST
 
     async def take_answer(self, key: str, ask: str) -> bytes | None:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Self
 
-from holdfast.stores.base import Adopted, Announced, Bell, Closed, Forwarded, Lease, Orphan, Ring
+from holdfast.stores.base import Adopted, Announced, Closed, Forwarded, Lease, OnWake, Orphan, WakeUp
 
 _KEPT: Final = 1_000
 """Announcements kept."""
@@ -14,7 +14,7 @@ _INBOX: Final = 10_000
 class ReplicaMethods:
     """One replica, alive as long as it can ask. It has no orphans, and its listeners die with it."""
 
-    _bell: Bell
+    _on_wake: OnWake
     _now: Callable[[], float]
     is_shared = False
     replica: str = "only"
@@ -61,14 +61,14 @@ class ReplicaMethods:
         if replica != self.replica or not self._leased or len(self._inbox) >= _INBOX:
             return False
         self._inbox.setdefault(name, payload)
-        self._bell(Ring.FORWARD, "", "")
+        self._on_wake(WakeUp.FORWARD, "", "")
         return True
 
     async def inbox(self) -> list[Forwarded]:
         """Return what was not taken."""
         return [Forwarded(name, payload) for name, payload in self._inbox.items()]
 
-    async def took(self, name: str) -> None:
+    async def remove_forwarded(self, name: str) -> None:
         """Take a request out."""
         self._inbox.pop(name, None)
 
@@ -80,7 +80,7 @@ class ReplicaMethods:
         self._news[name] = self._announced, event
         if len(self._news) > _KEPT:
             self._news.popitem(last=False)
-        self._bell(Ring.NEWS, "", "")
+        self._on_wake(WakeUp.NEWS, "", "")
 
     async def announced(self, after: str) -> Announced:
         """Return what came after a cursor."""
@@ -97,9 +97,9 @@ class ReplicaMethods:
         self._secrets = {**kept, name: (value, now + seconds)}
         return value
 
-    async def told(self, closed: Closed) -> None:
+    async def closing_reported(self, closed: Closed) -> None:
         """Take note of nothing."""
 
-    async def untold(self) -> list[Closed]:
+    async def unreported_closings(self) -> list[Closed]:
         """Return none."""
         return []

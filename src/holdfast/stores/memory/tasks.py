@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.config import Limits
 from holdfast.errors import StateError
-from holdfast.stores.base import TASK_END_BYTES, Bell, Cell, OrphanTask, Refusal, Ring
+from holdfast.stores.base import TASK_END_BYTES, Cell, OnWake, OrphanTask, Refusal, WakeUp
 
 
 class _Kept(Struct):
@@ -130,7 +130,7 @@ class TaskMethods:
     """What the contract says of tasks, over a store's `_tasks`."""
 
     _tasks: MemoryTasks
-    _bell: Bell
+    _on_wake: OnWake
 
     async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
         """Keep a new task."""
@@ -150,7 +150,7 @@ class TaskMethods:
         """Change a task and ring."""
         changed = self._tasks.set(key, principal, value, version, ttl, ends=ends)
         if changed > 0:
-            self._bell(Ring.TASK, key, "")
+            self._on_wake(WakeUp.TASK, key, "")
         return changed
 
     async def orphan_tasks(self) -> list[OrphanTask]:

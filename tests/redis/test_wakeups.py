@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Attached, Claim, Claimed, Ring
+from holdfast.stores.base import Attached, Claim, Claimed, WakeUp
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer
@@ -40,7 +40,7 @@ async def test_an_event_whose_bell_was_lost_is_noticed_within_a_second(server: R
         reader = await deaf.attach(KEY, PRINCIPAL, None, None)
         assert isinstance(reader, Attached)
         await talking.append(KEY, "", -1, 1, b"{}")
-        await rung(rings, (Ring.STREAM, KEY, record().standalone))
+        await rung(rings, (WakeUp.STREAM, KEY, record().standalone))
 
 
 @async_test
@@ -50,9 +50,9 @@ async def test_an_answer_and_a_cancellation_whose_bells_were_lost_are_noticed(se
         assert isinstance(claimed, Claimed)
         await deaf.ask(KEY, "a.1", "a")
         await talking.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}")
-        await rung(rings, (Ring.ANSWER, KEY, "a.1"))
+        await rung(rings, (WakeUp.ANSWER, KEY, "a.1"))
         await talking.cancel(KEY, PRINCIPAL, 1)
-        await rung(rings, (Ring.CANCEL, KEY, "a"))
+        await rung(rings, (WakeUp.CANCEL, KEY, "a"))
 
 
 @async_test
@@ -60,13 +60,13 @@ async def test_an_end_whose_bell_was_lost_is_noticed(server: RedisServer) -> Non
     async with deaf_and_talking(server) as (deaf, talking, rings):
         await deaf.attach(KEY, PRINCIPAL, None, None)
         await talking.close(KEY, Input.DELETED)
-        await rung(rings, (Ring.CLOSED, KEY, ""))
+        await rung(rings, (WakeUp.CLOSED, KEY, ""))
 
 
 @async_test
 async def test_a_place_whose_loss_was_not_heard_of_is_noticed_once(server: RedisServer) -> None:
     async with deaf_and_talking(server) as (deaf, talking, rings):
-        taken = (Ring.TAKEN, KEY, record().standalone)
+        taken = (WakeUp.TAKEN, KEY, record().standalone)
         await deaf.attach(KEY, PRINCIPAL, None, None)
         await talking.attach(KEY, PRINCIPAL, None, None)
         await rung(rings, taken)
@@ -88,10 +88,10 @@ async def test_a_reader_that_came_back_is_not_told_that_it_was_taken(server: Red
     take(await late.get())
     await there.append(KEY, "", -1, 1, b"{}")
     take(await late.get())
-    assert await heard.get() == (Ring.STREAM, KEY, record().standalone)
+    assert await heard.get() == (WakeUp.STREAM, KEY, record().standalone)
     await there.attach(KEY, PRINCIPAL, None, None)
     take(await late.get())
-    await rung(heard, (Ring.TAKEN, KEY, record().standalone))
+    await rung(heard, (WakeUp.TAKEN, KEY, record().standalone))
     for store in (here, there):
         await store.aclose()
 
@@ -105,7 +105,7 @@ async def test_what_has_not_changed_does_not_ring(server: RedisServer) -> None:
         await deaf.ask(KEY, "a.1", "a")
         await deaf.look_again()
         heard = [rings.get_nowait() for _ in range(rings.qsize())]
-        assert set(heard) <= {(Ring.NEWS, "", ""), (Ring.FORWARD, "", "")}
+        assert set(heard) <= {(WakeUp.NEWS, "", ""), (WakeUp.FORWARD, "", "")}
 
 
 @async_test
@@ -120,7 +120,7 @@ async def test_an_ear_that_was_cut_off_listens_again(server: RedisServer) -> Non
     await store.heard()
     await other.open_task("t", PRINCIPAL, b"1", ttl=60)
     await other.set_task("t", PRINCIPAL, b"2", version=1, ttl=60)
-    await rung(rings, (Ring.TASK, "t", ""))
+    await rung(rings, (WakeUp.TASK, "t", ""))
     for one in (store, other):
         await one.aclose()
 
@@ -128,12 +128,12 @@ async def test_an_ear_that_was_cut_off_listens_again(server: RedisServer) -> Non
 @async_test
 async def test_bells_that_this_release_does_not_know_are_passed_over(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="bells")
-    rings: asyncio.Queue[Ring] = asyncio.Queue()
+    rings: asyncio.Queue[WakeUp] = asyncio.Queue()
     store.bind(lambda what, key, name: rings.put_nowait(what))  # noqa: ARG005
     await store.heard()
     for later in ("later", "later k", "later k n r.1", "news a b c d e"):
         server.tell("PUBLISH", "hf:2:bells:bell", later)
     async with asyncio.timeout(0.9):
-        assert await rings.get() is Ring.NEWS
+        assert await rings.get() is WakeUp.NEWS
     assert store._listening.is_set()
     await store.aclose()

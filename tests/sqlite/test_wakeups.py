@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Answered, Attached, Claim, Claimed, Ring
+from holdfast.stores.base import Answered, Attached, Claim, Claimed, WakeUp
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.transaction import RINGS_KEPT, Transaction
+from holdfast.stores.sqlite.transaction import WAKEUP_SECONDS, Transaction
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, OTHER, PRINCIPAL, record
 from tests.sqlite.support import store_path
 from tests.support import async_test
 
-Rung = tuple[Ring, str, str]
+AddressedWakeUp = tuple[WakeUp, str, str]
 
 
 class Bells:
@@ -27,7 +27,7 @@ class Bells:
         self.here, self.there = (
             SqliteStore(path, clock=self.clock, replica=name) for name in ("here", "there")
         )
-        self.rung: list[Rung] = []
+        self.rung: list[AddressedWakeUp] = []
         self._more = asyncio.Event()
         self.here.bind(self._ring)
 
@@ -35,7 +35,7 @@ class Bells:
         self.rung.append(rung)  # type: ignore[arg-type]
         self._more.set()
 
-    async def until(self, *wanted: Rung) -> None:
+    async def until(self, *wanted: AddressedWakeUp) -> None:
         """Wait until all of these were rung."""
         async with asyncio.timeout(10):
             while not set(wanted) <= set(self.rung):
@@ -61,7 +61,7 @@ class Bells:
 
     async def forget_bells(self) -> None:
         """Let so much time pass that bells are deleted."""
-        self.clock.advance(RINGS_KEPT + 1)
+        self.clock.advance(WAKEUP_SECONDS + 1)
         await self.there.sweep()
 
 
@@ -90,13 +90,13 @@ async def test_a_process_that_was_paused_learns_all_that_it_has_missed() -> None
             await both.there.close(OTHER, Input.DELETED)
             await both.forget_bells()
         await both.until(
-            (Ring.ANSWER, KEY, "a.1"),
-            (Ring.CANCEL, KEY, "a"),
-            (Ring.STREAM, KEY, "a"),
-            (Ring.TAKEN, KEY, attached.record.standalone),
-            (Ring.CLOSED, OTHER, ""),
-            (Ring.FORWARD, "", ""),
-            (Ring.NEWS, "", ""),
+            (WakeUp.ANSWER, KEY, "a.1"),
+            (WakeUp.CANCEL, KEY, "a"),
+            (WakeUp.STREAM, KEY, "a"),
+            (WakeUp.TAKEN, KEY, attached.record.standalone),
+            (WakeUp.CLOSED, OTHER, ""),
+            (WakeUp.FORWARD, "", ""),
+            (WakeUp.NEWS, "", ""),
         )
         assert await both.here.take_answer(KEY, "a.1") == b"yes"
 
@@ -107,8 +107,8 @@ async def test_an_answer_reaches_its_ask_without_any_bell() -> None:
         with closing(sqlite3.connect(both.path)) as connection:
             connection.execute("UPDATE ask SET answer = 'yes', digest = 'd' WHERE sid = 1")
             connection.commit()
-        await both.until((Ring.ANSWER, KEY, "a.1"))
-        assert (Ring.ANSWER, OTHER, "a.1") not in both.rung
+        await both.until((WakeUp.ANSWER, KEY, "a.1"))
+        assert (WakeUp.ANSWER, OTHER, "a.1") not in both.rung
 
 
 @async_test
@@ -119,7 +119,7 @@ async def test_what_was_rung_while_the_connection_failed_is_heard_afterwards() -
         with both.paused(broken):
             await both.there.cancel(KEY, PRINCIPAL, 1)
         await both.here.sessions()
-        await both.until((Ring.CANCEL, KEY, "a"))
+        await both.until((WakeUp.CANCEL, KEY, "a"))
 
 
 @async_test
@@ -127,10 +127,10 @@ async def test_a_process_that_has_missed_nothing_rings_for_nothing() -> None:
     async with bells() as both:
         with both.paused():
             await both.there.cancel(KEY, PRINCIPAL, 1)
-        await both.until((Ring.CANCEL, KEY, "a"))
+        await both.until((WakeUp.CANCEL, KEY, "a"))
         await both.there.announce("news", b"")
-        await both.until((Ring.NEWS, "", ""))
-        assert both.rung == [(Ring.CANCEL, KEY, "a"), (Ring.NEWS, "", "")]
+        await both.until((WakeUp.NEWS, "", ""))
+        assert both.rung == [(WakeUp.CANCEL, KEY, "a"), (WakeUp.NEWS, "", "")]
 
 
 @async_test
@@ -144,4 +144,4 @@ async def test_a_reader_that_was_superseded_here_does_not_take_the_watch_of_the_
         with both.paused():
             assert isinstance(await both.there.attach(KEY, PRINCIPAL, None, None), Attached)
             await both.forget_bells()
-        await both.until((Ring.TAKEN, KEY, standalone))
+        await both.until((WakeUp.TAKEN, KEY, standalone))
