@@ -7,7 +7,7 @@ with a random tag: it proves that the log the client read is the log we hold.
 
 from collections import deque
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -20,6 +20,17 @@ class Position(NamedTuple):
 
     seq: int
     tag: int
+
+
+_TAG_BITS: Final = 2**64 - 1
+
+
+def before_terminal(tag: int) -> Position:
+    """Return where a stream begins whose only event is its terminal message.
+
+    The tag differs from the message's own, and is the same if the command is sent again.
+    """
+    return Position(1, tag ^ _TAG_BITS)
 
 
 class Event(NamedTuple):

@@ -10,7 +10,7 @@ from math import inf
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input, State, step
-from holdfast.core.stream import Page, Position
+from holdfast.core.stream import Page, Position, before_terminal
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base import (
@@ -43,12 +43,6 @@ _RECHECK = 1.0
 """A due session that still has work is looked at again after this."""
 _SPARE_HINTS = 64
 """Stale hints that are not worth clearing away."""
-_TAG_BITS = 2**64 - 1
-
-
-def _before(tag: int) -> Position:
-    """Return the start of a stream that begins with its terminal message: another tag, and the same if sent again."""
-    return Position(1, tag ^ _TAG_BITS)
 
 
 def _silent(what: WakeUp, session: str, name: str) -> None:
@@ -222,7 +216,7 @@ class MemoryStore(
             exchange.kept = keep
             if not keep:
                 session.release(exchange)
-            exchange.start(_before(tag))
+            exchange.start(before_terminal(tag))
             self._append(session, exchange, tag, terminal, final=True)
             self._finish(session, stream)
         # A session that only became idle later than it was hinted to be is found by that hint; one that was
@@ -241,7 +235,7 @@ class MemoryStore(
                 return
             exchange = session.exchanges[stream] = MemoryExchange(claim, session.fence)
             exchange.running = exchange.has_reader = False
-            exchange.start(_before(tag))
+            exchange.start(before_terminal(tag))
             self._append(session, exchange, tag, terminal, final=True)
             self._finish(session, stream)
         elif exchange.log is None or exchange.log.delivered == exchange.log.top:

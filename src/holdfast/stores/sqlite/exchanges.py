@@ -1,6 +1,7 @@
 """Operations on exchanges: claim, settle, keep, cancel."""
 
 from holdfast.core.lifecycle import State
+from holdfast.core.stream import before_terminal
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
 from holdfast.stores.sqlite import asks, logs, rows
@@ -129,7 +130,7 @@ def _has_settled(exchange: ExchangeRow, fence: int, tag: int) -> bool:
 def _write_end(
     tx: Transaction, session: SessionRow, exchange: ExchangeRow, tag: int, terminal: bytes
 ) -> None:
-    exchange.start(logs.before(tag))
+    exchange.start(before_terminal(tag))
     logs.append(tx, session, exchange, tag, terminal, final=True)
     logs.finish(tx, session, exchange)
 

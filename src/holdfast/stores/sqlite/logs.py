@@ -26,11 +26,6 @@ from holdfast.stores.sqlite.transaction import Transaction
 _TAGS: Final = 1 << 64
 
 
-def before(tag: int) -> Position:
-    """Return the start of a stream that begins with its terminal message: another tag, and the same if sent again."""
-    return Position(1, tag ^ (_TAGS - 1))
-
-
 def append(
     tx: Transaction, session: SessionRow, exchange: ExchangeRow, tag: int, data: bytes, *, final: bool = False
 ) -> Position:
