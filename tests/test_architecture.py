@@ -62,6 +62,10 @@ LAZY_HOMES: Final = {
 }
 """Modules of ours that exist to import a lazy one at their top."""
 
+HIDES: Final = {"engine", "exchange", "exchanges", "front", "outlet", "reader", "readers", "server", "session", "sessions",
+                "sessionless", "store", "tasks", "writer"}  # fmt: skip
+"""Names of things whose private members only their own class uses."""
+
 MODULE_LINES: Final = 400
 FUNCTION_LINES: Final = 45
 
@@ -214,6 +218,32 @@ def function_size(source: Source) -> Iterator[str]:
             yield f"{function.lineno}: `{function.name}` has {size} lines of code, the limit is {FUNCTION_LINES}"
 
 
+def facade(source: Source) -> Iterator[str]:
+    """The layers above the engine use its members: not its runtime, and no private member of its parts."""
+    if RANK.get(source.layer, 0) <= RANK["engine"] or source.layer == "testing":
+        return
+    for item in source.imports:
+        if item.name.startswith("holdfast.engine.runtime"):
+            yield f"{item.line}: imports the engine's runtime: use a member of `Engine`"
+    members = [node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute)]
+    own = {
+        node.attr for node in members if isinstance(node.ctx, ast.Store) and _last_name(node.value) == "self"
+    }
+    for node in members:
+        is_private = node.attr.startswith("_") and not node.attr.startswith("__") and node.attr not in own
+        if node.attr == "runtime":
+            yield f"{node.lineno}: reaches through `.runtime`: give `Engine` the member that is needed"
+        elif is_private and _last_name(node.value).strip("_") in HIDES:
+            yield f"{node.lineno}: `{ast.unparse(node)}` is private to another module"
+
+
+def _last_name(node: ast.expr) -> str:
+    """Return `c` for the expression `a.b.c`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 Rule = Callable[[Source], Iterator[str]]
 RULES: Final[tuple[Rule, ...]] = (
     layers,
@@ -222,6 +252,7 @@ RULES: Final[tuple[Rule, ...]] = (
     portability,
     visible_imports,
     pydantic_at_home,
+    facade,
     module_size,
     function_size,
 )
@@ -292,6 +323,18 @@ BITES: Final = [
     (visible_imports, source("engine.x", "def f():\n    import json"), "2: imports `json` inside a function"),
     (visible_imports, source("server.app", "async def f():\n    from holdfast.fronts import http"), "inside"),
     (pydantic_at_home, source("engine.x", "from pydantic import BaseModel"), "only `server` may"),
+    (
+        facade,
+        source("server.x", "def f(self):\n    self._server.engine.runtime.spawn(x)"),
+        "2: reaches through",
+    ),
+    (
+        facade,
+        source("fronts.x", "from holdfast.engine.runtime import Runtime"),
+        "1: imports the engine's runtime",
+    ),
+    (facade, source("fronts.x", "self._engine._sweep()"), "1: `self._engine._sweep` is private"),
+    (facade, source("cli.x", "front._settings"), "`front._settings` is private"),
     (module_size, source("wire.sse", "x = 1\n" * (MODULE_LINES + 1)), "401 lines of code, the limit is 400"),
     (function_size, source("wire.sse", body(FUNCTION_LINES + 1)), "1: `long` has 46 lines of code"),
 ]
@@ -327,6 +370,9 @@ ALLOWED: Final = [
         source("fronts.x", "def f():\n    from holdfast.fronts.http.service import Service"),
     ),
     (pydantic_at_home, source("server.functions", "import pydantic")),
+    (facade, source("engine.x", "self.runtime.store\nengine._sweep()\nself._runtime")),
+    (facade, source("server.x", "self._server.engine.spawn(x)\nself._engine.store\nengine.__class__")),
+    (facade, source("server.x", "self._hooks = 1\nfor server in family:\n    server._hooks")),
     (module_size, source("wire.sse", '"""Doc.\n\nMore.\n"""\n' + "# why\n\nx = 1\n" * MODULE_LINES)),
     (function_size, source("wire.sse", "def f():\n    '''A\n    B'''\n    # c\n\n" + "    x = 1\n" * 44)),
 ]

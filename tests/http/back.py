@@ -91,7 +91,11 @@ class ToolBack:
         """Nothing to let go of."""
 
     def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:
-        return {"serverInfo": {"name": "trial", "version": "1"}, "capabilities": {"tools": {}, "logging": {}}}
+        return {"serverInfo": self.server_info, "capabilities": {"tools": {}, "logging": {}}}
+
+    @property
+    def server_info(self) -> dict[str, str]:
+        return {"name": "trial", "version": "1"}
 
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[()]:
         return ()

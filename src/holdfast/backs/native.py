@@ -16,6 +16,7 @@ from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.older import fit
 from holdfast.protocol.results import Result
 from holdfast.protocol.subscriptions import Filter
+from holdfast.protocol.types import Implementation
 from holdfast.protocol.versions import SESSIONLESS, Revision
 from holdfast.wire.jsonrpc import Request, encode
 
@@ -27,6 +28,7 @@ class App(Protocol):
     """Whose functions answer."""
 
     handlers: Mapping[str, Handler]
+    info: Implementation
 
     def describe(self) -> dict[str, Any]:
         """Return capabilities, server info and instructions as they travel."""
@@ -88,6 +90,11 @@ class NativeBack:
         """Return what the app says of itself, in the words of this revision."""
         described = self._app.describe()
         return {**described, "serverInfo": fit(revision.name, described["serverInfo"])}
+
+    @property
+    def server_info(self) -> Implementation:
+        """Return the name and version of the app."""
+        return self._app.info
 
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
         """Ask the app about the tool that is called."""

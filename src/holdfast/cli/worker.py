@@ -87,10 +87,10 @@ def _serve(job: Job, channel: socket.socket) -> None:
         listener = stack.enter_context(socket.socket(fileno=job.listener))
         stack.enter_context(explained(server))
         front = front_of(server, options)
-        if not server.engine.runtime.store.is_shared:
+        if not server.engine.store.is_shared:
             raise ConfigError(
                 "several workers need a store that they share, and "
-                f"{type(server.engine.runtime.store).__name__} serves one process only: use --store sqlite:///path or "
+                f"{type(server.engine.store).__name__} serves one process only: use --store sqlite:///path or "
                 "redis://…, or leave --store out"
             )
         check_exposure(front, job.host)

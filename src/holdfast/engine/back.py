@@ -27,6 +27,11 @@ class Back(Protocol):
         """Return the members of an initialize result besides `protocolVersion`."""
         ...
 
+    @property
+    def server_info(self) -> object:
+        """The name and version of the server, in a form that can be encoded; None if they are not known."""
+        ...
+
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
         """Return the parameters of a request that its headers must mirror (2026-07-28)."""
         ...

@@ -5,10 +5,10 @@ task in between.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from holdfast.config import Settings
@@ -17,8 +17,10 @@ from holdfast.engine.adoption import Adoption
 from holdfast.engine.back import Back
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.failures import note_failure
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.listening import Listening
+from holdfast.engine.load import Load
 from holdfast.engine.pulse import Pulse
 from holdfast.engine.reader import End
 from holdfast.engine.readers import Readers
@@ -31,11 +33,14 @@ from holdfast.engine.sessions import Sessions
 from holdfast.engine.tasks import Tasks
 from holdfast.errors import Cancelled, ConfigError
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom, uptime
+from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.quirks import KNOWN, Quirks
 from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Store, WakeUp
 from holdfast.stores.memory import MemoryStore
 from holdfast.supervision import supervise
+
+T = TypeVar("T")
 
 _SERVED: Final[WeakKeyDictionary[Store, "ref[Engine]"]] = WeakKeyDictionary()
 """By store: the engine that it wakes. A store has one bell, so a second engine would take the first one's wake-ups."""
@@ -55,7 +60,44 @@ class Engine:
 
     Starts itself on first use: `ensure_started` is cheap and every front calls it. Bound to
     the event loop it was started on.
+
+    Fronts, servers and commands use the members below. `runtime` is what the parts of the engine share
+    among themselves; an architecture test keeps the layers above away from it.
     """
+
+    settings: Settings
+    clock: Clock
+    random: Random
+    observer: Observer
+    store: Store
+    load: Load
+    """Memory budgets of the messages in work."""
+    quirks: Mapping[str, Quirks]
+    """What known clients do differently."""
+    mirrored: Callable[[str, dict[str, Any]], tuple[Mirrored, ...]]
+    """By method and params: the parameters of a request that its headers must mirror."""
+    spawn: Callable[[Coroutine[Any, Any, object]], None]
+    """Run a coroutine in the background; the engine ends it when it closes."""
+    runtime: Runtime
+
+    exchanges: Exchanges
+    sessions: Sessions
+    readers: Readers
+    sessionless: SessionlessCalls
+    listening: Listening
+    tasks: Tasks
+    forwarding: Forwarding
+    replica: Replica
+    readiness: Readiness
+    pulse: Pulse
+
+    started: bool
+    leaving: bool
+    """The process is stopping and still serves, while balancers and clients learn of it."""
+    draining: bool
+    """Running work may finish; no new work begins."""
+    drained: bool
+    """Nothing runs any more, and every request is refused."""
 
     def __init__(
         self,
@@ -68,43 +110,41 @@ class Engine:
         observer: Observer | None = None,
         quirks: Mapping[str, Quirks] = KNOWN,
     ) -> None:
-        clock = clock or SystemClock()
         self.settings = settings
-        self.runtime: Runtime = Runtime(
+        self.clock = clock or SystemClock()
+        self.random = random or SystemRandom()
+        self.observer = observer or SilentObserver()
+        self.store = store or MemoryStore(settings.limits, self.clock)
+        self.quirks = quirks
+        self.mirrored = back.mirrored
+        self.runtime = runtime = Runtime(
             back,
             settings,
-            store=store or MemoryStore(settings.limits, clock),
-            clock=clock,
-            random=random or SystemRandom(),
-            observer=observer or SilentObserver(),
+            store=self.store,
+            clock=self.clock,
+            random=self.random,
+            observer=self.observer,
             quirks=quirks,
         )
-        self.exchanges: Exchanges = Exchanges(self.runtime)
-        self.sessions: Sessions = Sessions(self.runtime, self.exchanges)
-        self.readers: Readers = Readers(self.runtime, self.sessions)
-        self.sessionless: SessionlessCalls = SessionlessCalls(self.runtime)
-        self.listening: Listening = Listening(self.runtime)
-        self.tasks: Tasks = Tasks(self.runtime, self.sessionless.end, self.listening)
-        self.forwarding: Forwarding = Forwarding(self.runtime, self.readers, self.sessionless)
-        adoption = Adoption(self.runtime, self.exchanges)
-        self.replica: Replica = Replica(
-            self.runtime, self.sessions, self.listening, self.forwarding, adoption
-        )
-        self.readiness: Readiness = Readiness(self.runtime)
-        self.pulse: Pulse = Pulse(uptime if isinstance(clock, SystemClock) else clock.now)
-        self.leaving: bool = False
-        """Told to stop, and still serving while those who send requests notice."""
-        self.draining: bool = False
-        """Asked to stop: what runs may finish, nothing new begins."""
+        self.load = runtime.load
+        self.spawn = runtime.spawn
+        self.exchanges = Exchanges(runtime)
+        self.sessions = Sessions(runtime, self.exchanges)
+        self.readers = Readers(runtime, self.sessions)
+        self.sessionless = SessionlessCalls(runtime)
+        self.listening = Listening(runtime)
+        self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
+        self.forwarding = Forwarding(runtime, self.readers, self.sessionless)
+        adoption = Adoption(runtime, self.exchanges)
+        self.replica = Replica(runtime, self.sessions, self.listening, self.forwarding, adoption)
+        self.readiness = Readiness(runtime)
+        self.pulse = Pulse(uptime if isinstance(self.clock, SystemClock) else self.clock.now)
+        self.started = self.leaving = self.draining = self.drained = self._closing = False
         self._starting: asyncio.Future[None] | None = None
         self._sweeping: list[asyncio.Task[None]] = []
-        self.started: bool = False
-        self.drained: bool = False
-        """Nothing runs any more, and whatever comes now is refused."""
-        self._closing = False
 
     def __repr__(self) -> str:
-        return f"<Engine {len(self.runtime.sessions)} sessions over {self.runtime.store!r}>"
+        return f"<Engine {len(self.runtime.sessions)} sessions over {self.store!r}>"
 
     async def ensure_started(self, context: Context | None = None) -> None:
         """Start once; a call that comes meanwhile waits for the same start.
@@ -139,7 +179,7 @@ class Engine:
         Raises:
             ConfigError: the store object serves another engine.
         """
-        store = self.runtime.store
+        store = self.store
         # A reference that keeps nothing alive: an engine holds its store, and would never be freed.
         served = _SERVED.get(store)
         if served is not None and served() not in {None, self}:
@@ -151,9 +191,27 @@ class Engine:
         store.bind(self._ring)
 
     def _leave_store(self) -> None:
-        served = _SERVED.get(self.runtime.store)
+        served = _SERVED.get(self.store)
         if served is not None and served() is self:
-            del _SERVED[self.runtime.store]
+            del _SERVED[self.store]
+
+    # What fronts and servers need besides the engine's parts
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine to its end, even if the caller is cancelled; return its task."""
+        return self.runtime.begin(work)
+
+    async def check_session(self, key: str, principal: str) -> None:
+        """Check that a session exists and belongs to the principal. Keeps nothing of it in this process.
+
+        Raises:
+            SessionGone: it does not exist, or belongs to another principal.
+        """
+        self.runtime.release(await self.sessions.find(key, principal))
+
+    def note_failure(self, exchange: Exchange, error: BaseException) -> str:
+        """Log a failed handler with its traceback; return the correlation id of the log line."""
+        return note_failure(self.runtime, exchange, error)
 
     async def changed(self, change: Change, principal: str | None = None) -> None:
         """Tell those who want to know, sessions and listeners alike; only those of one principal, if it is named."""
@@ -172,18 +230,18 @@ class Engine:
         # From here on nothing may begin: it would find its back stopped, or start the engine anew.
         self.drained = True
         for session in list(self.runtime.sessions.values()):
-            self.runtime.spawn(self._shut(session))
+            self.spawn(self._shut(session))
         await self.runtime.finish(self.settings.times.drain)
         await self.replica.stop()
         await self.runtime.back.stop()
-        await self.runtime.store.aclose()
+        await self.store.aclose()
         self._leave_store()
         self._starting = None
         self.started = self.draining = self.leaving = self.drained = self._closing = False
 
     async def _shut(self, session: Session) -> None:
         """Close a session that ends with this process; one that others can serve goes on there."""
-        if session.channel is not None or not session.lasting or not self.runtime.store.is_shared:
+        if session.channel is not None or not session.lasting or not self.store.is_shared:
             await self.sessions.close(session, Input.SHUTDOWN)
         else:
             self.runtime.sessions.pop(session.record.key, None)
@@ -215,7 +273,7 @@ class Engine:
         """
         self.draining = True
         await self.listening.stop()
-        if hand_over and self.runtime.store.is_shared:
+        if hand_over and self.store.is_shared:
             self._hand_over()
         now = asyncio.get_running_loop().time
         deadline = now() + self.settings.times.drain
@@ -280,13 +338,13 @@ class Engine:
             case WakeUp.CANCEL:
                 exchange = session.exchanges.get(name)
                 if exchange is not None:
-                    self.runtime.spawn(self.exchanges.end(exchange, Cancelled("by the client")))
+                    self.spawn(self.exchanges.end(exchange, Cancelled("by the client")))
             case WakeUp.TAKEN:
                 self.readers.taken(session, name)
             case WakeUp.PROBE:
-                self.runtime.spawn(self.exchanges.repeats.answer(session, name))
+                self.spawn(self.exchanges.repeats.answer(session, name))
             case WakeUp.CLOSED:
-                if self.runtime.store.is_shared:
+                if self.store.is_shared:
                     self.sessions.closed_elsewhere(session)
             case _:
                 raise AssertionError(f"{what} concerns no session")
@@ -301,7 +359,7 @@ class Engine:
             "keys": self.sessionless.keys.renew,
             "orphan tasks": self.tasks.reap,
         }
-        observer = self.runtime.observer
+        observer = self.observer
         self._sweeping = [
             supervise(f"sweep of {name}", partial(self._repeat, job), observer) for name, job in jobs.items()
         ]

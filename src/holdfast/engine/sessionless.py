@@ -27,7 +27,6 @@ from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.tasks import TaskOutlet
 from holdfast.errors import Busy, Cancelled, HoldfastError, InvalidParams, McpError, OutcomeUnknown
 from holdfast.protocol.sessionless import SERVER_KEY, SUSPENDABLE, ParkedGone, RequestMeta
-from holdfast.protocol.versions import SESSIONLESS
 from holdfast.wire.jsonrpc import Request, encode
 
 PURPOSE: Final = "holdfast.requestState.1"
@@ -152,7 +151,7 @@ class SessionlessCalls:
         }
         if asked:
             result["inputRequests"] = asked
-        info = self._runtime.back.initialize({}, SESSIONLESS).get("serverInfo")
+        info = self._runtime.back.server_info
         if info is not None:
             result["_meta"] = {SERVER_KEY: info}
         encoded = encode(result)

@@ -102,7 +102,7 @@ class Duplex:
         intake = None
         try:
             if len(line) >= FREE:
-                intake = self._engine.runtime.load.intake(caller.key or "local", id(self))
+                intake = self._engine.load.intake(caller.key or "local", id(self))
                 caller = replace(caller, charge=intake.charge(line))
             message = decode(line, max_depth=limits.depth, max_values=limits.values)
         except WireError as error:
@@ -111,7 +111,7 @@ class Duplex:
         except TooMuchWork as busy:
             await self._reply(error_message(None, busy.code, busy.message))
             return
-        if caller.principal is not None and caller.principal.is_over(self._engine.runtime.clock.wall()):
+        if caller.principal is not None and caller.principal.is_over(self._engine.clock.wall()):
             await self._refuse_all(message, McpError(INVALID_REQUEST, "Unauthorized: the token has expired"))
         elif intake is not None and not intake.may_pass(message):
             await self._refuse_all(message, TooMuchWork())
@@ -208,7 +208,7 @@ class Duplex:
             else:
                 await sessions.answer(key, caller.key, message)
         except HoldfastError as error:
-            self._engine.runtime.observer.note("message.dropped", session=self.session.name, error=error)
+            self._engine.observer.note("message.dropped", session=self.session.name, error=error)
 
     def _cancels_sessionless(self, message: Notification | Response) -> bool:
         return (

@@ -55,7 +55,12 @@ class ScriptedBack:
 
     def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:
         """Declare nothing."""
-        return {"capabilities": {}, "serverInfo": {"name": "scripted", "version": "0"}}
+        return {"capabilities": {}, "serverInfo": self.server_info}
+
+    @property
+    def server_info(self) -> dict[str, str]:
+        """Return a name and a version."""
+        return {"name": "scripted", "version": "0"}
 
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
         """Mirror nothing."""

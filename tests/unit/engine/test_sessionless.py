@@ -8,13 +8,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from typing_extensions import override
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.sessionless import AwaitedCall
 from holdfast.errors import REQUEST_CANCELLED, Busy, McpError
-from holdfast.protocol.sessionless import PARKED_GONE, ParkedGone, RequestMeta
+from holdfast.protocol.sessionless import PARKED_GONE, SERVER_KEY, ParkedGone, RequestMeta
+from holdfast.protocol.versions import Revision
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request
 from tests.unit.engine.desk import LoopClock, engine_test, settle_down
@@ -53,7 +55,7 @@ class Visit:
 
 
 class House:
-    """An engine and its guests."""
+    """An engine and its clients without a session."""
 
     def __init__(self, engine: Engine, noted: NotingObserver) -> None:
         self.engine = engine
@@ -61,8 +63,8 @@ class House:
 
     def call(self, params: Json | None = None, caller: Caller = ALICE, request_id: int = 1) -> Visit:
         request = Request(request_id, CALL, {"name": "x", **(params or {})})
-        modern = self.engine.sessionless
-        start = modern.go_on if "requestState" in request.params else modern.start
+        calls = self.engine.sessionless
+        start = calls.go_on if "requestState" in request.params else calls.start
         return Visit(self.engine, start(META, caller, request))
 
     def retry(self, result: Json, answers: Json, caller: Caller = ALICE, **params: Any) -> Visit:
@@ -119,6 +121,22 @@ async def one_ask(exchange: Exchange) -> object:
 async def fan_out(exchange: Exchange) -> object:
     asks = (said(exchange, n=n) for n in range(5))
     return {"said": await asyncio.gather(*asks)}
+
+
+@engine_test
+async def test_an_answer_that_asks_for_input_names_the_server_without_an_initialize() -> None:
+    class Back(ScriptedBack):
+        @override
+        def initialize(self, params: Json, revision: Revision) -> Json:
+            raise AssertionError("a client of 2026-07-28 does not initialize")
+
+    engine = Engine(Back({CALL: one_ask}), clock=LoopClock(), random=SeededRandom(1))
+    await engine.ensure_started()
+    try:
+        first = await House(engine, NotingObserver()).call().answer()
+    finally:
+        await engine.aclose()
+    assert first["result"]["_meta"] == {SERVER_KEY: {"name": "scripted", "version": "0"}}
 
 
 @engine_test

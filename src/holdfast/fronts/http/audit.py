@@ -18,29 +18,29 @@ class Audit:
     """Notes refusals."""
 
     def __init__(self, engine: Engine) -> None:
-        self._runtime = engine.runtime
-        self._rates = Rates(self._runtime.clock.now())
+        self._engine = engine
+        self._rates = Rates(self._engine.clock.now())
 
     def refused(self, what: str, head: Head, connection: Connection) -> None:
         """Note that a request was refused for `what` it has: a token, host, origin, session or nothing (anonymous)."""
         client = connection.scope.get("client")
         address = client[0] if client else "local"
-        held = self._rates.admit((what, address), self._runtime.clock.now())
+        held = self._rates.admit((what, address), self._engine.clock.now())
         if held is None:
             return
         facts = {"address": address, "held_back": held} if held else {"address": address}
         if what == "session":
             key = session_key(head.text(b"mcp-session-id"))
-            self._runtime.spawn(self._foreign(key, connection.principal, facts))
+            self._engine.spawn(self._foreign(key, connection.principal, facts))
         else:
-            self._runtime.observer.note(f"audit.{what}_refused", **facts)
+            self._engine.observer.note(f"audit.{what}_refused", **facts)
 
     async def _foreign(self, key: str, principal: Principal | None, facts: dict[str, object]) -> None:
         """Note a request for a session that lives and belongs to another principal; an unknown one is no attack."""
         try:
-            if await self._runtime.store.holder(key) is None:
+            if await self._engine.store.holder(key) is None:
                 return
         except StoreError:
             return
         subject = principal.subject if principal is not None else "anonymous"
-        self._runtime.observer.note("audit.session_refused", session=key[:8], subject=subject, **facts)
+        self._engine.observer.note("audit.session_refused", session=key[:8], subject=subject, **facts)

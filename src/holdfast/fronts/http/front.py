@@ -71,11 +71,13 @@ class HttpFront:
         routes: Mapping[str, Application] | None = None,
     ) -> None:
         self.engine = self._engine = engine
-        self._settings = settings
+        self.settings: HttpSettings = settings
         self._limits = engine.settings.limits
-        self._path = settings.path.rstrip("/") or "/"
+        self.path: str = settings.path.rstrip("/") or "/"
         self._rules = HeadRules(settings)
-        self._identity = Identity(verifier, engine.runtime) if verifier is not None else None
+        self.is_verified: bool = verifier is not None
+        """True if a request needs a valid token."""
+        self._identity = Identity(verifier, engine) if verifier is not None else None
         self._audit = Audit(engine)
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
         self._sessions = has_sessions(engine.settings)
@@ -107,9 +109,9 @@ class HttpFront:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
-        if scope["path"] != self._path or scope.get("root_path"):
+        if scope["path"] != self.path or scope.get("root_path"):
             path = _path(scope)
-            if path != self._path:
+            if path != self.path:
                 await self._elsewhere(path, scope, receive, send)
                 return
         if not self._engine.started:
@@ -151,7 +153,7 @@ class HttpFront:
         if refused is None and route is not None:
             await self._run(route, path, scope, receive, send)
         else:
-            missing = refuse(404, f"Not found: the endpoint is {self._path}")
+            missing = refuse(404, f"Not found: the endpoint is {self.path}")
             await self._send(refused or missing, head, Connection(scope, receive, send))
 
     async def _run(self, route: Application, path: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,9 +174,9 @@ class HttpFront:
             await Connection(scope, receive, send).answer(bad.answer)
         except Gone:
             # The client left: before its whole body had come, and nothing has run, or before it had its answer.
-            self._engine.runtime.observer.note("route.cut", path=path)
+            self._engine.observer.note("route.cut", path=path)
         except Exception as error:  # noqa: BLE001 - whatever an author's code raises
-            self._engine.runtime.observer.note("route.failed", path=path, error=error)
+            self._engine.observer.note("route.failed", path=path, error=error)
             if not begun:
                 await Connection(scope, receive, send).answer(_FAILED)
             elif not complete:
@@ -217,7 +219,7 @@ class HttpFront:
             and await connection.has_left()
         ):
             # It was sent while this process could not run, and its client may have been answered elsewhere.
-            self._engine.runtime.observer.note("request.dropped")
+            self._engine.observer.note("request.dropped")
             return None
         posted = self._post(message, body, head, Caller(owner, principal, head, charge), connection)
         return posted if isinstance(posted, Answer) else await posted
@@ -225,14 +227,14 @@ class HttpFront:
     def _intake(self, owner: str, head: Head, scope: Scope) -> Intake:
         client = scope.get("client")
         who = owner or (client[0] if client else "local")
-        return self._engine.runtime.load.intake(who, head.text(b"mcp-session-id"))
+        return self._engine.load.intake(who, head.text(b"mcp-session-id"))
 
     def _refused(self, method: str, head: Head, scope: Scope) -> Answer | None:
         """Answer a method that the endpoint does not have, and whom it does not serve."""
         if method not in self._methods:
             allowed = ", ".join(self._methods)
             return preflight(allowed) if method == "OPTIONS" and head.has(b"origin") else not_allowed(allowed)
-        return None if self._identity is not None or self._anonymous_allowed(scope) else _NOT_FROM_HERE
+        return None if self.is_verified or self._anonymous_allowed(scope) else _NOT_FROM_HERE
 
     async def _on_session(
         self, method: str, head: Head, principal: Principal | None, connection: Connection
@@ -251,8 +253,8 @@ class HttpFront:
         return await self._delete(key, principal)
 
     def _anonymous_allowed(self, scope: Scope) -> bool:
-        if self._settings.allow_anonymous is not None:
-            return self._settings.allow_anonymous
+        if self.settings.allow_anonymous is not None:
+            return self.settings.allow_anonymous
         client = scope.get("client")
         return client is None or _is_here(client[0])
 
@@ -311,7 +313,7 @@ class HttpFront:
 
     def _is_new_work(self, message: Message | list[Message]) -> bool:
         """Tell what another replica can as well begin: everything but what belongs to work that runs here."""
-        if not self._engine.runtime.store.is_shared and not self._engine.drained:
+        if not self._engine.store.is_shared and not self._engine.drained:
             return False
         return isinstance(message, list) or (
             isinstance(message, Request)
@@ -329,7 +331,7 @@ class HttpFront:
             parsed = parse_event_id(last_event_id)
             if parsed is None:
                 # A session that is not the caller's must look the same whatever else is wrong.
-                self._engine.runtime.release(await self._engine.sessions.find(key, _owner(principal)))
+                await self._engine.check_session(key, _owner(principal))
                 raise Unresumable
             stream, cursor = parsed
         readers = self._engine.readers
@@ -350,7 +352,7 @@ class HttpFront:
     async def _delete(self, key: str, principal: Principal | None) -> Answer:
         session = await self._engine.sessions.find(key, _owner(principal))
         # To its end, even if this request is cancelled: listeners must hear of a session that was closed.
-        closing = self._engine.runtime.begin(self._engine.sessions.close(session, Input.DELETED))
+        closing = self._engine.begin(self._engine.sessions.close(session, Input.DELETED))
         if not await asyncio.shield(closing):
             raise SessionGone
         return NO_CONTENT

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.auth import Principal, Verifier
 from holdfast.core.rates import Rates
-from holdfast.engine.runtime import Runtime
+from holdfast.engine.engine import Engine
 from holdfast.errors import BUSY
 from holdfast.fronts.http.answer import UNSTARTED, Answer, refuse, retry_after
 from holdfast.fronts.http.head import Head
@@ -25,11 +25,11 @@ _UNVERIFIED: Final = refuse(
 class Identity:
     """Asks a verifier."""
 
-    def __init__(self, verifier: Verifier, runtime: Runtime) -> None:
+    def __init__(self, verifier: Verifier, engine: Engine) -> None:
         self._verifier = verifier
-        self._runtime = runtime
-        self._seconds = runtime.settings.limits.verifier_seconds
-        self._rates = Rates(runtime.clock.now())
+        self._engine = engine
+        self._seconds = engine.settings.limits.verifier_seconds
+        self._rates = Rates(engine.clock.now())
 
     async def of(self, head: Head) -> Principal | Answer:
         """Return the principal of the request's token, or the refusal: 401, or 503 if the verifier failed."""
@@ -44,14 +44,14 @@ class Identity:
         except Exception as error:  # noqa: BLE001 - whatever an author's code raises
             self._failed(type(error).__name__)
             return _UNVERIFIED
-        if principal is None or principal.is_over(self._runtime.clock.wall()):
+        if principal is None or principal.is_over(self._engine.clock.wall()):
             return _unauthorized(head)
         return principal
 
     def _failed(self, kind: str) -> None:
-        held = self._rates.admit(kind, self._runtime.clock.now())
+        held = self._rates.admit(kind, self._engine.clock.now())
         if held is not None:
-            self._runtime.observer.note("verifier.failed", error=kind, held_back=held)
+            self._engine.observer.note("verifier.failed", error=kind, held_back=held)
 
 
 def _unauthorized(head: Head) -> Answer:

@@ -82,13 +82,12 @@ class Posts:
 
         An id that is not one of its sessions is no reason to refuse, nor ever adopted.
         """
-        if quirks_of(request.params.get("clientInfo"), self._engine.runtime.quirks).reinitialize:
+        if quirks_of(request.params.get("clientInfo"), self._engine.quirks).reinitialize:
             return False
         try:
-            session = await self._engine.sessions.find(session_key(session_id), caller.key)
+            await self._engine.check_session(session_key(session_id), caller.key)
         except SessionGone:
             return False
-        self._engine.runtime.release(session)
         return True
 
     async def control(self, key: str, caller: Caller, message: Notification | Response) -> Answer:

@@ -31,7 +31,7 @@ def run_http(
     """
     check_exposure(front, host)
     with contextlib.suppress(KeyboardInterrupt), bind(host, port) as listener:
-        run(serve(front, listener, ready=ready), threads=front._limits.threads)
+        run(serve(front, listener, ready=ready), threads=front.engine.settings.limits.threads)
 
 
 async def serve(
@@ -45,13 +45,13 @@ async def serve(
     from holdfast.fronts.http.service import Service  # noqa: PLC0415 - imports uvicorn
 
     try:
-        await front._engine.ensure_started()
+        await front.engine.ensure_started()
     except BaseException:
-        await front._engine.runtime.store.aclose()
+        await front.engine.store.aclose()
         raise
     service = Service(front, siblings=siblings)
     if ready is not None:
-        ready(url_of(listener, front._path))
+        ready(url_of(listener, front.path))
     await service.serve([listener])
 
 
@@ -59,8 +59,8 @@ def check_exposure(front: HttpFront, host: str) -> None:
     """Refuse to serve other machines anonymously, or under any host name, unless that was asked for."""
     if is_loopback(host):
         return
-    settings = front._settings
-    if front._identity is None and not settings.allow_anonymous:
+    settings = front.settings
+    if not front.is_verified and not settings.allow_anonymous:
         raise ConfigError(
             f"{host} can be reached from other machines, and the server has no verifier: give it one, or let everyone "
             "call with allow_anonymous=True (--allow-anonymous)"

@@ -39,10 +39,10 @@ class Service(uvicorn.Server):
     """Serves one front."""
 
     def __init__(self, front: HttpFront, *, siblings: bool = False) -> None:
-        self._engine: Engine = front._engine
+        self._engine: Engine = front.engine
         self._siblings = siblings
         """Other processes accept from the same socket."""
-        settings = front._engine.settings
+        settings = front.engine.settings
         self._watch = watch = Watch(settings.limits, settings.times.write_stall)
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -80,7 +80,7 @@ class Service(uvicorn.Server):
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GARBAGE_THRESHOLD, 20, 20)
-        self._sweeper = supervise("connections", self._sweep, self._engine.runtime.observer)
+        self._sweeper = supervise("connections", self._sweep, self._engine.observer)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -149,7 +149,7 @@ class Service(uvicorn.Server):
         for server in self.servers:
             server.close()
         self._engine.end_standalone()
-        if self._engine.runtime.store.is_shared:
+        if self._engine.store.is_shared:
             # Who has just had the end of a stream may send the next request on its connection, which said nothing of
             # an end: it is refused, which is better than cut.
             await self._wait(_LINGER, lambda: not self.server_state.connections)

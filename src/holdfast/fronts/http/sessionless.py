@@ -129,7 +129,7 @@ class SessionlessPosts:
             if type(name) is str and request.method == "tools/call" and len(self._agreed) < _REMEMBERED:
                 self._agreed.add(said)
         check_sessionless(self._engine.settings, meta, large=caller.charge is not None)
-        mirrored = self._engine.runtime.back.mirrored(request.method, params)
+        mirrored = self._engine.mirrored(request.method, params)
         if mirrored:
             check_parameters(head.get, mirrored, params.get("arguments"))
         return meta

@@ -47,7 +47,7 @@ class Streamer:
     def bound(self, reader: Reader, principal: Principal | None) -> None:
         """End the reader with its caller's token: who comes back authenticates again."""
         if principal is not None and principal.expires is not None:
-            reader.expire_within(principal.expires - self._engine.runtime.clock.wall())
+            reader.expire_within(principal.expires - self._engine.clock.wall())
 
     async def keep_unread(self, exchange: SessionExchange, reader: Reader) -> None:
         """Keep the answer of an exchange for a repeat of its request, if writing it has failed."""
@@ -69,7 +69,7 @@ class Streamer:
         some fail on an event of another type (Java). All of them accept a notification: the cancellation
         of a request that does not exist, which the specification tells receivers to ignore.
         """
-        retry = round(self._engine.runtime.random.uniform(*self._times.retry) * 1_000)
+        retry = round(self._engine.random.uniform(*self._times.retry) * 1_000)
         session, position = reader.session, event_id(reader.stream, reader.cursor)
         if session.revision.priming:
             return sse.priming(position, retry)

@@ -39,7 +39,7 @@ class Changes:
         if self._loop is None:
             return
         if not self._waiting:
-            self._server.engine.runtime.spawn(self._tell())
+            self._server.engine.spawn(self._tell())
         self._waiting[kind, audience] = None
 
     async def _tell(self) -> None:

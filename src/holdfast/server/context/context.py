@@ -148,7 +148,7 @@ class Context(ContextBase):
 
     @property
     def _random(self) -> Random:
-        return self.server.engine.runtime.random
+        return self.server.engine.random
 
     @property
     def lifespan(self) -> Any:

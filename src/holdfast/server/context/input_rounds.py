@@ -48,7 +48,7 @@ async def rounds_by_hand(value: object, exchange: Exchange, server: "Server", ag
 
 
 def _asked(item: Any, exchange: Exchange, server: "Server") -> Asked:
-    mint = server.engine.runtime.random.token
+    mint = server.engine.random.token
     return Asked(item.method, item.params(exchange.session, lambda: mint(12)))
 
 

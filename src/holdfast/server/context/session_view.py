@@ -116,8 +116,8 @@ class SessionView:
     @property
     def state(self) -> State:
         """The session's state."""
-        runtime = self._server.engine.runtime
-        return State(runtime.store, runtime.random, self._needed("ctx.session.state"))
+        engine = self._server.engine
+        return State(engine.store, engine.random, self._needed("ctx.session.state"))
 
     async def notify(self, method: str, params: object = None) -> None:
         """Send any notification."""

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engine.exchange import Exchange
-from holdfast.engine.failures import masked_words, note_failure
+from holdfast.engine.failures import masked_words
 from holdfast.errors import (
     INTERNAL_ERROR,
     AskError,
@@ -83,7 +83,7 @@ def words_for(error: Exception, exchange: Exchange, server: "Server") -> str:
         raise leaves[0]
     faults = [leaf for leaf in leaves if not isinstance(leaf, TOLD)]
     if faults:
-        correlation = note_failure(server.engine.runtime, exchange, error)
+        correlation = server.engine.note_failure(exchange, error)
         if server.settings.mask_errors or any(isinstance(leaf, StoreError) for leaf in faults):
             return masked_words(correlation)
     elif exchange.session.revision is SESSIONLESS:
