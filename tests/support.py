@@ -48,6 +48,23 @@ def async_test(test: AsyncTest[P]) -> Callable[P, None]:
     return async_test_within(BOUND)(test)
 
 
+def virtual_test_within(seconds: float) -> Callable[[AsyncTest[P]], Callable[P, None]]:
+    """Run a coroutine test in virtual time; it fails after so many virtual seconds.
+
+    For tests in which some timer always runs, so that `Stuck` is never raised.
+    """
+
+    def decorate(test: AsyncTest[P]) -> Callable[P, None]:
+        @functools.wraps(test)
+        async def bounded(*args: P.args, **kwargs: P.kwargs) -> None:
+            async with asyncio.timeout(seconds):
+                await test(*args, **kwargs)
+
+        return virtual_test(bounded)
+
+    return decorate
+
+
 def virtual_test(test: AsyncTest[P]) -> Callable[P, None]:
     """Run a coroutine test in virtual time. Raises `Stuck` when nothing can ever happen again."""
 
@@ -57,6 +74,18 @@ def virtual_test(test: AsyncTest[P]) -> Callable[P, None]:
             runner.run(test(*args, **kwargs))
 
     return run
+
+
+class LoopClock:
+    """The loop's time as the Clock port: in a virtual test, virtual. Its date is a million seconds on."""
+
+    def now(self) -> float:
+        """Return the loop's time."""
+        return asyncio.get_running_loop().time()
+
+    def wall(self) -> float:
+        """Return the loop's time as a date."""
+        return self.now() + 1_000_000.0
 
 
 class VirtualLoop(BaseSelectorEventLoop):

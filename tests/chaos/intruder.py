@@ -10,7 +10,8 @@ from tests.chaos.fleet import Fleet
 from tests.chaos.notes import Notes
 from tests.chaos.players import Player
 from tests.chaos.replica import TOKEN
-from tests.http.client import Client, Connection, Cut, Response, request
+from tests.http.client import Client, Connection, Cut, Response
+from tests.messages import request
 
 PERIOD = 0.1
 ATTEMPTS = 5

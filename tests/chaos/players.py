@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from tests.chaos.notes import CREDIT, FANOUT, Call, Leaver, Notes, Plan
 from tests.chaos.replica import TOKEN
-from tests.http.client import Client, Connection, Cut, Event, Response, request
+from tests.http.client import Client, Connection, Cut, Response
+from tests.messages import Event, request
 
 IN_FLIGHT: Final = "already in flight"
 OPENING_BYTES: Final = 2_200

@@ -18,19 +18,17 @@ from tests.chaos.notes import CREDIT, FANOUT
 from tests.chaos.players import key_of
 from tests.chaos.trial import SMALL
 from tests.http.client import (
-    BOTH,
-    JSON_TYPE,
     Client,
     Connection,
     Keeper,
-    Response,
     call,
     http_test,
     http_test_within,
-    request,
+    modern,
     text,
 )
-from tests.http.test_listen import CHANGED, META, VERSION
+from tests.http.test_listen import CHANGED
+from tests.messages import request
 from tests.redis_server import needs_redis
 
 pytestmark = [needs_redis, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -64,31 +62,6 @@ async def opened(three: Fleet) -> list[Client]:
         client.session_id, client.numbers = first.session_id, first.numbers
         clients.append(client)
     return clients
-
-
-async def modern(
-    port: int,
-    method: str,
-    params: dict[str, Any],
-    *,
-    token: str = "",
-    capabilities: dict[str, Any] = ASKING,
-    **names: str,
-) -> Response:
-    """POST a request of 2026-07-28, from somebody who can fill in forms unless said otherwise."""
-    connection = await Connection.open(port)
-    headers = {
-        "Accept": BOTH,
-        "Content-Type": JSON_TYPE,
-        "MCP-Protocol-Version": VERSION,
-        "Mcp-Method": method,
-    }
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    headers |= {f"Mcp-{name.title()}": said for name, said in names.items()}
-    meta = {**META, "io.modelcontextprotocol/clientCapabilities": capabilities}
-    body = request(1, method, {"_meta": meta, **params})
-    return await connection.request("POST", headers, json.dumps(body).encode())
 
 
 @http_test
@@ -221,12 +194,12 @@ async def test_a_change_at_one_replica_is_heard_by_sessions_and_listeners_at_oth
 async def test_a_parked_call_goes_on_where_it_is_parked_when_its_retry_lands_elsewhere(three: Fleet) -> None:
     params = {"name": "name_of_user", "arguments": {}}
     pids = [slot.pid for slot in three.slots]
-    first = await modern(three.slots[0].port, "tools/call", params, name="name_of_user")
+    first = await modern(three.slots[0].port, "tools/call", params, capabilities=ASKING)
     wanted = (await first.answer())["result"]
     assert wanted["resultType"] == "input_required"
     responses = {key: {"action": "accept", "content": {"name": "Ada"}} for key in wanted["inputRequests"]}
     retry = {**params, "requestState": wanted["requestState"], "inputResponses": responses}
-    second = await modern(three.slots[1].port, "tools/call", retry, name="name_of_user")
+    second = await modern(three.slots[1].port, "tools/call", retry, capabilities=ASKING)
     result = (await second.answer())["result"]
     assert result["structuredContent"]["result"] == f"Ada told {pids[0]}"
 

@@ -10,17 +10,24 @@ import json
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from typing import Any, ClassVar, Final, NamedTuple, ParamSpec, Self
+from typing import Any, ClassVar, ParamSpec, Self
 
 from typing_extensions import override
 
+from tests.messages import (
+    BOTH,
+    JSON_TYPE,
+    LATEST,
+    Event,
+    Json,
+    initialize,
+    metadata,
+    modern_headers,
+    notification,
+    parse_event,
+    request,
+)
 from tests.support import async_test_within
-
-Json = Any
-JSON_TYPE: Final = "application/json"
-BOTH: Final = "application/json, text/event-stream"
-VERSION: Final = "2025-11-25"
-
 
 P = ParamSpec("P")
 
@@ -46,19 +53,6 @@ http_test = http_test_within(30)
 
 class Cut(Exception):
     """The connection was cut by this test, or by the other side, before the response was complete."""
-
-
-class Event(NamedTuple):
-    """One server-sent event; a comment has only `comment`."""
-
-    id: str
-    data: str
-    retry: str = ""
-    comment: str = ""
-
-    @property
-    def message(self) -> Json:
-        return json.loads(self.data)
 
 
 class Connection(asyncio.Protocol):
@@ -261,10 +255,10 @@ class Response:
         while True:
             while b"\n\n" in self._text:
                 block, _, self._text = self._text.partition(b"\n\n")
-                event = _parse(block.decode())
-                self.last_id = event.id or self.last_id
-                if not event.comment or comments:
-                    yield event
+                one = parse_event(block.decode())
+                self.last_id = one.id or self.last_id
+                if not one.comment or comments:
+                    yield one
             try:
                 self._text += await anext(chunks)
             except StopAsyncIteration:
@@ -287,23 +281,13 @@ class Response:
         return last
 
 
-def _parse(block: str) -> Event:
-    fields = {"id": "", "data": "", "retry": "", "comment": ""}
-    for line in block.split("\n"):
-        name, _, value = line.partition(":")
-        name = name or "comment"
-        if name in fields:
-            fields[name] += value.removeprefix(" ")
-    return Event(fields["id"], fields["data"], fields["retry"], fields["comment"])
-
-
 Answering = Callable[[Json], Awaitable[Json]]
 
 
 class Client:
     """A client of one session: knows the headers, numbers its requests, takes a connection per request."""
 
-    def __init__(self, port: int, *, token: str = "", version: str = VERSION, path: str = "/mcp") -> None:
+    def __init__(self, port: int, *, token: str = "", version: str = LATEST, path: str = "/mcp") -> None:
         self.port = port
         self.token = token
         self.version = version
@@ -317,18 +301,15 @@ class Client:
         port: int,
         *,
         token: str = "",
-        version: str = VERSION,
+        version: str = LATEST,
         capabilities: Json = None,
         path: str = "/mcp",
         name: str = "raw",
     ) -> Self:
         """Return a client whose session is initialised."""
         self = cls(port, token=token, version=version, path=path)
-        params = {
-            "protocolVersion": version,
-            "clientInfo": {"name": name, "version": "1"},
-            "capabilities": capabilities or {"sampling": {}, "elicitation": {"form": {}}, "roots": {}},
-        }
+        offered = capabilities or {"sampling": {}, "elicitation": {"form": {}}, "roots": {}}
+        params = initialize(version, capabilities=offered, client=name)
         response = await self.post(request(0, "initialize", params))
         assert response.status == 200, (response.status, await response.body())
         self.session_id = response.headers.get("mcp-session-id", "")
@@ -376,7 +357,7 @@ class Client:
 
     async def tell(self, method: str, params: Json = None) -> int:
         """Send a notification; return the status."""
-        return await self._sent({"jsonrpc": "2.0", "method": method, "params": params or {}})
+        return await self._sent(notification(method, params))
 
     async def reply(self, ask: Json, result: Json) -> int:
         """Answer an ask; return the status."""
@@ -404,6 +385,28 @@ class Client:
         answer = await response.answer()
         response.connection.cut()
         return value(answer)
+
+
+async def modern(
+    port: int,
+    method: str,
+    params: Json,
+    *,
+    id: Json = 1,  # noqa: A002
+    token: str = "",
+    capabilities: Json = None,
+    client: str = "raw",
+    on: Connection | None = None,
+    receive_buffer: int | None = None,
+) -> Response:
+    """POST a request of 2026-07-28, on a connection of its own unless one is given."""
+    connection = on or await Connection.open(port, receive_buffer=receive_buffer)
+    headers = {"Accept": BOTH, "Content-Type": JSON_TYPE, **modern_headers(method, params)}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    meta = metadata(capabilities=capabilities, client=client)
+    body = json.dumps(request(id, method, {"_meta": meta, **params})).encode()
+    return await connection.request("POST", headers, body)
 
 
 class Keeper:
@@ -460,10 +463,6 @@ async def run_all(
 ) -> None:
     """Run calls side by side through the same weather."""
     await asyncio.gather(*(keeper.run(next_cut, delay) for keeper in keepers))
-
-
-def request(id: Json, method: str, params: Json = None) -> Json:  # noqa: A002
-    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
 
 
 def call(id: Json, tool: str, **args: Json) -> Json:  # noqa: A002

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.config import Limits, Settings
 from tests.http.back import Config
-from tests.http.client import Client, Json, answer_asks, http_test, text
+from tests.http.client import Client, answer_asks, http_test, text
 from tests.http.serving import Process, in_loop, process
+from tests.messages import Json
 
 
 class Person:

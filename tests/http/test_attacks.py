@@ -17,19 +17,9 @@ import pytest
 from holdfast.config import Limits, Settings, Times
 from holdfast.ports import SystemRandom
 from tests.http.back import Config
-from tests.http.client import (
-    BOTH,
-    Client,
-    Connection,
-    Json,
-    Response,
-    call,
-    http_test,
-    http_test_within,
-    request,
-    text,
-)
+from tests.http.client import Client, Connection, Response, call, http_test, http_test_within, text
 from tests.http.serving import Process, in_loop, process, until
+from tests.messages import BOTH, Json, request
 
 TWO = Config(tokens={"alice-token": "alice", "bob-token": "bob"})
 HEADERS = {"Content-Type": "application/json", "Accept": BOTH}

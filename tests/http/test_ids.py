@@ -7,8 +7,9 @@ import pytest
 
 from holdfast.config import Limits, Settings
 from tests.http.back import Config
-from tests.http.client import Client, Connection, Json, call, http_test, text, value
+from tests.http.client import Client, Connection, call, http_test, text, value
 from tests.http.serving import Process, in_loop, process, until
+from tests.messages import Json
 
 
 @http_test

@@ -1,7 +1,6 @@
 """`subscriptions/listen` over real sockets: many listeners, cut ones, slow ones, and a server that stops."""
 
 import asyncio
-import json
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -10,39 +9,14 @@ from typing import Any, Final
 from holdfast.config import Limits, Settings, Times
 from holdfast.protocol.subscriptions import Change
 from tests.http.back import Config
-from tests.http.client import BOTH, JSON_TYPE, Connection, Response, http_test, http_test_within
+from tests.http.client import Response, http_test, http_test_within, modern
 from tests.http.serving import Served, holdfast_serve, in_loop, until
+from tests.messages import MODERN
 from tests.schema import validate
 
-VERSION: Final = "2026-07-28"
-META: Final = {
-    "io.modelcontextprotocol/protocolVersion": VERSION,
-    "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 TOOLS: Final = {"toolsListChanged": True}
 CHANGED: Final = "notifications/tools/list_changed"
-
-
-async def post(port: int, method: str, params: dict[str, Any], **options: Any) -> Response:
-    """POST a request of 2026-07-28; `name`, `id` and the connection's `receive_buffer` are options."""
-    connection = await Connection.open(port, receive_buffer=options.get("receive_buffer"))
-    headers = {
-        "Accept": BOTH,
-        "Content-Type": JSON_TYPE,
-        "MCP-Protocol-Version": VERSION,
-        "Mcp-Method": method,
-    }
-    if "name" in options:
-        headers["Mcp-Name"] = options["name"]
-    message = {
-        "jsonrpc": "2.0",
-        "id": options.get("id", 1),
-        "method": method,
-        "params": {"_meta": META, **params},
-    }
-    return await connection.request("POST", headers, json.dumps(message).encode())
 
 
 class Ear:
@@ -56,7 +30,7 @@ class Ear:
     @classmethod
     async def opened(cls, port: int, wanted: dict[str, Any], **options: Any) -> "Ear":
         """Return a listener that has its acknowledgement."""
-        response = await post(port, "subscriptions/listen", {"notifications": wanted}, **options)
+        response = await modern(port, "subscriptions/listen", {"notifications": wanted}, **options)
         assert (response.status, response.is_stream) == (200, True)
         ear = cls(response)
         acknowledged = await ear.next()
@@ -65,7 +39,7 @@ class Ear:
 
     async def next(self) -> Any:
         message = await anext(self._messages)
-        validate(message, VERSION, answers="subscriptions/listen")
+        validate(message, MODERN, answers="subscriptions/listen")
         return message
 
     async def rest(self) -> list[Any]:
@@ -109,7 +83,7 @@ async def test_a_cut_listener_frees_its_place_promptly_whether_it_ends_or_resets
     async with in_loop(served_with(listeners=1)) as served:
         for reset in (False, True):
             ear = await Ear.opened(served.port, TOOLS)
-            refused = await post(served.port, "subscriptions/listen", {"notifications": TOOLS})
+            refused = await modern(served.port, "subscriptions/listen", {"notifications": TOOLS})
             assert refused.status == 429
             assert refused.headers["retry-after"] == "30"
             ear.connection.cut(reset=reset)
@@ -140,7 +114,7 @@ async def test_a_listener_that_stops_reading_delays_nobody_and_is_dropped_at_its
 async def test_a_silent_stream_carries_comments() -> None:
     times = Times(keep_alive=0.05, drain=0.5)
     async with in_loop(Config(settings=Settings(times=times))) as served:
-        response = await post(served.port, "subscriptions/listen", {"notifications": TOOLS})
+        response = await modern(served.port, "subscriptions/listen", {"notifications": TOOLS})
         seen = []
         async for event in response.events(comments=True):
             seen.append(event.comment)
@@ -160,7 +134,7 @@ async def test_a_server_that_stops_completes_a_hundred_listeners_within_a_second
         taken = time.perf_counter() - before
     for n, messages in enumerate(rests):
         assert [message["id"] for message in messages] == [n]
-        validate(messages[0], VERSION, answers="subscriptions/listen")
+        validate(messages[0], MODERN, answers="subscriptions/listen")
         assert messages[0]["result"] == {"resultType": "complete", "_meta": {SUBSCRIPTION: n}}
     assert code in {0, -signal.SIGTERM}
     assert taken < 3, "process exit included"

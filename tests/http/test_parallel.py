@@ -3,8 +3,9 @@
 import asyncio
 from collections import Counter
 
-from tests.http.client import Client, Connection, Json, call, http_test, text
+from tests.http.client import Client, Connection, call, http_test, text
 from tests.http.serving import Process
+from tests.messages import Json
 
 
 @http_test

@@ -13,7 +13,7 @@ from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import ScriptedBack
 from tests.redis_server import needs_redis, redis_server
 from tests.support import async_test
-from tests.unit.engine.desk import CALL, Desk
+from tests.unit.engine.harness import CALL, EngineHarness
 
 pytestmark = needs_redis
 
@@ -50,7 +50,7 @@ async def test_a_handler_that_tells_of_its_progress_lives_through_a_restart_of_r
 
     with redis_server("--appendonly", "yes", "--appendfsync", "always") as server:
         store = Watched(server.url)
-        d = Desk(ScriptedBack({CALL: work}), Settings(times=Times(lease=60.0)), store)
+        d = EngineHarness(ScriptedBack({CALL: work}), Settings(times=Times(lease=60.0)), store)
         await d.engine.ensure_started()
         d.session = await d.open()
         post = await d.post(1)
@@ -81,10 +81,11 @@ async def test_a_redis_that_is_away_for_longer_than_the_lease_costs_no_call() ->
 
     with redis_server("--appendonly", "yes", "--appendfsync", "always") as server:
         one, two = (
-            Desk(ScriptedBack({CALL: work}), Settings(times=SHORT), RedisStore(server.url)) for _ in range(2)
+            EngineHarness(ScriptedBack({CALL: work}), Settings(times=SHORT), RedisStore(server.url))
+            for _ in range(2)
         )
-        for desk in (one, two):
-            await desk.engine.ensure_started()
+        for harness in (one, two):
+            await harness.engine.ensure_started()
         one.session = await one.open()
         post = await one.post(1)
         await started.wait()
@@ -96,8 +97,8 @@ async def test_a_redis_that_is_away_for_longer_than_the_lease_costs_no_call() ->
         await asyncio.sleep(2 * SHORT.lease + 1)
         may_end.set()
         assert (await post.whole())[-1]["result"] == {"done": True}
-        for desk in (one, two):
-            assert desk.noted.named("lease.not_renewed")
-            assert not desk.noted.named("exchange.reaped")
-            assert not desk.noted.named("replica.lease_lost")
-            await desk.engine.aclose()
+        for harness in (one, two):
+            assert harness.noted.named("lease.not_renewed")
+            assert not harness.noted.named("exchange.reaped")
+            assert not harness.noted.named("replica.lease_lost")
+            await harness.engine.aclose()

@@ -19,7 +19,7 @@ from holdfast.testing import NotingObserver, ScriptedBack
 from holdfast.testing.store.bench import KEY, OTHER, PRINCIPAL, record
 from tests.redis_server import RedisServer, needs_redis, redis_pair, replicate, wait
 from tests.support import async_test
-from tests.unit.engine.desk import CALL, Desk
+from tests.unit.engine.harness import CALL, EngineHarness
 
 pytestmark = needs_redis
 
@@ -167,7 +167,7 @@ async def test_a_call_that_ends_while_a_foreign_script_runs_is_written_late_and_
         await may_end.wait()
         return {"done": True}
 
-    d = Desk(ScriptedBack({CALL: work}), Settings(times=Times(lease=60.0)), RedisStore(server.url))
+    d = EngineHarness(ScriptedBack({CALL: work}), Settings(times=Times(lease=60.0)), RedisStore(server.url))
     await d.engine.ensure_started()
     d.session = await d.open()
     post = await d.post(1)

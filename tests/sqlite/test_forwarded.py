@@ -12,12 +12,12 @@ from holdfast.config import ResponseMode
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Store
 from holdfast.stores.sqlite import SqliteStore
+from tests.asgi import Call, Peer
+from tests.messages import metadata, modern_headers, request
 from tests.sqlite.support import store_path
 from tests.support import async_test
-from tests.unit.fronts.http.peer import Call, Peer, request
-from tests.unit.fronts.http.test_listen import META, VERSION
 
-ASKABLE = {**META, "io.modelcontextprotocol/clientCapabilities": {"roots": {}}, "progressToken": 1}
+ASKABLE = {**metadata(capabilities={"roots": {}}), "progressToken": 1}
 
 
 def replica(path: Path, release: asyncio.Event | None = None) -> Server:
@@ -119,7 +119,7 @@ class _Scanned(SqliteStore):
 
 def called(peer: Peer, *, talks: bool, headers: dict[str, str] | None = None, **more: Any) -> Call:
     params = {"name": "count", "arguments": {"talks": talks}, "_meta": ASKABLE, **more}
-    own = {"mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": "count"}
+    own = modern_headers("tools/call", {"name": "count"})
     return peer.post(request(1, "tools/call", params), headers={**own, **(headers or {})})
 
 

@@ -10,8 +10,9 @@ from holdfast.config import HttpSettings, Settings
 from holdfast.fronts.http import HttpFront
 from holdfast.fronts.http.connection import Receive, Scope, Send
 from tests.http.back import Config, build
-from tests.http.client import Client, Json, call, http_test, text
+from tests.http.client import Client, call, http_test, text
 from tests.http.serving import in_loop, running, until
+from tests.messages import Json
 
 
 @http_test

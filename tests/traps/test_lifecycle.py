@@ -11,8 +11,9 @@ from holdfast.errors import ConfigError
 from holdfast.stores.base import Claim, Claimed, SessionRecord
 from holdfast.stores.memory import MemoryStore
 from tests.http.back import Config
-from tests.http.client import Client, Connection, http_test, request, text
+from tests.http.client import Client, Connection, http_test, text
 from tests.http.serving import Served, in_loop, process, until
+from tests.messages import request
 from tests.support import async_test
 
 SHORT = Config(settings=Settings(times=Times(idle=0.4, sweep=0.05, drain=0.2)))

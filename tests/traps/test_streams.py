@@ -6,8 +6,9 @@ import pytest
 
 from holdfast.config import HttpSettings, Limits, ResponseMode, Settings, Times
 from tests.http.back import Config
-from tests.http.client import Client, Connection, Cut, Json, Response, http_test, text
+from tests.http.client import Client, Connection, Cut, Response, http_test, text
 from tests.http.serving import Served, in_loop, until
+from tests.messages import Json
 
 
 def readers(served: Served) -> int:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from tests.http.client import Client, Connection, Cut, Json, call, value
+from tests.http.client import Client, Connection, Cut, call, value
+from tests.messages import Json
 
 ROOT: Final = Path(__file__).parents[2]
 SHOP: Final = str(Path(__file__).with_name("shop.py"))

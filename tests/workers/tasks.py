@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final
 
-from tests.chaos.test_replicas import modern
+from tests.http.client import modern
 from tests.workers.fleet import Fleet
 
 TASKS: Final[dict[str, Any]] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
@@ -11,8 +11,7 @@ TASKS: Final[dict[str, Any]] = {"extensions": {"io.modelcontextprotocol/tasks": 
 
 async def asked(process: Fleet, method: str, params: dict[str, Any]) -> Any:
     """Return the result of a request of 2026-07-28."""
-    named = {"name": params["name"]} if "name" in params else {"name": params["taskId"]}
-    response = await modern(process.port, method, params, capabilities=TASKS, **named)
+    response = await modern(process.port, method, params, capabilities=TASKS)
     return (await response.answer())["result"]
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.http.client import Client, Connection, Cut, Json, call, http_test_within, value
+from tests.http.client import Client, Connection, Cut, call, http_test_within, value
+from tests.messages import Json
 from tests.redis_server import needs_redis, redis_server
 from tests.workers.fleet import Fleet, fleet
 

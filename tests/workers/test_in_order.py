@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.client import Client, Json, call, http_test_within, value
+from tests.http.client import Client, call, http_test_within, value
+from tests.messages import Json
 from tests.redis_server import needs_redis, redis_server
 from tests.workers.fleet import Fleet, fleet, until
 

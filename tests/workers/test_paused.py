@@ -7,27 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.client import Client, Connection, Json, call, http_test_within, value
+from tests.http.client import Client, Connection, call, http_test_within, value
+from tests.messages import JSON_TYPE, Json, metadata, modern_headers
 from tests.workers.fleet import fleet
 
-MODERN = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "paused", "version": "0"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
+META = metadata()
 
 
 def posted(client: Client, message: Json) -> bytes:
     """Return a POST as it is sent; one with metadata of its own as in 2026-07-28."""
     body = json.dumps(message).encode()
-    headers = dict(client.headers())
-    headers |= {"Host": "127.0.0.1", "Content-Type": "application/json", "Content-Length": str(len(body))}
-    if message["params"]["_meta"] is MODERN:
-        headers |= {
-            "MCP-Protocol-Version": "2026-07-28",
-            "Mcp-Method": "tools/call",
-            "Mcp-Name": message["params"]["name"],
-        }
+    headers = {name.lower(): text for name, text in client.headers().items()}
+    headers |= {"host": "127.0.0.1", "content-type": JSON_TYPE, "content-length": str(len(body))}
+    if message["params"]["_meta"] is META:
+        headers |= modern_headers("tools/call", message["params"])
     lines = [f"{name}: {text}\r\n" for name, text in headers.items()]
     return "POST /mcp HTTP/1.1\r\n{}\r\n".format("".join(lines)).encode() + body
 
@@ -46,7 +39,7 @@ async def test_a_stopped_process_runs_nothing_of_a_client_that_left_and_all_of_o
         }
         for text, message in messages.items():
             if "modern" in text:
-                message["params"]["_meta"] = MODERN
+                message["params"]["_meta"] = META
         lines = {text: await Connection.open(stopped.port) for text in messages} if pooled else {}
         await client.call("who")
         stopped.tell(signal.SIGSTOP)

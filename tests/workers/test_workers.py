@@ -13,7 +13,8 @@ from typing import Literal
 import pytest
 
 import holdfast
-from tests.http.client import Connection, Json, http_test_within, value
+from tests.http.client import Connection, http_test_within, value
+from tests.messages import Json
 from tests.support import async_test_within
 from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, lives, until, wait
 

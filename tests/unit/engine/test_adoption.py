@@ -18,7 +18,8 @@ from holdfast.testing import ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request
 from tests.simulation.cluster import Cluster
 from tests.simulation.world import SimKeeper
-from tests.unit.engine.desk import CALL, PRINCIPAL, Desk, Json, LoopClock, echo, engine_test, gate
+from tests.support import LoopClock
+from tests.unit.engine.harness import CALL, PRINCIPAL, EngineHarness, Json, echo, engine_test, gate
 
 LEASE: Final = 3.0
 NOTICED: Final = LEASE + 2.0
@@ -43,45 +44,45 @@ class Tools(ScriptedBack):
 
 
 @asynccontextmanager
-async def fleet(*scripts: Script, settings: Settings = SETTINGS) -> AsyncIterator[list[Desk]]:
+async def fleet(*scripts: Script, settings: Settings = SETTINGS) -> AsyncIterator[list[EngineHarness]]:
     """Run an engine for each script, over one store, with one session."""
     cluster = Cluster(settings.limits, LoopClock())
-    desks: list[Desk] = []
+    harnesses: list[EngineHarness] = []
     with patch("holdfast.engine.replica.LeaseKeeper", SimKeeper):
         for number, script in enumerate(scripts):
-            desk = Desk(Tools(script), settings, cluster.connect(f"r{number}").store)
-            desk.engine.runtime.random = SeededRandom(number)
-            await desk.engine.ensure_started()
-            desks.append(desk)
-        session = await desks[0].open()
-        for desk in desks:
-            desk.session = session
+            harness = EngineHarness(Tools(script), settings, cluster.connect(f"r{number}").store)
+            harness.engine.runtime.random = SeededRandom(number)
+            await harness.engine.ensure_started()
+            harnesses.append(harness)
+        session = await harnesses[0].open()
+        for harness in harnesses:
+            harness.session = session
         try:
-            yield desks
+            yield harnesses
         finally:
-            for desk in desks:
-                await desk.engine.aclose()
+            for harness in harnesses:
+                await harness.engine.aclose()
 
 
-def die(desk: Desk) -> None:
+def die(harness: EngineHarness) -> None:
     """Let an engine be taken for dead: it renews nothing and sweeps nothing more. Its handlers hang on."""
-    replica = desk.engine.replica
+    replica = harness.engine.replica
     assert replica._keeper is not None
-    assert desk.engine._sweeping
+    assert harness.engine._sweeping
     replica._keeper.stop()
-    for job in desk.engine._sweeping:
+    for job in harness.engine._sweeping:
         job.cancel()
 
 
-async def end_of(desk: Desk, stream: str) -> Json:
+async def end_of(harness: EngineHarness, stream: str) -> Json:
     """Return the terminal message of a stream."""
-    get = await desk.get(stream)
+    get = await harness.get(stream)
     await get.task
     return get.messages[-1]
 
 
-async def lost(desk: Desk, stream: str) -> bool:
-    return bool((await end_of(desk, stream)).get("error", {}).get("code") == LOST)
+async def lost(harness: EngineHarness, stream: str) -> bool:
+    return bool((await end_of(harness, stream)).get("error", {}).get("code") == LOST)
 
 
 @engine_test
@@ -164,16 +165,18 @@ async def test_a_call_that_its_replica_does_not_know_as_idempotent_is_given_up_t
 @engine_test
 async def test_a_call_that_kills_whoever_runs_it_is_given_up_after_so_many_runs() -> None:
     stuck, _ = gate()
-    async with fleet(stuck, stuck, stuck, stuck) as desks:
-        post = await desks[0].post(1, params=AGAIN)
-        dead: list[Desk] = []
+    async with fleet(stuck, stuck, stuck, stuck) as harnesses:
+        post = await harnesses[0].post(1, params=AGAIN)
+        dead: list[EngineHarness] = []
         await asyncio.sleep(1)
         for _ in range(3):
-            dead.append(next(desk for desk in desks if desk.back.handled and desk not in dead))
+            dead.append(
+                next(harness for harness in harnesses if harness.back.handled and harness not in dead)
+            )
             die(dead[-1])
             await asyncio.sleep(NOTICED)
-        assert sorted(len(desk.back.handled) for desk in desks) == [0, 1, 1, 1]
-        [living] = [desk for desk in desks if not desk.back.handled]
+        assert sorted(len(harness.back.handled) for harness in harnesses) == [0, 1, 1, 1]
+        [living] = [harness for harness in harnesses if not harness.back.handled]
         assert await lost(living, post.exchange.claim.stream)
 
 
@@ -330,16 +333,16 @@ async def test_a_payload_that_cannot_be_read_ends_with_the_honest_error() -> Non
 
 @engine_test
 async def test_two_replicas_that_ask_on_one_stream_get_an_answer_each() -> None:
-    async with fleet(echo, echo) as desks:
-        asking = [asyncio.create_task(_roots(desk)) for desk in desks]
-        get = await desks[0].get()
+    async with fleet(echo, echo) as harnesses:
+        asking = [asyncio.create_task(_roots(harness)) for harness in harnesses]
+        get = await harnesses[0].get()
         await asyncio.sleep(1)
         for number, ask in enumerate(get.messages):
-            assert await desks[0].answer(ask, {"n": number}) is Answered.FIRST
+            assert await harnesses[0].answer(ask, {"n": number}) is Answered.FIRST
         assert sorted([(await asked)["n"] for asked in asking]) == [0, 1]
 
 
-async def _roots(desk: Desk) -> Json:
-    session = desk.engine.runtime.adopt(desk.session.record)
-    answer: Json = await desk.engine.sessions.ask(session, "roots/list", {})
+async def _roots(harness: EngineHarness) -> Json:
+    session = harness.engine.runtime.adopt(harness.session.record)
+    answer: Json = await harness.engine.sessions.ask(session, "roots/list", {})
     return answer

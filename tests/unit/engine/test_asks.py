@@ -20,14 +20,14 @@ from holdfast.stores.base import Answered
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Response
-from tests.unit.engine.desk import (
+from tests.support import LoopClock
+from tests.unit.engine.harness import (
     CALL,
     PRINCIPAL,
-    Desk,
+    EngineHarness,
     Json,
-    LoopClock,
     Post,
-    desk,
+    engine_harness,
     engine_test,
     settle_down,
 )
@@ -47,7 +47,7 @@ async def ask_many(exchange: Exchange) -> object:
     return {"results": [type(one).__name__ if isinstance(one, BaseException) else one for one in results]}
 
 
-def nothing_is_left(d: Desk) -> None:
+def nothing_is_left(d: EngineHarness) -> None:
     stored = d.engine.runtime.store._sessions[d.key]  # type: ignore[attr-defined]
     assert (d.session.asking.inside, d.session.asking.waiting, d.session.pending) == (0, 0, {})
     assert stored.outstanding == 0
@@ -55,7 +55,7 @@ def nothing_is_left(d: Desk) -> None:
 
 @engine_test
 async def test_fifty_asks_are_in_flight_at_once_and_each_gets_its_own_answer() -> None:
-    async with desk(ScriptedBack({CALL: ask_many})) as d:
+    async with engine_harness(ScriptedBack({CALL: ask_many})) as d:
         post = await d.post(1, params={"count": 50})
         await settle_down(200)
         asks = asks_of(post)
@@ -69,7 +69,7 @@ async def test_fifty_asks_are_in_flight_at_once_and_each_gets_its_own_answer() -
 
 @engine_test
 async def test_never_more_than_the_limit_are_outstanding() -> None:
-    async with desk(ScriptedBack({CALL: ask_many}), limits=Limits(asks=8)) as d:
+    async with engine_harness(ScriptedBack({CALL: ask_many}), limits=Limits(asks=8)) as d:
         post = await d.post(1, params={"count": 60})
         for answered in range(60):
             await settle_down()
@@ -83,7 +83,7 @@ async def test_never_more_than_the_limit_are_outstanding() -> None:
 
 @engine_test
 async def test_asks_beyond_the_queue_are_refused_and_the_others_go_on() -> None:
-    async with desk(ScriptedBack({CALL: ask_many}), limits=Limits(asks=2, asks_queued=3)) as d:
+    async with engine_harness(ScriptedBack({CALL: ask_many}), limits=Limits(asks=2, asks_queued=3)) as d:
         post = await d.post(1, params={"count": 7})
         for answered in range(5):
             await settle_down()
@@ -95,7 +95,7 @@ async def test_asks_beyond_the_queue_are_refused_and_the_others_go_on() -> None:
 
 @engine_test
 async def test_an_ask_without_an_answer_times_out_and_the_client_is_told() -> None:
-    async with desk(ScriptedBack({CALL: ask_many})) as d:
+    async with engine_harness(ScriptedBack({CALL: ask_many})) as d:
         began = asyncio.get_running_loop().time()
         post = await d.post(1, params={"count": 1, "timeout": 5})
         ask, cancelled, terminal = await post.whole()
@@ -109,7 +109,7 @@ async def test_an_ask_without_an_answer_times_out_and_the_client_is_told() -> No
 
 @engine_test
 async def test_an_ask_waits_ten_minutes_by_default() -> None:
-    async with desk(ScriptedBack({CALL: ask_many}), times=Times(stream_age=(900, 900))) as d:
+    async with engine_harness(ScriptedBack({CALL: ask_many}), times=Times(stream_age=(900, 900))) as d:
         began = asyncio.get_running_loop().time()
         await d.call(1, params={"count": 1})
         assert asyncio.get_running_loop().time() - began == pytest.approx(600)
@@ -117,7 +117,7 @@ async def test_an_ask_waits_ten_minutes_by_default() -> None:
 
 @engine_test
 async def test_an_ask_that_never_left_the_queue_is_not_cancelled_with_the_client() -> None:
-    async with desk(ScriptedBack({CALL: ask_many}), limits=Limits(asks=1)) as d:
+    async with engine_harness(ScriptedBack({CALL: ask_many}), limits=Limits(asks=1)) as d:
         messages = await (await d.post(1, params={"count": 3, "timeout": 5})).whole()
         [asked] = [message["id"] for message in messages if message.get("method") == ASK]
         cancelled = [
@@ -137,7 +137,7 @@ async def test_asks_that_time_out_in_the_queue_leave_the_count_whole() -> None:
         results = await asyncio.gather(*(one(number) for number in range(40)), return_exceptions=True)
         return {"timeouts": sum(isinstance(result, AskTimeout) for result in results)}
 
-    async with desk(ScriptedBack({CALL: staggered}), limits=Limits(asks=4)) as d:
+    async with engine_harness(ScriptedBack({CALL: staggered}), limits=Limits(asks=4)) as d:
         post = await d.post(1)
         answered = 0
         while not post.task.done():
@@ -173,7 +173,7 @@ async def test_an_ask_cancelled_in_the_very_turn_its_place_comes_free_gives_it_b
         results.append(await late)
         return {}
 
-    async with desk(ScriptedBack({CALL: work}), limits=Limits(asks=1)) as d:
+    async with engine_harness(ScriptedBack({CALL: work}), limits=Limits(asks=1)) as d:
         post = await d.post(1)
         while not post.task.done():
             await asyncio.sleep(1)
@@ -194,7 +194,7 @@ async def test_a_clients_error_is_raised_as_a_refusal() -> None:
         raised.append(refused.value)
         return {}
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         post = await d.post(1)
         await settle_down()
         error = {"code": -1, "message": "the user said no", "data": {"why": 1}}
@@ -205,7 +205,7 @@ async def test_a_clients_error_is_raised_as_a_refusal() -> None:
 
 @engine_test
 async def test_answers_for_the_unknown_the_foreign_and_the_late_change_nothing() -> None:
-    async with desk(ScriptedBack({CALL: ask_many})) as d:
+    async with engine_harness(ScriptedBack({CALL: ask_many})) as d:
         post = await d.post(1, params={"count": 1})
         await settle_down()
         [ask] = asks_of(post)
@@ -224,7 +224,7 @@ async def test_answers_for_the_unknown_the_foreign_and_the_late_change_nothing()
 
 @engine_test
 async def test_an_ask_waits_for_a_reader_that_comes_back() -> None:
-    async with desk(ScriptedBack({CALL: ask_many})) as d:
+    async with engine_harness(ScriptedBack({CALL: ask_many})) as d:
         post = await d.post(1, params={"count": 1})
         await settle_down()
         [ask] = asks_of(post)
@@ -247,14 +247,14 @@ async def test_an_always_json_answer_cannot_ask_and_says_so_at_once() -> None:
             await exchange.notify("notifications/progress", {})
         return {}
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         assert "result" in await d.call(1, streams=False)
         nothing_is_left(d)
 
 
 @engine_test
 async def test_the_end_of_the_session_ends_its_asks() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         asking = asyncio.create_task(d.engine.sessions.ask(d.session, ASK, {}))
         await settle_down()
         await d.engine.sessions.close(d.session, Input.DELETED)
@@ -264,7 +264,7 @@ async def test_the_end_of_the_session_ends_its_asks() -> None:
 
 @engine_test
 async def test_an_ask_outside_any_exchange_goes_out_on_the_standalone_stream() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         get = await d.get()
         asking = asyncio.create_task(d.engine.sessions.ask(d.session, "roots/list", {}))
         await settle_down()
@@ -286,7 +286,7 @@ async def test_a_handler_that_outlives_its_exchange_cannot_use_up_the_sessions_a
                     await exchange.ask(ASK, {})
         return {}
 
-    async with desk(ScriptedBack({CALL: stubborn}), limits=Limits(asks=2)) as d:
+    async with engine_harness(ScriptedBack({CALL: stubborn}), limits=Limits(asks=2)) as d:
         await d.post(1)
         await settle_down()
         await d.cancel(1)
@@ -304,7 +304,7 @@ async def test_back_pressure_is_an_error_a_handler_can_catch() -> None:
         first.cancel()
         return {}
 
-    async with desk(ScriptedBack({CALL: work}), limits=Limits(asks=1, asks_queued=0)) as d:
+    async with engine_harness(ScriptedBack({CALL: work}), limits=Limits(asks=1, asks_queued=0)) as d:
         assert "result" in await d.call(1)
 
 
@@ -316,7 +316,7 @@ async def test_an_ask_that_is_cancelled_on_its_way_to_the_store_leaves_nothing_b
             await asyncio.sleep(1)
             return done
 
-    async with desk(store=Distant(clock=LoopClock())) as d:
+    async with engine_harness(store=Distant(clock=LoopClock())) as d:
         asking = asyncio.create_task(d.engine.sessions.ask(d.session, ASK, {}))
         await asyncio.sleep(0.5)
         asking.cancel()

@@ -11,7 +11,16 @@ from holdfast.engine.exchange import Exchange
 from holdfast.engine.exchanges import DuplicateId
 from holdfast.errors import REQUEST_CANCELLED
 from holdfast.testing import ScriptedBack
-from tests.unit.engine.desk import CALL, Desk, Json, desk, echo, engine_test, gate, settle_down
+from tests.unit.engine.harness import (
+    CALL,
+    EngineHarness,
+    Json,
+    echo,
+    engine_harness,
+    engine_test,
+    gate,
+    settle_down,
+)
 
 
 class Wire:
@@ -30,7 +39,7 @@ class Wire:
         self.messages.append(msgspec.json.decode(message))
 
 
-async def connect(d: Desk) -> Wire:
+async def connect(d: EngineHarness) -> Wire:
     wire = Wire()
     d.session = await d.open(channel=wire)
     return wire
@@ -42,7 +51,7 @@ async def test_answers_and_messages_go_straight_to_the_connection() -> None:
         await exchange.notify("notifications/progress", {"n": 1})
         return {"roots": await exchange.ask("roots/list", {})}
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         wire = await connect(d)
         await d.submit(1)
         await settle_down()
@@ -55,7 +64,7 @@ async def test_answers_and_messages_go_straight_to_the_connection() -> None:
 
 @engine_test
 async def test_an_id_is_free_as_soon_as_its_answer_can_be_seen() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         wire = await connect(d)
         wire.may_write.clear()
         await d.submit(1)
@@ -69,7 +78,7 @@ async def test_an_id_is_free_as_soon_as_its_answer_can_be_seen() -> None:
 @engine_test
 async def test_a_duplicate_is_refused_here_too() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait})) as d:
+    async with engine_harness(ScriptedBack({CALL: wait})) as d:
         wire = await connect(d)
         await d.submit(1)
         with pytest.raises(DuplicateId):
@@ -90,7 +99,7 @@ async def test_a_peer_that_does_not_read_keeps_no_handler_from_being_cancelled()
             stopped.set()
         return {}
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         wire = await connect(d)
         await d.submit(1)
         await settle_down()
@@ -105,7 +114,7 @@ async def test_a_peer_that_does_not_read_keeps_no_handler_from_being_cancelled()
 
 @engine_test
 async def test_a_connection_that_is_gone_is_noted_and_breaks_nothing() -> None:
-    async with desk(ScriptedBack({CALL: echo})) as d:
+    async with engine_harness(ScriptedBack({CALL: echo})) as d:
         wire = await connect(d)
         wire.is_gone = True
         await d.submit(1)
@@ -117,7 +126,7 @@ async def test_a_connection_that_is_gone_is_noted_and_breaks_nothing() -> None:
 
 @engine_test
 async def test_what_belongs_to_no_request_goes_to_the_connection() -> None:
-    async with desk(limits=Limits(asks=1)) as d:
+    async with engine_harness(limits=Limits(asks=1)) as d:
         wire = await connect(d)
         await d.engine.sessions.push(d.key, "notifications/tools/list_changed")
         for number in range(3):

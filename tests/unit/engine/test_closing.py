@@ -12,7 +12,7 @@ from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Closed
-from tests.unit.engine.desk import PRINCIPAL, Desk, echo, engine_test, settle_down
+from tests.unit.engine.harness import PRINCIPAL, EngineHarness, echo, engine_test, settle_down
 from tests.unit.engine.test_adoption import fleet
 
 SOON = 2.0
@@ -21,13 +21,13 @@ SOON = 2.0
 class Runner:
     """Two replicas; the second one runs a call that ends only when it is cancelled."""
 
-    def __init__(self, other: Desk, here: Desk, cancelled: asyncio.Event) -> None:
+    def __init__(self, other: EngineHarness, here: EngineHarness, cancelled: asyncio.Event) -> None:
         self.other, self.here, self.cancelled = other, here, cancelled
 
-    async def close(self, desk: Desk) -> bool:
+    async def close(self, harness: EngineHarness) -> bool:
         """Close the session as a DELETE does."""
-        session = await desk.engine.sessions.find(desk.key, PRINCIPAL)
-        return await desk.engine.sessions.close(session, Input.DELETED)
+        session = await harness.engine.sessions.find(harness.key, PRINCIPAL)
+        return await harness.engine.sessions.close(session, Input.DELETED)
 
     async def has_ended(self) -> bool:
         """Tell whether the handler was cancelled, and nothing of the session is left."""

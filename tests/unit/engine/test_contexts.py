@@ -11,9 +11,9 @@ from holdfast.engine.exchange import Exchange
 from holdfast.engine.reader import End
 from holdfast.engine.session import Session
 from holdfast.testing import ScriptedBack
+from tests.asgi import Peer
 from tests.support import async_test
-from tests.unit.engine.desk import CALL, PRINCIPAL, Post, desk, engine_test, settle_down
-from tests.unit.fronts.http.peer import Peer
+from tests.unit.engine.harness import CALL, PRINCIPAL, Post, engine_harness, engine_test, settle_down
 
 TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
 
@@ -25,7 +25,7 @@ async def who(exchange: Exchange) -> object:
 
 
 async def check_queued_calls(settings: Settings) -> None:
-    async with desk(ScriptedBack({CALL: who}), settings) as d:
+    async with engine_harness(ScriptedBack({CALL: who}), settings) as d:
 
         async def post(tenant: str) -> Post:
             TENANT.set(tenant)
@@ -58,7 +58,7 @@ async def test_a_listener_that_waited_for_another_runs_in_the_context_of_its_own
         async def detached(self, session: Session) -> None:
             seen.append(f"detached by {TENANT.get()}")
 
-    async with desk(Back()) as d:
+    async with engine_harness(Back()) as d:
 
         async def open_and_break(tenant: str) -> None:
             TENANT.set(tenant)

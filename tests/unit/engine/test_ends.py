@@ -15,7 +15,8 @@ from holdfast.protocol.sessionless import RequestMeta
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
-from tests.unit.engine.desk import CALL, LoopClock, desk, echo, engine_test, settle_down
+from tests.support import LoopClock
+from tests.unit.engine.harness import CALL, echo, engine_harness, engine_test, settle_down
 from tests.unit.engine.test_channels import connect
 
 
@@ -82,7 +83,7 @@ async def test_whatever_a_handler_raises_its_call_is_answered_and_its_id_is_free
     error: BaseException,
 ) -> None:
     back = ScriptedBack({CALL: raising(error), "quick": echo})
-    async with desk(back, times=Times(idle=100, grace=50, sweep=1)) as d:
+    async with engine_harness(back, times=Times(idle=100, grace=50, sweep=1)) as d:
         assert "error" in await d.call(1)
         assert "result" in await d.call(1, "quick")
         await asyncio.sleep(102)
@@ -113,7 +114,7 @@ async def test_what_a_listener_raises_neither_silences_the_next_nor_ends_the_ser
             await super().opened(session)
             raise error
 
-    async with desk(Back({CALL: echo}), times=Times(idle=100, grace=50, sweep=1)) as d:
+    async with engine_harness(Back({CALL: echo}), times=Times(idle=100, grace=50, sweep=1)) as d:
         asyncio.get_running_loop().set_exception_handler(lambda _, __: None)
         await (await d.get()).cut()
         await settle_down()
@@ -126,7 +127,7 @@ async def test_what_a_notifications_handler_raises_goes_no_further(error: BaseEx
         async def notify(self, session: Session, method: str, params: dict[str, object]) -> None:
             raise error
 
-    async with desk(Back({CALL: echo})) as d:
+    async with engine_harness(Back({CALL: echo})) as d:
         await d.engine.sessions.notify(d.key, "somebody", "notifications/roots/list_changed", {})
         await settle_down()
         assert len(d.noted.named("notification.failed")) == 1
@@ -137,7 +138,7 @@ async def test_what_a_notifications_handler_raises_goes_no_further(error: BaseEx
 def test_a_handler_that_cancels_its_own_task_and_returns_is_answered(store: type[MemoryStore]) -> None:
     @engine_test
     async def conversation() -> None:
-        async with desk(
+        async with engine_harness(
             ScriptedBack({CALL: cancel_oneself, "quick": echo}), store=store(clock=LoopClock())
         ) as d:
             assert (await d.call(1))["result"] == {"done": True}
@@ -158,7 +159,9 @@ async def test_a_cancellation_that_comes_while_the_end_is_written_does_not_keep_
         asyncio.get_running_loop().call_soon(task.cancel)
         return {"done": True}
 
-    async with desk(ScriptedBack({CALL: work, "quick": echo}), store=SlowStore(clock=LoopClock())) as d:
+    async with engine_harness(
+        ScriptedBack({CALL: work, "quick": echo}), store=SlowStore(clock=LoopClock())
+    ) as d:
         assert (await d.call(1))["result"] == {"done": True}
         await asyncio.sleep(1)
         assert "result" in await d.call(1, "quick")
@@ -167,7 +170,7 @@ async def test_a_cancellation_that_comes_while_the_end_is_written_does_not_keep_
 @engine_test
 async def test_an_end_that_a_connections_store_takes_late_is_written_to_the_peer_once() -> None:
     store = SlowStore(clock=LoopClock())
-    async with desk(store=store) as d:
+    async with engine_harness(store=store) as d:
         wire = await connect(d)
         store.away = 2
         await d.submit(1)

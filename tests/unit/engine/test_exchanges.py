@@ -11,12 +11,12 @@ from holdfast.engine.exchanges import DuplicateId, Repeat
 from holdfast.errors import BUSY, INTERNAL_ERROR, REQUEST_CANCELLED, Busy, McpError, SessionGone
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
-from tests.unit.engine.desk import CALL, desk, engine_test, gate, settle_down
+from tests.unit.engine.harness import CALL, engine_harness, engine_test, gate, settle_down
 
 
 @engine_test
 async def test_a_call_runs_once_and_is_answered_without_a_stream() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         post = await d.post(7, params={"x": 1})
         assert await post.whole() == [{"jsonrpc": "2.0", "id": 7, "result": {"id": 7, "x": 1}}]
         assert post.exchange.stream.position is None
@@ -27,7 +27,7 @@ async def test_a_call_runs_once_and_is_answered_without_a_stream() -> None:
 @engine_test
 async def test_one_and_the_text_one_are_two_exchanges_at_once() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait})) as d:
+    async with engine_harness(ScriptedBack({CALL: wait})) as d:
         posts = [await d.post(1), await d.post("1")]
         event.set()
         assert [(await post.whole())[-1]["id"] for post in posts] == [1, "1"]
@@ -36,7 +36,7 @@ async def test_one_and_the_text_one_are_two_exchanges_at_once() -> None:
 @engine_test
 async def test_a_duplicate_is_refused_before_any_side_effect_and_the_first_does_not_notice() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait})) as d:
+    async with engine_harness(ScriptedBack({CALL: wait})) as d:
         first = await d.post(1, digest=b"one")
         for digest in (b"other", b"one"):
             with pytest.raises(DuplicateId) as refused:
@@ -50,14 +50,14 @@ async def test_a_duplicate_is_refused_before_any_side_effect_and_the_first_does_
 
 @engine_test
 async def test_an_id_is_free_again_once_answered() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         assert [(await d.call(1))["result"]["id"] for _ in range(3)] == [1, 1, 1]
 
 
 @engine_test
 async def test_the_same_id_in_two_sessions_is_two_exchanges() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait})) as d:
+    async with engine_harness(ScriptedBack({CALL: wait})) as d:
         other = await d.open()
         posts = [await d.post(1), await d.post(1, session=other)]
         event.set()
@@ -66,7 +66,7 @@ async def test_the_same_id_in_two_sessions_is_two_exchanges() -> None:
 
 @engine_test
 async def test_a_strangers_request_finds_no_session() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         for key, caller in ((d.key, Caller("stranger")), ("unknown", Caller("somebody"))):
             with pytest.raises(SessionGone):
                 await d.engine.exchanges.submit(key, caller, Request(1, CALL, {}))
@@ -76,7 +76,7 @@ async def test_a_strangers_request_finds_no_session() -> None:
 @engine_test
 async def test_isolated_duplicates_run_apart_and_each_gets_its_own_answer() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait}), Settings(duplicates="isolate")) as d:
+    async with engine_harness(ScriptedBack({CALL: wait}), Settings(duplicates="isolate")) as d:
         posts = [await d.post(1, digest=b"same") for _ in range(3)]
         event.set()
         assert [len(await post.whole()) for post in posts] == [1, 1, 1]
@@ -95,7 +95,7 @@ async def test_a_repeat_of_a_cut_post_attaches_to_the_one_execution() -> None:
         await event.wait()
         return {}
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         first = await d.post(1, digest=b"body")
         await settle_down()
         await first.cut()
@@ -115,7 +115,7 @@ async def test_a_repeat_of_a_cut_post_attaches_to_the_one_execution() -> None:
 @engine_test
 async def test_another_body_under_the_id_of_a_cut_post_that_still_runs_is_a_duplicate() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait})) as d:
+    async with engine_harness(ScriptedBack({CALL: wait})) as d:
         first = await d.post(1, digest=b"body")
         await settle_down()
         await first.cut()
@@ -127,7 +127,7 @@ async def test_another_body_under_the_id_of_a_cut_post_that_still_runs_is_a_dupl
 @engine_test
 async def test_a_repeat_before_any_stream_existed_gets_the_answer_too() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait})) as d:
+    async with engine_harness(ScriptedBack({CALL: wait})) as d:
         first = await d.post(1, digest=b"body")
         await settle_down()
         await first.cut()
@@ -143,7 +143,7 @@ async def test_a_repeat_before_any_stream_existed_gets_the_answer_too() -> None:
 @engine_test
 async def test_an_answer_nobody_could_take_is_kept_for_one_repeat() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait})) as d:
+    async with engine_harness(ScriptedBack({CALL: wait})) as d:
         first = await d.post(1, digest=b"body")
         await settle_down()
         await first.cut()
@@ -162,7 +162,7 @@ async def test_an_answer_nobody_could_take_is_kept_for_one_repeat() -> None:
 @engine_test
 async def test_another_request_under_a_kept_answers_id_just_runs() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait})) as d:
+    async with engine_harness(ScriptedBack({CALL: wait})) as d:
         first = await d.post(1, digest=b"body")
         await settle_down()
         await first.cut()
@@ -177,7 +177,7 @@ async def test_another_request_under_a_kept_answers_id_just_runs() -> None:
 
 @engine_test
 async def test_a_cancellation_settles_at_once_and_frees_the_id() -> None:
-    async with desk(ScriptedBack({CALL: gate()[0]})) as d:
+    async with engine_harness(ScriptedBack({CALL: gate()[0]})) as d:
         post = await d.post(1)
         await settle_down()
         await d.cancel(1)
@@ -189,7 +189,7 @@ async def test_a_cancellation_settles_at_once_and_frees_the_id() -> None:
 @engine_test
 async def test_a_cancellation_means_the_typed_id_and_nothing_like_it() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait})) as d:
+    async with engine_harness(ScriptedBack({CALL: wait})) as d:
         post = await d.post(1)
         for other in ("1", True, 1.0, None, [1], 2):
             await d.cancel(other)
@@ -214,7 +214,7 @@ async def test_a_handler_that_swallows_its_cancellation_cannot_disturb_a_success
         await release.wait()
         return {"from": "the living"}
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         first = await d.post(1, params={"stubborn": True})
         await settle_down()
         await d.cancel(1)
@@ -239,7 +239,7 @@ async def test_the_handler_is_told_of_its_cancellation() -> None:
             told.set()
         return {}
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         await d.post(1)
         await settle_down()
         await d.cancel(1)
@@ -249,7 +249,7 @@ async def test_the_handler_is_told_of_its_cancellation() -> None:
 @engine_test
 async def test_a_queued_call_can_be_cancelled_and_never_runs() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait}), limits=Limits(running=1)) as d:
+    async with engine_harness(ScriptedBack({CALL: wait}), limits=Limits(running=1)) as d:
         running, queued = await d.post(1), await d.post(2)
         await d.cancel(2)
         assert (await queued.whole())[-1]["error"]["code"] == REQUEST_CANCELLED
@@ -267,7 +267,7 @@ async def test_what_went_wrong_inside_is_masked_and_joined_to_the_log_by_an_id()
     async def work(exchange: Exchange) -> object:
         raise RuntimeError("password=hunter2")
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         error = (await d.call(1))["error"]
         assert error["code"] == INTERNAL_ERROR
         assert "hunter2" not in str(error)
@@ -281,7 +281,7 @@ async def test_an_authors_error_is_answered_as_it_is() -> None:
     async def work(exchange: Exchange) -> object:
         raise McpError(-32000, "no such city", {"city": "X"})
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         assert (await d.call(1))["error"] == {
             "code": -32000,
             "message": "no such city",
@@ -298,7 +298,7 @@ def test_an_error_that_cannot_be_written_is_still_answered(thrown: McpError) -> 
 
     @engine_test
     async def conversation() -> None:
-        async with desk(ScriptedBack({CALL: work})) as d:
+        async with engine_harness(ScriptedBack({CALL: work})) as d:
             assert (await d.call(1))["error"]["code"] == INTERNAL_ERROR
 
     conversation()
@@ -309,13 +309,13 @@ async def test_a_result_that_cannot_be_written_is_an_internal_error() -> None:
     async def work(exchange: Exchange) -> object:
         return object()
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         assert (await d.call(1))["error"]["code"] == INTERNAL_ERROR
 
 
 @engine_test
 async def test_an_unknown_method_is_said_to_be_unknown() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         assert (await d.call(1, "no/such"))["error"] == {
             "code": -32601,
             "message": "Method not found: no/such",
@@ -328,7 +328,7 @@ async def test_an_unknown_method_is_said_to_be_unknown() -> None:
 @engine_test
 async def test_calls_run_up_to_the_bound_then_queue_then_are_refused() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait}), limits=Limits(running=2, queued=3)) as d:
+    async with engine_harness(ScriptedBack({CALL: wait}), limits=Limits(running=2, queued=3)) as d:
         posts = [await d.post(number) for number in range(5)]
         await settle_down()
         assert len(d.back.handled) == 2
@@ -353,7 +353,7 @@ async def test_never_more_than_the_bound_run_at_once() -> None:
         running -= 1
         return {}
 
-    async with desk(ScriptedBack({CALL: work}), limits=Limits(running=8, queued=100)) as d:
+    async with engine_harness(ScriptedBack({CALL: work}), limits=Limits(running=8, queued=100)) as d:
         posts = [await d.post(n, params={"seconds": n % 7 * 0.1}) for n in range(100)]
         await asyncio.gather(*(post.whole() for post in posts))
         assert highest == 8
@@ -371,7 +371,7 @@ async def test_a_cancelled_call_keeps_its_slot_until_its_handler_has_ended() -> 
             await released.wait()
         return {}
 
-    async with desk(
+    async with engine_harness(
         ScriptedBack({CALL: stubborn, "quick": lambda _: asyncio.sleep(0, {})}), limits=Limits(running=1)
     ) as d:
         first = await d.post(1)
@@ -390,7 +390,7 @@ async def test_a_handler_that_exits_ends_its_call_and_not_the_server() -> None:
     async def leave(exchange: Exchange) -> object:
         raise SystemExit(3)
 
-    async with desk(ScriptedBack({CALL: leave, "quick": lambda _: asyncio.sleep(0, {})})) as d:
+    async with engine_harness(ScriptedBack({CALL: leave, "quick": lambda _: asyncio.sleep(0, {})})) as d:
         assert (await d.call(1))["error"]["code"] == INTERNAL_ERROR
         assert "result" in await d.call(2, "quick")
 
@@ -398,7 +398,7 @@ async def test_a_handler_that_exits_ends_its_call_and_not_the_server() -> None:
 @engine_test
 async def test_a_call_that_finds_no_slot_in_time_is_refused_as_busy() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait}), limits=Limits(running=1)) as d:
+    async with engine_harness(ScriptedBack({CALL: wait}), limits=Limits(running=1)) as d:
         await d.post(1)
         began = asyncio.get_running_loop().time()
         late = await d.post(2)
@@ -417,7 +417,7 @@ async def test_a_call_that_got_its_slot_in_time_has_no_deadline_any_more() -> No
         await asyncio.sleep(29)
         return {}
 
-    async with desk(ScriptedBack({CALL: work}), limits=Limits(running=1)) as d:
+    async with engine_harness(ScriptedBack({CALL: work}), limits=Limits(running=1)) as d:
         posts = [await d.post(1), await d.post(2)]
         assert ["result" in (await post.whole())[-1] for post in posts] == [True, True]
 
@@ -427,7 +427,9 @@ async def test_control_traffic_passes_when_everything_is_full() -> None:
     async def pong(exchange: Exchange) -> object:
         return {}
 
-    async with desk(ScriptedBack({CALL: gate()[0], "ping": pong}), limits=Limits(running=1, queued=0)) as d:
+    async with engine_harness(
+        ScriptedBack({CALL: gate()[0], "ping": pong}), limits=Limits(running=1, queued=0)
+    ) as d:
         busy = await d.post(1)
         with pytest.raises(Busy):
             await d.submit(2)
@@ -447,7 +449,7 @@ async def test_in_order_calls_run_strictly_one_after_another() -> None:
         seen.append(f"end {exchange.request.id}")
         return {}
 
-    async with desk(ScriptedBack({CALL: work}), Settings(in_order=True)) as d:
+    async with engine_harness(ScriptedBack({CALL: work}), Settings(in_order=True)) as d:
         posts = [await d.post(number) for number in range(4)]
         await asyncio.gather(*(post.whole() for post in posts))
         assert seen == [f"{what} {number}" for number in range(4) for what in ("begin", "end")]
@@ -459,7 +461,7 @@ async def test_without_in_order_a_slow_call_delays_nobody() -> None:
         await asyncio.sleep(exchange.request.params.get("seconds", 0))
         return {}
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         slow = await d.post(1, params={"seconds": 1000})
         for number in range(2, 12):
             await d.call(number)
@@ -478,7 +480,7 @@ async def test_closing_a_session_gives_every_exchange_exactly_one_terminal_messa
         await asyncio.Event().wait()
         return {}
 
-    async with desk(ScriptedBack({CALL: work}), limits=Limits(running=2)) as d:
+    async with engine_harness(ScriptedBack({CALL: work}), limits=Limits(running=2)) as d:
         posts = [await d.post(n, params={"chatty": n % 2 == 0}) for n in range(4)]
         await settle_down()
         assert await d.engine.sessions.close(d.session, Input.DELETED)
@@ -499,7 +501,7 @@ async def test_a_handler_may_close_its_own_session() -> None:
         await d.engine.sessions.close(d.session, Input.DELETED)
         return {}
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         messages = await (await d.post(1)).whole()
         assert messages[-1]["error"]["code"] == REQUEST_CANCELLED
         await asyncio.sleep(5)
@@ -514,7 +516,7 @@ async def test_stopping_lets_running_handlers_finish() -> None:
         await asyncio.sleep(20)
         return {"done": True}
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         post = await d.post(1)
         await settle_down()
         await d.engine.aclose()
@@ -524,7 +526,7 @@ async def test_stopping_lets_running_handlers_finish() -> None:
 
 @engine_test
 async def test_stopping_ends_what_does_not_finish_within_the_drain_time() -> None:
-    async with desk(ScriptedBack({CALL: gate()[0]}), times=Times(drain=5)) as d:
+    async with engine_harness(ScriptedBack({CALL: gate()[0]}), times=Times(drain=5)) as d:
         post = await d.post(1)
         await settle_down()
         began = asyncio.get_running_loop().time()
@@ -542,7 +544,7 @@ def test_a_streamed_exchange_gets_its_terminal_message_when_the_server_stops(sec
 
     @engine_test
     async def conversation() -> None:
-        async with desk(ScriptedBack({CALL: work}), times=Times(drain=5)) as d:
+        async with engine_harness(ScriptedBack({CALL: work}), times=Times(drain=5)) as d:
             posts = [await d.post(number) for number in range(3)]
             await settle_down()
             await d.engine.aclose()
@@ -561,7 +563,9 @@ async def test_queued_calls_are_answered_when_the_server_stops() -> None:
         await asyncio.sleep(2)
         return {}
 
-    async with desk(ScriptedBack({CALL: work}), limits=Limits(running=1), times=Times(drain=5)) as d:
+    async with engine_harness(
+        ScriptedBack({CALL: work}), limits=Limits(running=1), times=Times(drain=5)
+    ) as d:
         posts = [await d.post(number) for number in range(5)]
         await settle_down()
         await d.engine.aclose()
@@ -576,7 +580,7 @@ async def test_readers_that_do_not_read_hold_up_a_stopping_server_only_a_moment(
         await asyncio.Event().wait()
         return {}
 
-    async with desk(ScriptedBack({CALL: work}), times=Times(drain=5)) as d:
+    async with engine_harness(ScriptedBack({CALL: work}), times=Times(drain=5)) as d:
         for number in range(10):
             d.session = await d.open()
             post = await d.post(number)

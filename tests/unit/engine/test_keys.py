@@ -13,7 +13,7 @@ from holdfast.ports import SilentObserver
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack, SeededRandom, VirtualClock
 from tests.support import async_test
-from tests.unit.engine.desk import engine_test
+from tests.unit.engine.harness import engine_test
 from tests.unit.engine.test_sessionless import house
 
 DAY = 86_400.0

@@ -12,7 +12,8 @@ from holdfast.engine.exchange import Exchange
 from holdfast.errors import REQUEST_CANCELLED, AskTimeout, StoreUnavailable
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack
-from tests.unit.engine.desk import CALL, Json, LoopClock, desk, engine_test, settle_down
+from tests.support import LoopClock
+from tests.unit.engine.harness import CALL, Json, engine_harness, engine_test, settle_down
 
 PROGRESS = "notifications/progress"
 
@@ -91,7 +92,7 @@ async def test_a_handler_that_tells_of_its_progress_waits_for_a_store_that_is_aw
             return await count_to_three(exchange)
 
         for script, expected in ((count_to_three, [0, 1, 2]), (leaves, [-1, 0, 1, 2])):
-            async with desk(ScriptedBack({CALL: script}), store=store) as d:
+            async with engine_harness(ScriptedBack({CALL: script}), store=store) as d:
                 store.away, store.loses_replies, store.failed = script is count_to_three, loses_replies, 0
                 post = await d.post(1)
                 await asyncio.sleep(10)
@@ -106,7 +107,9 @@ async def test_a_handler_that_tells_of_its_progress_waits_for_a_store_that_is_aw
 @engine_test
 async def test_a_store_that_stays_away_fails_the_handler_after_the_limit() -> None:
     store = Moody(Limits(store_seconds=20))
-    async with desk(ScriptedBack({CALL: count_to_three}), limits=Limits(store_seconds=20), store=store) as d:
+    async with engine_harness(
+        ScriptedBack({CALL: count_to_three}), limits=Limits(store_seconds=20), store=store
+    ) as d:
         store.away = True
         await d.post(1)
         await asyncio.sleep(19)
@@ -121,7 +124,7 @@ async def test_a_store_that_stays_away_fails_the_handler_after_the_limit() -> No
 @engine_test
 async def test_a_cancelled_handler_waits_no_longer() -> None:
     store = Moody()
-    async with desk(ScriptedBack({CALL: count_to_three}), store=store) as d:
+    async with engine_harness(ScriptedBack({CALL: count_to_three}), store=store) as d:
         store.away = True
         post = await d.post(1)
         await settle_down()
@@ -145,7 +148,7 @@ async def test_a_message_of_a_call_that_has_ended_is_waited_for_no_longer() -> N
         return {}
 
     store = Moody()
-    async with desk(ScriptedBack({CALL: leave_one_behind}), store=store) as d:
+    async with engine_harness(ScriptedBack({CALL: leave_one_behind}), store=store) as d:
         await d.post(1)
         await asyncio.sleep(3)
         [left] = tasks
@@ -161,7 +164,7 @@ async def test_an_ask_waits_for_a_store_that_is_away_at_every_step() -> None:
         return await exchange.ask("roots/list", {})
 
     store = Moody()
-    async with desk(ScriptedBack({CALL: ask}), store=store) as d:
+    async with engine_harness(ScriptedBack({CALL: ask}), store=store) as d:
         store.away = True
         post = await d.post(1)
         await asyncio.sleep(5)
@@ -181,7 +184,7 @@ async def test_a_store_that_is_away_does_not_hide_why_an_ask_has_ended() -> None
         return await exchange.ask("roots/list", {}, timeout=20)
 
     store = Moody()
-    async with desk(ScriptedBack({CALL: ask}), store=store) as d:
+    async with engine_harness(ScriptedBack({CALL: ask}), store=store) as d:
         post = await d.post(1)
         await settle_down()
         store.away = True
@@ -202,7 +205,7 @@ async def test_an_end_whose_reply_was_lost_is_written_once_and_noted_as_no_fence
         await gate.wait()
         return {}
 
-    async with desk(ScriptedBack({CALL: late}), store=store) as d:
+    async with engine_harness(ScriptedBack({CALL: late}), store=store) as d:
         post = await d.post(1)
         await settle_down()
         store.away = store.loses_replies = True
@@ -238,7 +241,7 @@ class Slow(MemoryStore):
 @engine_test
 async def test_a_server_that_stops_waits_for_an_end_that_is_on_its_way_to_the_store() -> None:
     store = Slow()
-    async with desk(store=store) as d:
+    async with engine_harness(store=store) as d:
         await d.submit(1)
         await settle_down()
         assert store.steps == ["end begins"]

@@ -10,7 +10,7 @@ import pytest
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import DuplicateId
 from holdfast.errors import REQUEST_CANCELLED, OutcomeUnknown
-from tests.unit.engine.desk import PRINCIPAL, Json, engine_test, settle_down
+from tests.unit.engine.harness import PRINCIPAL, Json, engine_test, settle_down
 from tests.unit.engine.test_adoption import fleet
 
 

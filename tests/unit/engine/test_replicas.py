@@ -13,7 +13,8 @@ from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Announced, Store
 from holdfast.testing import ScriptedBack
 from tests.simulation.cluster import Cluster
-from tests.unit.engine.desk import CALL, Desk, LoopClock, desk, engine_test, settle_down
+from tests.support import LoopClock
+from tests.unit.engine.harness import CALL, EngineHarness, engine_harness, engine_test, settle_down
 
 KEEP_ALIVE: Final = 15.0
 # No lease ends here: that is another test's subject.
@@ -21,11 +22,11 @@ TIMES: Final = Times(lease=1e6, lease_renewal=1e5, stream_age=(1e5, 2e5))
 
 
 @asynccontextmanager
-async def pair() -> AsyncIterator[tuple[Desk, Desk]]:
+async def pair() -> AsyncIterator[tuple[EngineHarness, EngineHarness]]:
     """Two replicas that serve the same session."""
     cluster = Cluster(Limits(), LoopClock())
-    async with desk(times=TIMES, store=cluster.connect("one").store) as one:
-        two = Desk(ScriptedBack({}), Settings(times=TIMES), cluster.connect("two").store)
+    async with engine_harness(times=TIMES, store=cluster.connect("one").store) as one:
+        two = EngineHarness(ScriptedBack({}), Settings(times=TIMES), cluster.connect("two").store)
         await two.engine.ensure_started()
         two.session = await two.engine.sessions.find(one.key, one.session.record.principal)
         yield one, two
@@ -154,10 +155,10 @@ async def test_a_change_for_one_principal_reaches_its_quiet_sessions() -> None:
         assert reader.methods == ["notifications/tools/list_changed"]
 
 
-def tell_of(desk: Desk) -> list[Change]:
+def tell_of(harness: EngineHarness) -> list[Change]:
     """Return the list in which the changes will be that a replica's listeners are told of."""
     told: list[Change] = []
-    desk.engine.listening.tell = lambda change, principal=None: told.append(change)  # type: ignore[method-assign] # noqa: ARG005
+    harness.engine.listening.tell = lambda change, principal=None: told.append(change)  # type: ignore[method-assign] # noqa: ARG005
     return told
 
 

@@ -19,7 +19,8 @@ from holdfast.protocol.sessionless import PARKED_GONE, SERVER_KEY, ParkedGone, R
 from holdfast.protocol.versions import Revision
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request
-from tests.unit.engine.desk import LoopClock, engine_test, settle_down
+from tests.support import LoopClock
+from tests.unit.engine.harness import engine_test, settle_down
 
 CALL = "tools/call"
 META = RequestMeta("2026-07-28", {"sampling": {}}, {"name": "test"}, "")

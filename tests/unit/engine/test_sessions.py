@@ -12,14 +12,14 @@ from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS, TooManySessions
 from holdfast.errors import InvalidParams, SessionGone
 from holdfast.testing import ScriptedBack
-from tests.unit.engine.desk import CALL, PRINCIPAL, desk, engine_test, gate, settle_down
+from tests.unit.engine.harness import CALL, PRINCIPAL, engine_harness, engine_test, gate, settle_down
 
 TIMES = Times(idle=100, grace=50, lifetime=1_000, sweep=1, stream_age=(5_000, 5_000))
 
 
 @engine_test
 async def test_a_quiet_session_idles_out() -> None:
-    async with desk(times=TIMES) as d:
+    async with engine_harness(times=TIMES) as d:
         await asyncio.sleep(99)
         assert d.back.events == ["start", "opened"]
         await asyncio.sleep(3)
@@ -30,7 +30,7 @@ async def test_a_quiet_session_idles_out() -> None:
 @engine_test
 async def test_a_session_at_work_does_not_idle_out() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait}), times=TIMES) as d:
+    async with engine_harness(ScriptedBack({CALL: wait}), times=TIMES) as d:
         post = await d.post(1)
         await settle_down()
         await post.cut()
@@ -45,7 +45,7 @@ async def test_a_session_at_work_does_not_idle_out() -> None:
 
 @engine_test
 async def test_a_broken_get_begins_the_grace_and_coming_back_ends_it() -> None:
-    async with desk(times=TIMES) as d:
+    async with engine_harness(times=TIMES) as d:
         await (await d.get()).cut()
         await asyncio.sleep(45)
         await d.get()
@@ -57,7 +57,7 @@ async def test_a_broken_get_begins_the_grace_and_coming_back_ends_it() -> None:
 def test_every_way_of_coming_back_reattaches(way: str) -> None:
     @engine_test
     async def conversation() -> None:
-        async with desk(times=TIMES) as d:
+        async with engine_harness(times=TIMES) as d:
             await (await d.get()).cut()
             await settle_down()
             if way == "request":
@@ -76,7 +76,7 @@ def test_every_way_of_coming_back_reattaches(way: str) -> None:
 
 @engine_test
 async def test_grace_over_closes_and_the_session_is_gone() -> None:
-    async with desk(times=TIMES) as d:
+    async with engine_harness(times=TIMES) as d:
         await (await d.get()).cut()
         await asyncio.sleep(52)
         assert d.back.events == ["start", "opened", "detached", "closed: grace over"]
@@ -86,7 +86,7 @@ async def test_grace_over_closes_and_the_session_is_gone() -> None:
 
 @engine_test
 async def test_without_grace_a_break_with_nothing_in_flight_closes_at_once() -> None:
-    async with desk(times=Times(grace=0)) as d:
+    async with engine_harness(times=Times(grace=0)) as d:
         await (await d.get()).cut()
         await settle_down()
         assert d.back.events == ["start", "opened", "detached", "closed: grace over"]
@@ -95,7 +95,7 @@ async def test_without_grace_a_break_with_nothing_in_flight_closes_at_once() -> 
 @engine_test
 async def test_without_grace_work_in_flight_is_still_finished() -> None:
     wait, event = gate()
-    async with desk(ScriptedBack({CALL: wait}), times=Times(grace=0)) as d:
+    async with engine_harness(ScriptedBack({CALL: wait}), times=Times(grace=0)) as d:
         post = await d.post(1)
         await settle_down()
         await post.cut()
@@ -108,7 +108,7 @@ async def test_without_grace_work_in_flight_is_still_finished() -> None:
 
 @engine_test
 async def test_a_session_closes_at_its_lifetime_though_it_is_read() -> None:
-    async with desk(times=TIMES) as d:
+    async with engine_harness(times=TIMES) as d:
         get = await d.get()
         await asyncio.sleep(998)
         assert not get.task.done()
@@ -123,7 +123,7 @@ async def test_work_is_finished_beyond_the_lifetime() -> None:
         await asyncio.sleep(3_000)
         return {}
 
-    async with desk(ScriptedBack({CALL: work}), times=TIMES) as d:
+    async with engine_harness(ScriptedBack({CALL: work}), times=TIMES) as d:
         assert "result" in await d.call(1)
         await asyncio.sleep(3)
         assert d.back.events[-1] == "closed: expired"
@@ -131,7 +131,7 @@ async def test_work_is_finished_beyond_the_lifetime() -> None:
 
 @engine_test
 async def test_an_answered_post_is_no_break() -> None:
-    async with desk(times=TIMES) as d:
+    async with engine_harness(times=TIMES) as d:
         await d.call(1)
         await asyncio.sleep(60)
         assert d.back.events == ["start", "opened"]
@@ -144,7 +144,7 @@ async def test_listeners_are_told_in_order_and_waited_for_by_nobody() -> None:
             await asyncio.sleep(500)
             await super().opened(session)
 
-    async with desk(Slow({CALL: gate()[0]}), times=TIMES) as d:
+    async with engine_harness(Slow({CALL: gate()[0]}), times=TIMES) as d:
         await (await d.get()).cut()
         await d.get()
         await d.engine.sessions.close(d.session, Input.DELETED)
@@ -164,7 +164,7 @@ async def test_a_listener_that_fails_does_not_silence_the_next() -> None:
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: complaints.append(str(context["exception"]))
     )
-    async with desk(Broken()) as d:
+    async with engine_harness(Broken()) as d:
         await settle_down()
         await d.engine.sessions.close(d.session, Input.DELETED)
         await settle_down()
@@ -174,7 +174,7 @@ async def test_a_listener_that_fails_does_not_silence_the_next() -> None:
 
 @engine_test
 async def test_a_session_is_closed_once_whoever_closes() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         closing = [d.engine.sessions.close(d.session, Input.DELETED) for _ in range(5)]
         assert sorted(await asyncio.gather(*closing)) == [False] * 4 + [True]
         await settle_down()
@@ -187,7 +187,7 @@ async def test_a_session_with_a_stalled_reader_can_be_closed_by_several_at_once(
         await exchange.notify("notifications/progress", {"n": 1})
         return {}
 
-    async with desk(ScriptedBack({CALL: chat})) as d:
+    async with engine_harness(ScriptedBack({CALL: chat})) as d:
         post = await d.post(1)
         post.may_read.clear()
         await settle_down()
@@ -199,7 +199,7 @@ async def test_a_session_with_a_stalled_reader_can_be_closed_by_several_at_once(
 
 @engine_test
 async def test_a_principal_over_its_limit_loses_its_longest_idle_session_and_is_told() -> None:
-    async with desk(limits=Limits(sessions_per_principal=1)) as d:
+    async with engine_harness(limits=Limits(sessions_per_principal=1)) as d:
         await d.open()
         await settle_down()
         assert sorted(d.back.events) == ["closed: evicted", "opened", "opened", "start"]
@@ -209,7 +209,7 @@ async def test_a_principal_over_its_limit_loses_its_longest_idle_session_and_is_
 
 @engine_test
 async def test_anonymous_clients_never_evict_each_other() -> None:
-    async with desk(limits=Limits(sessions_per_principal=1, sessions=4)) as d:
+    async with engine_harness(limits=Limits(sessions_per_principal=1, sessions=4)) as d:
         for _ in range(3):
             await d.open(principal=ANONYMOUS)
         with pytest.raises(TooManySessions):
@@ -226,7 +226,7 @@ async def test_anonymous_clients_never_evict_each_other() -> None:
 def test_a_malformed_initialize_opens_nothing(params: dict[str, object]) -> None:
     @engine_test
     async def conversation() -> None:
-        async with desk() as d:
+        async with engine_harness() as d:
             with pytest.raises(InvalidParams):
                 await d.engine.sessions.open(PRINCIPAL, params)
             assert len(await d.engine.runtime.store.sessions()) == 1
@@ -241,7 +241,7 @@ async def test_a_notification_reaches_the_back_and_its_fault_goes_no_further() -
             await super().notify(session, method, params)
             raise RuntimeError("a bug of the author's")
 
-    async with desk(Faulty()) as d:
+    async with engine_harness(Faulty()) as d:
         await d.engine.sessions.notify(d.key, PRINCIPAL, "notifications/initialized", {})
         await settle_down()
         assert d.back.notified == [("notifications/initialized", {})]
@@ -254,14 +254,14 @@ async def test_a_notification_reaches_the_back_and_its_fault_goes_no_further() -
 @engine_test
 async def test_starting_at_once_from_many_sides_starts_once() -> None:
     back = ScriptedBack()
-    async with desk(back) as d:
+    async with engine_harness(back) as d:
         await asyncio.gather(*(d.engine.ensure_started() for _ in range(5)))
         assert back.events.count("start") == 1
 
 
 @engine_test
 async def test_stopping_twice_stops_once_and_leaves_no_task() -> None:
-    async with desk(settings=Settings()) as d:
+    async with engine_harness(settings=Settings()) as d:
         await d.get()
         await d.engine.aclose()
         await d.engine.aclose()
@@ -276,7 +276,7 @@ async def test_a_listener_that_hangs_does_not_keep_the_server_from_stopping() ->
         async def closed(self, session: Session, reason: Input) -> None:
             await asyncio.Event().wait()
 
-    async with desk(Hanging(), times=Times(drain=5)) as d:
+    async with engine_harness(Hanging(), times=Times(drain=5)) as d:
         for _ in range(3):
             await d.open()
         began = asyncio.get_running_loop().time()
@@ -292,7 +292,7 @@ async def test_the_listeners_of_a_session_closed_just_before_are_heard_before_th
             await asyncio.sleep(1)
             await super().closed(session, reason)
 
-    async with desk(Slow()) as d:
+    async with engine_harness(Slow()) as d:
         await d.engine.sessions.close(d.session, Input.DELETED)
         await d.engine.aclose()
         assert d.back.events == ["start", "opened", "closed: deleted", "stop"]

@@ -12,7 +12,7 @@ from holdfast.engine.readers import Unresumable
 from holdfast.engine.session import event_id, parse_event_id
 from holdfast.errors import SessionGone
 from holdfast.testing import ScriptedBack
-from tests.unit.engine.desk import CALL, Json, desk, engine_test, gate, settle_down
+from tests.unit.engine.harness import CALL, Json, engine_harness, engine_test, gate, settle_down
 
 PROGRESS = "notifications/progress"
 
@@ -30,7 +30,7 @@ def numbers(messages: list[Json]) -> list[int]:
 
 @engine_test
 async def test_messages_arrive_in_order_and_the_terminal_message_is_the_last() -> None:
-    async with desk(ScriptedBack({CALL: count_up})) as d:
+    async with engine_harness(ScriptedBack({CALL: count_up})) as d:
         messages = await (await d.post(1, params={"count": 300})).whole()
         assert numbers(messages) == list(range(300))
         assert messages[-1]["result"] == {"id": 1}
@@ -39,7 +39,9 @@ async def test_messages_arrive_in_order_and_the_terminal_message_is_the_last() -
 
 @engine_test
 async def test_a_hundred_thousand_messages_wait_for_their_own_slow_reader_and_delay_nobody_else() -> None:
-    async with desk(ScriptedBack({CALL: count_up, "ping": count_up}), limits=Limits(stream_events=1000)) as d:
+    async with engine_harness(
+        ScriptedBack({CALL: count_up, "ping": count_up}), limits=Limits(stream_events=1000)
+    ) as d:
         post = await d.post(1, params={"count": 100_000})
         post.may_read.clear()
         await settle_down()
@@ -61,7 +63,7 @@ async def test_big_messages_wait_by_bytes() -> None:
             await exchange.notify(PROGRESS, {"n": number, "padding": "x" * 1000})
         return {}
 
-    async with desk(ScriptedBack({CALL: big}), limits=Limits(stream_bytes=10_000)) as d:
+    async with engine_harness(ScriptedBack({CALL: big}), limits=Limits(stream_bytes=10_000)) as d:
         post = await d.post(1)
         post.may_read.clear()
         await settle_down()
@@ -83,7 +85,7 @@ async def test_a_handler_whose_reader_resumed_after_much_was_sent_goes_on() -> N
             await exchange.notify(PROGRESS, {"n": number, "padding": "x" * 1000})
         return {}
 
-    async with desk(ScriptedBack({CALL: big}), limits=Limits(stream_bytes=10_000)) as d:
+    async with engine_harness(ScriptedBack({CALL: big}), limits=Limits(stream_bytes=10_000)) as d:
         post = await d.post(1)
         await settle_down(200)
         assert numbers(post.messages) == list(range(50))
@@ -105,7 +107,7 @@ async def test_a_handler_without_a_reader_does_not_wait() -> None:
         await more.wait()
         return await count_up(exchange)
 
-    async with desk(ScriptedBack({CALL: work}), limits=Limits(stream_events=100)) as d:
+    async with engine_harness(ScriptedBack({CALL: work}), limits=Limits(stream_events=100)) as d:
         post = await d.post(1, params={"count": 1000})
         await settle_down()
         await post.cut()
@@ -116,7 +118,7 @@ async def test_a_handler_without_a_reader_does_not_wait() -> None:
 
 @engine_test
 async def test_a_writer_that_waits_goes_on_when_its_reader_breaks() -> None:
-    async with desk(ScriptedBack({CALL: count_up}), limits=Limits(stream_events=100)) as d:
+    async with engine_harness(ScriptedBack({CALL: count_up}), limits=Limits(stream_events=100)) as d:
         post = await d.post(1, params={"count": 1000})
         post.may_read.clear()
         await settle_down()
@@ -134,7 +136,7 @@ async def test_a_cut_stream_is_resumed_without_a_hole_or_a_repeat() -> None:
             await asyncio.sleep(0.1)
         return {}
 
-    async with desk(ScriptedBack({CALL: slow})) as d:
+    async with engine_harness(ScriptedBack({CALL: slow})) as d:
         post = await d.post(1)
         await asyncio.sleep(2.05)
         assert post.reader is not None
@@ -158,7 +160,7 @@ async def test_a_resumed_stream_is_taken_from_its_former_reader() -> None:
         await exchange.notify(PROGRESS, {"n": 0})
         return await wait(exchange)
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         post = await d.post(1)
         await settle_down()
         get = await d.get(post.exchange.claim.stream)
@@ -172,7 +174,7 @@ async def test_a_resumed_stream_is_taken_from_its_former_reader() -> None:
 
 @engine_test
 async def test_a_finished_stream_can_be_fetched_again() -> None:
-    async with desk(ScriptedBack({CALL: count_up})) as d:
+    async with engine_harness(ScriptedBack({CALL: count_up})) as d:
         post = await d.post(1, params={"count": 3})
         whole = await post.whole()
         get = await d.get(post.exchange.claim.stream)
@@ -182,7 +184,7 @@ async def test_a_finished_stream_can_be_fetched_again() -> None:
 
 @engine_test
 async def test_unknown_forged_and_foreign_positions_are_refused() -> None:
-    async with desk(ScriptedBack({CALL: count_up})) as d:
+    async with engine_harness(ScriptedBack({CALL: count_up})) as d:
         post = await d.post(1, params={"count": 3})
         await post.whole()
         assert post.reader is not None
@@ -212,7 +214,7 @@ async def test_a_handler_can_send_its_client_away_to_come_back_later() -> None:
         await exchange.close_stream()
         return await wait(exchange)
 
-    async with desk(ScriptedBack({CALL: work})) as d:
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
         post = await d.post(1)
         assert await post.whole() == []
         assert d.ended_readers[0].end is End.AGED
@@ -231,7 +233,7 @@ async def test_older_revisions_are_never_sent_away() -> None:
         await asyncio.sleep(5_000)
         return {}
 
-    async with desk(ScriptedBack({CALL: work}), version="2025-06-18") as d:
+    async with engine_harness(ScriptedBack({CALL: work}), version="2025-06-18") as d:
         assert "result" in (await (await d.post(1)).whole())[-1]
 
 
@@ -242,7 +244,7 @@ async def test_a_streams_connection_ends_at_its_age_and_is_no_break() -> None:
         await asyncio.sleep(5_000)
         return {}
 
-    async with desk(ScriptedBack({CALL: work}), times=Times(stream_age=(300, 600))) as d:
+    async with engine_harness(ScriptedBack({CALL: work}), times=Times(stream_age=(300, 600))) as d:
         post, get = await d.post(1), await d.get()
         await asyncio.sleep(299)
         assert not post.task.done()
@@ -256,7 +258,7 @@ async def test_a_streams_connection_ends_at_its_age_and_is_no_break() -> None:
 
 @engine_test
 async def test_a_silent_stream_is_given_a_keep_alive() -> None:
-    async with desk(times=Times(keep_alive=15)) as d:
+    async with engine_harness(times=Times(keep_alive=15)) as d:
         reader = await d.engine.readers.attach(d.key, "somebody")
         pages = reader.pages()
         for beat in range(1, 4):
@@ -270,7 +272,7 @@ async def test_a_silent_stream_is_given_a_keep_alive() -> None:
 
 @engine_test
 async def test_what_was_pushed_before_anybody_read_is_delivered() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         await d.engine.sessions.push(d.key, "a")
         get = await d.get()
         await d.engine.sessions.push(d.key, "b")
@@ -280,7 +282,7 @@ async def test_what_was_pushed_before_anybody_read_is_delivered() -> None:
 
 @engine_test
 async def test_the_second_get_wins_and_nothing_is_sent_twice() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         first = await d.get()
         await d.engine.sessions.push(d.key, "a")
         await settle_down()
@@ -293,7 +295,7 @@ async def test_the_second_get_wins_and_nothing_is_sent_twice() -> None:
 
 @engine_test
 async def test_the_newest_idle_get_takes_over_where_the_active_one_ended() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         oldest, middle, active = [await d.get() for _ in range(3)]
         await d.engine.sessions.push(d.key, "a")
         await settle_down()
@@ -312,7 +314,7 @@ async def test_the_newest_idle_get_takes_over_where_the_active_one_ended() -> No
 
 @engine_test
 async def test_gets_that_break_together_leave_the_surviving_one_active() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         survivor, middle, active = [await d.get() for _ in range(3)]
         await d.engine.sessions.push(d.key, "a")
         await settle_down()
@@ -328,7 +330,7 @@ async def test_gets_that_break_together_leave_the_surviving_one_active() -> None
 
 @engine_test
 async def test_an_idle_gets_end_changes_nothing() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         idle, active = await d.get(), await d.get()
         await idle.cut()
         await d.engine.sessions.push(d.key, "a")
@@ -339,7 +341,7 @@ async def test_an_idle_gets_end_changes_nothing() -> None:
 
 @engine_test
 async def test_at_most_four_superseded_gets_stay_open() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         gets = [await d.get() for _ in range(9)]
         await settle_down()
         assert [get.task.done() for get in gets] == [True] * 4 + [False] * 5
@@ -348,7 +350,7 @@ async def test_at_most_four_superseded_gets_stay_open() -> None:
 
 @engine_test
 async def test_a_get_reads_nothing_of_any_exchange() -> None:
-    async with desk(ScriptedBack({CALL: count_up})) as d:
+    async with engine_harness(ScriptedBack({CALL: count_up})) as d:
         get = await d.get()
         await d.call(1, params={"count": 5})
         await d.engine.sessions.push(d.key, "a")
@@ -358,7 +360,7 @@ async def test_a_get_reads_nothing_of_any_exchange() -> None:
 
 @engine_test
 async def test_a_broadcast_and_an_update_reach_those_they_are_for() -> None:
-    async with desk() as d:
+    async with engine_harness() as d:
         other = await d.open()
         mine = await d.get()
         await d.engine.runtime.store.subscribe(d.key, "file:///x")

@@ -8,7 +8,8 @@ from holdfast.config import Limits
 from holdfast.stores.base import Closed, Orphan
 from holdfast.stores.memory import MemoryStore
 from tests.simulation.cluster import Cluster
-from tests.unit.engine.desk import LoopClock, desk, engine_test
+from tests.support import LoopClock
+from tests.unit.engine.harness import engine_harness, engine_test
 
 
 class Broken(MemoryStore):
@@ -27,7 +28,7 @@ class Broken(MemoryStore):
 @engine_test
 async def test_a_job_that_fails_is_noted_and_tried_again_and_stops_no_other() -> None:
     store = Broken()
-    async with desk(store=store) as d:
+    async with engine_harness(store=store) as d:
         looks = 0
 
         async def look() -> None:
@@ -62,7 +63,7 @@ class Shelf(Cluster):
 @engine_test
 async def test_an_orphan_that_cannot_be_ended_keeps_no_other_from_its_end() -> None:
     store = Shelf(Limits(), LoopClock())
-    async with desk(store=store.connect("one").store) as d:
+    async with engine_harness(store=store.connect("one").store) as d:
         await asyncio.sleep(1.5)
         [left] = d.noted.named("orphan.left")
         assert isinstance(left["error"], LookupError)
@@ -74,7 +75,7 @@ async def test_work_that_nobody_waits_for_is_noted_when_it_fails() -> None:
     async def work() -> None:
         raise LookupError("on purpose")
 
-    async with desk() as d:
+    async with engine_harness() as d:
         d.engine.runtime.spawn(work())
         await asyncio.sleep(1)
         [failed] = d.noted.named("work.failed")

@@ -9,7 +9,7 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import BUSY, REQUEST_CANCELLED, Busy, StoreUnavailable
 from holdfast.testing import ScriptedBack
-from tests.unit.engine.desk import CALL, Desk, desk, engine_test, settle_down
+from tests.unit.engine.harness import CALL, EngineHarness, engine_harness, engine_test, settle_down
 from tests.unit.engine.test_adoption import NOTICED, SETTINGS, die, fleet
 
 ORDERED = Settings(in_order=True, times=SETTINGS.times)
@@ -38,8 +38,8 @@ class Runs:
 @engine_test
 async def test_calls_at_several_replicas_run_one_after_another_in_the_order_of_their_claims() -> None:
     runs = Runs()
-    async with fleet(runs, runs, runs, settings=ORDERED) as desks:
-        posts = [await desks[number % 3].post(number) for number in range(9)]
+    async with fleet(runs, runs, runs, settings=ORDERED) as harnesses:
+        posts = [await harnesses[number % 3].post(number) for number in range(9)]
         for post in posts:
             assert "result" in (await post.whole())[-1]
         assert (runs.order, runs.peak) == (list(range(9)), 1)
@@ -55,13 +55,13 @@ def test_a_cancelled_call_keeps_its_turn_until_its_handler_has_cleaned_up(*, sha
             async with fleet(runs, runs, settings=ORDERED) as (one, two):
                 await _cancel_first(runs, one, two)
         else:
-            async with desk(ScriptedBack({CALL: runs}), ORDERED) as d:
+            async with engine_harness(ScriptedBack({CALL: runs}), ORDERED) as d:
                 await _cancel_first(runs, d, d)
 
     run()
 
 
-async def _cancel_first(runs: Runs, one: Desk, two: Desk) -> None:
+async def _cancel_first(runs: Runs, one: EngineHarness, two: EngineHarness) -> None:
     first = await one.post(1, params={"seconds": 100})
     await settle_down()
     second = await two.post(2)
@@ -78,7 +78,7 @@ async def _cancel_first(runs: Runs, one: Desk, two: Desk) -> None:
 @engine_test
 async def test_a_turn_that_is_held_only_after_its_handler_has_ended_is_passed_on() -> None:
     runs = Runs(cleanup=0.1)
-    async with desk(ScriptedBack({CALL: runs}), ORDERED) as d:
+    async with engine_harness(ScriptedBack({CALL: runs}), ORDERED) as d:
         store = d.engine.runtime.store
         outage = [StoreUnavailable("the store is away")]
         hold_turn = store.hold_turn
@@ -114,7 +114,7 @@ async def test_the_turn_of_a_replica_that_died_goes_on_with_the_next() -> None:
 async def test_a_call_whose_turn_does_not_come_is_refused_as_busy_and_gives_its_turn_up() -> None:
     runs = Runs()
     settings = Settings(in_order=True, limits=Limits(queue_seconds=5, queued=1))
-    async with desk(ScriptedBack({CALL: runs}), settings) as d:
+    async with engine_harness(ScriptedBack({CALL: runs}), settings) as d:
         first = await d.post(1, params={"seconds": 20})
         await settle_down()
         late = await d.post(2)
@@ -133,7 +133,7 @@ async def test_a_call_whose_turn_does_not_come_is_refused_as_busy_and_gives_its_
 @engine_test
 async def test_a_call_that_is_cancelled_while_it_waits_never_runs_and_delays_nobody() -> None:
     runs = Runs()
-    async with desk(ScriptedBack({CALL: runs}), ORDERED) as d:
+    async with engine_harness(ScriptedBack({CALL: runs}), ORDERED) as d:
         posts = [await d.post(number) for number in range(3)]
         await settle_down()
         await d.cancel(1)
@@ -145,7 +145,9 @@ async def test_a_call_that_is_cancelled_while_it_waits_never_runs_and_delays_nob
 @engine_test
 async def test_control_traffic_waits_for_no_turn() -> None:
     runs = Runs()
-    async with desk(ScriptedBack({CALL: runs, "ping": lambda _: asyncio.sleep(0, {})}), ORDERED) as d:
+    async with engine_harness(
+        ScriptedBack({CALL: runs, "ping": lambda _: asyncio.sleep(0, {})}), ORDERED
+    ) as d:
         await d.post(1, params={"seconds": 10})
         await settle_down()
         assert "result" in await d.call("p", "ping")
@@ -156,7 +158,7 @@ async def test_control_traffic_waits_for_no_turn() -> None:
 async def test_a_stopping_server_lets_those_that_wait_for_their_turn_finish() -> None:
     runs = Runs()
     settings = Settings(in_order=True, times=Times(drain=10))
-    async with desk(ScriptedBack({CALL: runs}), settings) as d:
+    async with engine_harness(ScriptedBack({CALL: runs}), settings) as d:
         posts = [await d.post(number) for number in range(4)]
         await settle_down()
         await d.engine.drain()

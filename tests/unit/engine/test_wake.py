@@ -4,7 +4,7 @@ import asyncio
 
 from holdfast.engine.wake import Wake
 from tests.support import virtual_test
-from tests.unit.engine.desk import settle_down
+from tests.unit.engine.harness import settle_down
 
 
 @virtual_test

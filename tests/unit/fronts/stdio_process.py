@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
+from tests.messages import metadata
+
 SMALL: Final = Path(__file__).parent / "fixtures" / "small.py"
 
 
@@ -31,11 +33,7 @@ class StdioClient:
 
     def modern(self, request_id: int | str, method: str, **params: Any) -> None:
         """Say a request of 2026-07-28."""
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": {"name": "pipe", "version": "0"},
-            "io.modelcontextprotocol/clientCapabilities": {"sampling": {}},
-        }
+        meta = metadata(capabilities={"sampling": {}})
         self.say(method, request_id, **{"_meta": meta, **params})
 
     def answer(self, request_id: int | str, result: object) -> None:

@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from holdfast import Server, Settings, Times
 from holdfast.fronts.countdown import count_down, waiting
+from tests.asgi import Peer
 from tests.support import virtual_test
-from tests.unit.fronts.http.peer import Peer
 
 
 class Terminal(io.StringIO):

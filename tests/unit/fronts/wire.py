@@ -12,13 +12,10 @@ from holdfast.errors import SessionGone
 from holdfast.fronts.duplex import Duplex
 from holdfast.ports import Clock
 from holdfast.testing.back import ScriptedBack
+from tests.messages import metadata
 
 Json = Any
-META: Final = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "0"},
-    "io.modelcontextprotocol/clientCapabilities": {"sampling": {}, "roots": {}},
-}
+META: Final = metadata(capabilities={"sampling": {}, "roots": {}})
 """What a request of 2026-07-28 says of itself."""
 
 

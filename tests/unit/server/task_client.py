@@ -15,7 +15,7 @@ from holdfast.server.app import Server
 from holdfast.stores.base import Store
 from holdfast.testing.chance import SeededRandom
 from tests.schema import MODERN, Json, check_error, validate_result
-from tests.unit.engine.desk import LoopClock
+from tests.support import LoopClock
 from tests.unit.server.sessionless_client import ALL, Answered, SessionlessClient
 
 TASKS: Final = "io.modelcontextprotocol/tasks"

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import HttpRequest, HttpResponse, Server
 from holdfast.errors import ConfigError
+from tests.asgi import Peer
 from tests.support import async_test, virtual_test
-from tests.unit.fronts.http.peer import Peer
 
 
 class Cut(Exception):

@@ -17,8 +17,8 @@ from holdfast.stores.base import Cell, OrphanTask, Refusal
 from holdfast.stores.memory import MemoryStore
 from holdfast.wire.jsonrpc import Request
 from tests.simulation.cluster import Cluster
-from tests.support import virtual_test
-from tests.unit.engine.desk import LoopClock, settle_down
+from tests.support import LoopClock, virtual_test
+from tests.unit.engine.harness import settle_down
 from tests.unit.server.task_client import POLL, TaskClient, named, tasks_of
 from tests.unit.server.test_tasks import NAME, guest
 

@@ -15,8 +15,7 @@ from holdfast.protocol.sessionless import VERSION, RequestMeta
 from holdfast.stores.base import Refusal
 from holdfast.stores.memory import MemoryStore
 from holdfast.wire.jsonrpc import Request
-from tests.support import virtual_test
-from tests.unit.engine.desk import LoopClock
+from tests.support import LoopClock, virtual_test
 from tests.unit.server.peer import connected
 from tests.unit.server.sessionless_client import ALL, SessionlessClient
 from tests.unit.server.task_client import EXTENSION, POLL, TASKS, TaskClient, check_task, named, tasks_of

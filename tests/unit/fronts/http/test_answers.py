@@ -8,20 +8,10 @@ import pytest
 from holdfast import Context, Server
 from holdfast.config import Limits, ResponseMode, Settings, Times
 from holdfast.stores.memory import MemoryStore
-from tests.unit.fronts.http.peer import (
-    LATEST,
-    MIDDLE,
-    OLDEST,
-    REVISIONS,
-    Bench,
-    Call,
-    LoopClock,
-    Peer,
-    bench,
-    front_test,
-    request,
-)
-from tests.unit.fronts.http.test_listen import META, VERSION
+from tests.asgi import Call, Peer
+from tests.messages import LATEST, metadata, modern_headers, request
+from tests.support import LoopClock
+from tests.unit.fronts.http.bench import MIDDLE, OLDEST, REVISIONS, Bench, bench, front_test
 
 OLDER = (MIDDLE, OLDEST)
 
@@ -304,8 +294,8 @@ async def test_always_sse_streams_what_is_slow_like_any_other() -> None:
 
 def guests_call(p: Peer, name: Any, header: str = "") -> Call:
     """Call a tool in protocol 2026-07-28; its header says the same unless given."""
-    params = {"name": name, "arguments": {}, "_meta": {**META, "progressToken": 1}}
-    headers = {"mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": header or name}
+    params = {"name": name, "arguments": {}, "_meta": {**metadata(), "progressToken": 1}}
+    headers = modern_headers("tools/call", {"name": header or name})
     return p.post(request(1, "tools/call", params), headers=headers)
 
 

@@ -7,19 +7,10 @@ import pytest
 
 from holdfast.auth import Principal
 from holdfast.engine.sessions import session_key
-from tests.unit.fronts.http.peer import (
-    LATEST,
-    MIDDLE,
-    REVISIONS,
-    Bench,
-    Call,
-    LoopClock,
-    Peer,
-    bench,
-    front_test,
-    notification,
-    request,
-)
+from tests.asgi import Call, Peer
+from tests.messages import LATEST, notification
+from tests.support import LoopClock
+from tests.unit.fronts.http.bench import MIDDLE, REVISIONS, Bench, bench, front_test
 
 
 class Tokens:
@@ -260,20 +251,8 @@ async def test_a_client_without_an_address_is_one_of_this_machine() -> None:
 # What has expired, and verifiers that fail
 
 
-MODERN = {
-    "mcp-protocol-version": "2026-07-28",
-    "mcp-method": "tools/call",
-    "mcp-name": "quick",
-}
-MODERN_META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
-
-
 def modern_call(peer: Peer) -> Call:
-    params = {"name": "quick", "_meta": MODERN_META}
-    return peer.post(request(1, "tools/call", params), headers=MODERN)
+    return peer.modern("tools/call", {"name": "quick"})
 
 
 @pytest.mark.parametrize("seconds", ["0", "-60"])

@@ -6,18 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast.config import Limits, Settings
-from tests.unit.fronts.http.peer import (
-    LATEST,
-    MIDDLE,
-    OLDEST,
-    Bench,
-    Call,
-    Peer,
-    bench,
-    front_test,
-    notification,
-    request,
-)
+from tests.asgi import Call, Peer
+from tests.messages import LATEST, notification, request
+from tests.unit.fronts.http.bench import MIDDLE, OLDEST, Bench, bench, front_test
 
 
 async def opened(b: Bench, version: str = OLDEST) -> Peer:
@@ -27,7 +18,7 @@ async def opened(b: Bench, version: str = OLDEST) -> Peer:
     return peer
 
 
-def call_of(request_id: int | str, tool: str) -> dict[str, Any]:
+def call_of(request_id: int | str, tool: str) -> Any:
     """Return a tools/call."""
     return request(request_id, "tools/call", {"name": tool})
 

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from holdfast.config import Limits, Settings
-from tests.unit.fronts.http.peer import LATEST, MIDDLE, Bench, Peer, bench, front_test, notification, request
+from tests.asgi import Peer
+from tests.messages import LATEST, notification, request
+from tests.unit.fronts.http.bench import MIDDLE, Bench, bench, front_test
 
 SMALL = Settings(limits=Limits(body=1_000, body_seconds=30.0, depth=10))
 

@@ -9,17 +9,10 @@ import pytest
 from holdfast.config import Settings, Times
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.memory import MemoryStore
-from tests.unit.fronts.http.peer import (
-    LATEST,
-    OLDEST,
-    Bench,
-    Call,
-    LoopClock,
-    Peer,
-    bench,
-    front_test,
-    request,
-)
+from tests.asgi import Call, Peer
+from tests.messages import LATEST, initialize, request
+from tests.support import LoopClock
+from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
 
 CALLS = ("open", "find", "claim", "settle", "keep", "open_stream", "attach", "detach", "read", "close")
 CLOCKS = Times(idle=100, grace=50, sweep=1)
@@ -63,13 +56,8 @@ ACTIONS: dict[str, Action] = {
     ),
     "get": lambda _, peer: peer.get(),
     "delete": lambda _, peer: peer.send("DELETE"),
-    "second session": lambda b, _: b.peer().post(initialize()),
+    "second session": lambda b, _: b.peer().post(request("init", "initialize", initialize())),
 }
-
-
-def initialize() -> dict[str, Any]:
-    params = {"protocolVersion": LATEST, "clientInfo": {"name": "x", "version": "0"}, "capabilities": {}}
-    return request("init", "initialize", params)
 
 
 async def cancel(call: Call) -> None:
@@ -190,7 +178,7 @@ async def test_a_session_whose_opening_was_cancelled_is_closed() -> None:
     store = Distant()
     async with bench(Settings(times=CLOCKS), store=store) as b:
         store.delay = SOON
-        opening = b.peer().post(initialize())
+        opening = b.peer().post(request("init", "initialize", initialize()))
         await asyncio.sleep(SOON / 2)
         await cancel(opening)
         await asyncio.sleep(3)

@@ -10,19 +10,12 @@ import pytest
 from holdfast.config import Limits, ResponseMode, Settings, Times
 from holdfast.errors import REQUEST_CANCELLED
 from holdfast.stores.memory import MemoryStore
+from tests.asgi import Call, Peer
+from tests.messages import LATEST, request
 from tests.simulation.cluster import Cluster
-from tests.unit.engine.desk import settle_down
-from tests.unit.fronts.http.peer import (
-    LATEST,
-    OLDEST,
-    Bench,
-    Call,
-    LoopClock,
-    Peer,
-    bench,
-    front_test,
-    request,
-)
+from tests.support import LoopClock
+from tests.unit.engine.harness import settle_down
+from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
 
 # No lease ends here by itself.
 TIMES = Times(lease=1e6, lease_renewal=1e5, stream_age=(1e5, 2e5))

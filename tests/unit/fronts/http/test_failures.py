@@ -9,7 +9,10 @@ from holdfast.config import Settings, Times
 from holdfast.core.stream import Position
 from holdfast.errors import Cancelled
 from holdfast.stores.memory import MemoryStore
-from tests.unit.fronts.http.peer import LATEST, REVISIONS, Bench, LoopClock, Peer, bench, front_test, request
+from tests.asgi import Peer
+from tests.messages import LATEST, request
+from tests.support import LoopClock
+from tests.unit.fronts.http.bench import REVISIONS, Bench, bench, front_test
 
 MODES = ("adaptive", "json", "sse")
 

@@ -4,16 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.fronts.http.peer import (
-    BOTH,
-    LATEST,
-    REVISIONS,
-    Call,
-    bench,
-    front_test,
-    notification,
-    request,
-)
+from tests.asgi import Call
+from tests.messages import BOTH, LATEST, notification, request
+from tests.unit.fronts.http.bench import REVISIONS, bench, front_test
 
 INVALID = -32600
 

@@ -9,7 +9,9 @@ from holdfast.config import Settings, Times
 from holdfast.errors import BUSY, StoreUnavailable
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal
 from holdfast.stores.memory import MemoryStore
-from tests.unit.fronts.http.peer import LATEST, Bench, LoopClock, bench, front_test, notification, request
+from tests.messages import LATEST, notification, request
+from tests.support import LoopClock
+from tests.unit.fronts.http.bench import Bench, bench, front_test
 
 
 class SharedStore(MemoryStore):

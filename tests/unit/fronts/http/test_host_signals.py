@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import Server
 from holdfast.fronts.http.host_signals import SIGNALS, HostSignals
+from tests.asgi import Peer
 from tests.support import async_test
-from tests.unit.fronts.http.peer import Peer
 
 BOTH: Final = [number.value for number in SIGNALS]
 

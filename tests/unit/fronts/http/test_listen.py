@@ -6,29 +6,24 @@ from typing import Any
 from holdfast.auth import Principal
 from holdfast.config import Limits, Settings, Times
 from holdfast.protocol.subscriptions import Change
+from tests.asgi import Call
+from tests.messages import MODERN, metadata, request
 from tests.schema import validate
-from tests.unit.fronts.http.peer import Bench, Call, LoopClock, bench, front_test, request
+from tests.support import LoopClock
+from tests.unit.fronts.http.bench import Bench, bench, front_test
 
-VERSION = "2026-07-28"
-META = {
-    "io.modelcontextprotocol/protocolVersion": VERSION,
-    "io.modelcontextprotocol/clientInfo": {"name": "peer", "version": "0"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 TOOLS = {"toolsListChanged": True}
 
 
 def listen(b: Bench, wanted: object, request_id: int | str = 1, *, token: str = "") -> Call:
-    headers = {"mcp-protocol-version": VERSION, "mcp-method": "subscriptions/listen"}
-    message = request(request_id, "subscriptions/listen", {"_meta": META, "notifications": wanted})
-    return b.peer(token=token).post(message, headers=headers)
+    return b.peer(token=token).modern("subscriptions/listen", {"notifications": wanted}, id=request_id)
 
 
 def judged(call: Call) -> list[Any]:
     """Return the stream's messages, each valid."""
     for message in call.messages:
-        validate(message, VERSION, answers="subscriptions/listen")
+        validate(message, MODERN, answers="subscriptions/listen")
     return call.messages
 
 
@@ -185,8 +180,8 @@ async def test_a_listener_and_a_running_call_do_not_wait_for_each_other_when_the
     """Trap 37: what waits for the end is ended before anything waits for handlers."""
     async with bench(Settings(times=Times(drain=20))) as b:
         listener = await listen(b, TOOLS).until(1)
-        headers = {"mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": "held"}
-        held = b.peer().post(request(2, "tools/call", {"name": "held", "_meta": META}), headers=headers)
+        headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "held"}
+        held = b.peer().post(request(2, "tools/call", {"name": "held", "_meta": metadata()}), headers=headers)
         while not b.runs:
             await asyncio.sleep(0)
         stopping = asyncio.ensure_future(b.engine.drain())
@@ -203,6 +198,6 @@ async def test_a_listener_and_a_running_call_do_not_wait_for_each_other_when_the
 async def test_get_and_delete_are_not_how_this_revision_listens() -> None:
     async with bench() as b:
         peer = b.peer()
-        peer.version = VERSION
+        peer.version = MODERN
         assert (await peer.get().done()).status == 405
         assert (await peer.delete()).status == 405

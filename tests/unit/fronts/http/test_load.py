@@ -8,17 +8,9 @@ import pytest
 
 from holdfast.config import Limits, Settings
 from holdfast.engine.exchange import Exchange
-from tests.unit.fronts.http.peer import (
-    LATEST,
-    OLDEST,
-    Bench,
-    Call,
-    Peer,
-    bench,
-    front_test,
-    notification,
-    request,
-)
+from tests.asgi import Call, Peer
+from tests.messages import LATEST, metadata, notification, request
+from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
 from tests.unit.fronts.http.test_auth import Tokens
 
 BIG: Final = 400_000
@@ -26,10 +18,7 @@ SMALL: Final = Settings(
     limits=Limits(work_bytes=2_300_000, principal_work_bytes=1_300_000, session_work_bytes=900_000)
 )
 """Two big calls in a session, three of a caller, five in all."""
-META: Final = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {"roots": {}},
-}
+META: Final = metadata(capabilities={"roots": {}})
 
 
 async def opened(b: Bench, version: str = LATEST, **options: Any) -> Peer:

@@ -15,7 +15,9 @@ from starlette.routing import Mount, Route
 from holdfast import Context, Server
 from holdfast.fronts.http.front import Application
 from holdfast.server.authoring.routes import HttpRequest, HttpResponse
-from tests.unit.fronts.http.peer import Peer, bench, front_test, request
+from tests.asgi import Peer
+from tests.messages import request
+from tests.unit.fronts.http.bench import bench, front_test
 
 
 def server_of(name: str) -> Server:

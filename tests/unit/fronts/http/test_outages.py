@@ -6,8 +6,10 @@ from typing import Any, get_args
 import pytest
 
 from holdfast.config import ResponseMode, Settings, Times
+from tests.asgi import Call, Peer
+from tests.messages import request
 from tests.unit.engine.test_outages import Moody
-from tests.unit.fronts.http.peer import OLDEST, Bench, Call, Peer, bench, front_test, request
+from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
 
 HELD = {"name": "held"}
 AWAY = 3.0

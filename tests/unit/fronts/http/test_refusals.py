@@ -9,7 +9,9 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.core.stream import Position
 from holdfast.errors import Fenced, StoreUnavailable
 from holdfast.stores.base import Attached, Refusal
-from tests.unit.fronts.http.peer import Bench, Call, Peer, bench, front_test, notification, request
+from tests.asgi import Call, Peer
+from tests.messages import notification, request
+from tests.unit.fronts.http.bench import Bench, bench, front_test
 from tests.unit.fronts.http.test_answers import guests_call
 from tests.unit.fronts.http.test_health import SharedStore
 

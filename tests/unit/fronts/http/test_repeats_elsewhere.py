@@ -7,8 +7,10 @@ import pytest
 
 from holdfast.config import ResponseMode, Times
 from holdfast.errors import OUTCOME_UNKNOWN
-from tests.unit.engine.desk import settle_down
-from tests.unit.fronts.http.peer import LATEST, OLDEST, Bench, Call, Peer, front_test, request
+from tests.asgi import Call, Peer
+from tests.messages import LATEST, request
+from tests.unit.engine.harness import settle_down
+from tests.unit.fronts.http.bench import OLDEST, Bench, front_test
 from tests.unit.fronts.http.test_deleted import at, replicas
 
 KEEP_ALIVE = 15.0

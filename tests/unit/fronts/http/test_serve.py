@@ -24,6 +24,8 @@ from holdfast.fronts.http.protocol import Watch
 from holdfast.fronts.http.serve import bind, check_exposure, is_loopback, url_of
 from holdfast.fronts.http.service import Service
 from holdfast.testing.back import ScriptedBack
+from tests.http.client import Connection
+from tests.http.serving import until
 from tests.support import async_test
 
 SMALL: Final = Path(__file__).parents[1] / "fixtures" / "small.py"
@@ -54,42 +56,24 @@ async def serving(server: Server, service: Service | None = None) -> AsyncIterat
             await running
 
 
-class Raw:
-    """A connection, byte by byte."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
-
-    async def status(self) -> int:
-        """Return the status of the next answer's first line."""
-        return int((await self.reader.readline()).split()[1])
-
-    async def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """Return a whole answer with a Content-Length."""
-        status = await self.status()
-        headers = await self.headers()
-        return status, headers, await self.reader.readexactly(int(headers.get("content-length", 0)))
-
-    async def headers(self) -> dict[str, str]:
-        head = await self.reader.readuntil(b"\r\n\r\n")
-        pairs = (line.split(": ", 1) for line in head.decode().split("\r\n") if line)
-        return {name.lower(): value for name, value in pairs}
-
-
 @contextlib.asynccontextmanager
-async def connected(port: int) -> AsyncIterator[Raw]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def connected(port: int) -> AsyncIterator[Connection]:
+    connection = await Connection.open(port)
     try:
-        yield Raw(reader, writer)
+        yield connection
     finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
+        connection.cut()
+
+
+async def answer(connection: Connection) -> tuple[int, dict[str, str], bytes]:
+    """Return the next whole answer: its status, headers and body."""
+    response = await connection.response()
+    return response.status, response.headers, await response.body()
+
+
+async def status(connection: Connection) -> int:
+    """Return the status of the next answer once its head is there."""
+    return (await connection.response()).status
 
 
 def post(body: bytes, *extra: bytes) -> bytes:
@@ -119,7 +103,7 @@ async def test_a_request_is_answered_and_the_connection_serves_the_next() -> Non
     async with serving(small()) as port, connected(port) as raw:
         for _ in range(3):
             await raw.send(post(INITIALIZE))
-            status, headers, body = await raw.answer()
+            status, headers, body = await answer(raw)
             assert status == 200
             assert "mcp-session-id" in headers
             assert json.loads(body)["id"] == 1
@@ -129,8 +113,8 @@ async def test_a_request_is_answered_and_the_connection_serves_the_next() -> Non
 async def test_a_head_that_never_ends_is_cut_at_its_deadline() -> None:
     async with serving(small()) as port, connected(port) as raw:
         await raw.send(b"POST /mcp HTTP/1.1\r\nHost: local")
-        assert await raw.status() == 408
-        assert (await raw.reader.read()).endswith(b"the head took longer than 0.3 s")
+        assert await status(raw) == 408
+        assert (await raw.rest()).endswith(b"the head took longer than 0.3 s")
 
 
 @async_test
@@ -144,7 +128,7 @@ async def test_a_head_that_drips_is_cut_all_the_same() -> None:
                 await asyncio.sleep(0.05)
 
         dripping = asyncio.ensure_future(drip())
-        assert await raw.status() == 408
+        assert await status(raw) == 408
         dripping.cancel()
         await asyncio.wait({dripping})
 
@@ -152,7 +136,7 @@ async def test_a_head_that_drips_is_cut_all_the_same() -> None:
 @async_test
 async def test_a_connection_that_says_nothing_is_closed() -> None:
     async with serving(small()) as port, connected(port) as raw:
-        assert b"408" in await raw.reader.read()
+        assert b"408" in await raw.rest()
 
 
 @async_test
@@ -160,16 +144,15 @@ async def test_a_body_that_stalls_is_answered_408_and_one_nobody_reads_is_droppe
     async with serving(small()) as port:
         async with connected(port) as raw:
             await raw.send(b"POST /mcp HTTP/1.1\r\n" + JSON_HEADERS + b"Content-Length: 100\r\n\r\n{")
-            assert await raw.status() == 408
+            assert await status(raw) == 408
         async with connected(port) as raw:
             await raw.send(b"POST /mcp HTTP/1.1\r\n" + JSON_HEADERS + b"Content-Length: 100\r\n\r\n")
-            assert await raw.status() == 408
+            assert await status(raw) == 408
         async with connected(port) as raw:
             await raw.send(b"POST /elsewhere HTTP/1.1\r\n" + JSON_HEADERS + b"Content-Length: 100\r\n\r\n{")
-            assert await raw.status() == 404
-            with contextlib.suppress(ConnectionResetError):
-                await raw.reader.read()
-            assert raw.reader.at_eof() or raw.reader.exception() is not None
+            assert await status(raw) == 404
+            await raw.rest()
+            assert raw.is_ended
 
 
 def freeze() -> None:
@@ -188,7 +171,7 @@ async def test_time_in_which_the_server_was_stopped_does_not_count_against_its_c
             # Until the server has looked: it must not judge by what was before.
             await asyncio.sleep(0.05)
             await raw.send(request[sent:])
-            assert (await raw.answer())[0] == 200
+            assert (await answer(raw))[0] == 200
 
 
 def test_a_look_that_comes_late_judges_nobody_unless_the_one_before_was_late_too() -> None:
@@ -204,10 +187,10 @@ def test_a_look_that_comes_late_judges_nobody_unless_the_one_before_was_late_too
 async def test_an_idle_connection_outlives_the_deadlines_of_heads_and_bodies() -> None:
     async with serving(small()) as port, connected(port) as raw:
         await raw.send(post(INITIALIZE))
-        assert (await raw.answer())[0] == 200
+        assert (await answer(raw))[0] == 200
         await asyncio.sleep(3 * QUICK.header_seconds)
         await raw.send(post(INITIALIZE))
-        assert (await raw.answer())[0] == 200
+        assert (await answer(raw))[0] == 200
 
 
 @pytest.mark.parametrize("pieces", [1, 40])
@@ -221,7 +204,7 @@ def test_a_head_over_the_limit_gets_431_whole_or_in_pieces(pieces: int) -> None:
                 for start in range(0, len(head), size):
                     await raw.send(head[start : start + size])
                     await asyncio.sleep(0)
-            assert await raw.status() == 431
+            assert await status(raw) == 431
 
     run()
 
@@ -231,7 +214,7 @@ async def test_a_large_body_is_no_large_head() -> None:
     async with serving(small()) as port, connected(port) as raw:
         padded = INITIALIZE[:-1] + b" " * 20_000 + b"}"
         await raw.send(post(padded) + post(padded))
-        assert [(await raw.answer())[0], (await raw.answer())[0]] == [200, 200]
+        assert [(await answer(raw))[0], (await answer(raw))[0]] == [200, 200]
 
 
 @pytest.mark.parametrize(
@@ -251,8 +234,8 @@ def test_what_two_servers_could_read_differently_gets_400(request_bytes: bytes) 
     async def run() -> None:
         async with serving(small()) as port, connected(port) as raw:
             await raw.send(request_bytes)
-            assert await raw.status() == 400
-            await raw.reader.read()
+            assert await status(raw) == 400
+            await raw.rest()
 
     run()
 
@@ -268,15 +251,12 @@ async def test_a_client_that_takes_nothing_of_a_plain_answer_is_dropped() -> Non
     service = Service(server.front(HttpSettings()))
     async with serving(server, service) as port, connected(port) as raw:
         await raw.send(post(INITIALIZE))
-        session = (await raw.answer())[1]["mcp-session-id"].encode()
+        session = (await answer(raw))[1]["mcp-session-id"].encode()
         await raw.send(post(tool_call("flood"), b"Mcp-Session-Id: " + session))
-        while service.server_state.connections:
-            await asyncio.sleep(0.05)
-        received = b""
-        with contextlib.suppress(ConnectionResetError):
-            while part := await raw.reader.read(65_536):
-                received += part
-        assert 0 < len(received) < 16_000_000
+        raw.stop_reading()
+        await until(lambda: not service.server_state.connections)
+        raw.go_on_reading()
+        assert 0 < len(await raw.rest()) < 16_000_000
 
 
 # The end
@@ -315,18 +295,18 @@ def tool_call(tool: str, **arguments: Any) -> bytes:
 async def test_sigterm_ends_open_streams_and_lets_a_running_call_finish() -> None:
     async with process() as (started, port), connected(port) as raw, connected(port) as standalone:
         await raw.send(post(INITIALIZE))
-        session = b"Mcp-Session-Id: " + (await raw.answer())[1]["mcp-session-id"].encode()
+        session = b"Mcp-Session-Id: " + (await answer(raw))[1]["mcp-session-id"].encode()
         await standalone.send(
             b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n" + session + b"\r\n\r\n"
         )
-        assert await standalone.status() == 200
+        assert await status(standalone) == 200
         await raw.send(post(tool_call("slow", seconds=0.8), session))
         # It has become a stream: it runs.
-        assert await raw.status() == 200
+        assert await status(raw) == 200
         started.send_signal(signal.SIGTERM)
-        streamed = await raw.reader.read()
+        streamed = await raw.rest()
         assert b'"text":"slept"' in streamed
-        assert (await standalone.reader.read()).endswith(b"0\r\n\r\n")
+        assert (await standalone.rest()).endswith(b"0\r\n\r\n")
         assert await asyncio.wait_for(started.wait(), 5) == 0
         assert started.stderr is not None
         assert b"closed: shutdown" in await started.stderr.read()
@@ -336,12 +316,12 @@ async def test_sigterm_ends_open_streams_and_lets_a_running_call_finish() -> Non
 async def test_a_call_that_outlasts_the_drain_time_is_ended_with_an_answer() -> None:
     async with process() as (started, port), connected(port) as raw:
         await raw.send(post(INITIALIZE))
-        session = b"Mcp-Session-Id: " + (await raw.answer())[1]["mcp-session-id"].encode()
+        session = b"Mcp-Session-Id: " + (await answer(raw))[1]["mcp-session-id"].encode()
         await raw.send(post(tool_call("wait", gate="never"), session))
-        assert await raw.status() == 200
+        assert await status(raw) == 200
         before = asyncio.get_running_loop().time()
         started.send_signal(signal.SIGTERM)
-        assert b"-32800" in await raw.reader.read()
+        assert b"-32800" in await raw.rest()
         assert await started.wait() == 0
         assert 1.9 < asyncio.get_running_loop().time() - before < 6
 

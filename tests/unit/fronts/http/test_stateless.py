@@ -5,19 +5,10 @@ import asyncio
 import pytest
 
 from holdfast.config import Limits, Settings, Times
-from tests.unit.fronts.http.peer import (
-    LATEST,
-    MIDDLE,
-    OLDEST,
-    REVISIONS,
-    Bench,
-    LoopClock,
-    Peer,
-    bench,
-    front_test,
-    notification,
-    request,
-)
+from tests.asgi import Peer
+from tests.messages import LATEST, notification, request
+from tests.support import LoopClock
+from tests.unit.fronts.http.bench import MIDDLE, OLDEST, REVISIONS, Bench, bench, front_test
 
 STATELESS = Settings(stateless=True)
 

@@ -7,17 +7,10 @@ import pytest
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.engine.sessions import session_key
-from tests.unit.fronts.http.peer import (
-    LATEST,
-    MIDDLE,
-    REVISIONS,
-    Bench,
-    Call,
-    LoopClock,
-    Peer,
-    bench,
-    front_test,
-)
+from tests.asgi import Call, Peer
+from tests.messages import LATEST
+from tests.support import LoopClock
+from tests.unit.fronts.http.bench import MIDDLE, REVISIONS, Bench, bench, front_test
 
 
 async def opened(b: Bench, version: str = LATEST) -> Peer:

@@ -5,14 +5,9 @@ import json
 
 import pytest
 
-from tests.unit.fronts.http.peer import OLDEST, Bench, Call, Json, bench, front_test, notification, request
-
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "peer", "version": "0"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
-HEADERS = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "quick"}
+from tests.asgi import Call, Json
+from tests.messages import metadata, modern_headers, notification, request
+from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
 
 
 def paused(one: Bench) -> None:
@@ -23,7 +18,10 @@ def paused(one: Bench) -> None:
 MESSAGES: dict[str, tuple[Json | list[Json], dict[str, str]]] = {
     "in a session": (request(1, "tools/call", {"name": "quick"}), {}),
     "a batch": ([request(number, "tools/call", {"name": "quick"}) for number in (1, 2)], {}),
-    "2026-07-28": (request(1, "tools/call", {"name": "quick", "_meta": META}), HEADERS),
+    "2026-07-28": (
+        request(1, "tools/call", {"name": "quick", "_meta": metadata()}),
+        modern_headers("tools/call", {"name": "quick"}),
+    ),
 }
 
 

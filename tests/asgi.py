@@ -1,59 +1,29 @@
-"""An HTTP client without HTTP: ASGI scopes in, ASGI messages out, on the loop's own clock.
+"""An HTTP client without HTTP: ASGI scopes in, ASGI messages out, in virtual or real time.
 
-A `Call` is one request under way: its status, headers and bytes as they come, and the ways a
-connection can fail: cut, stopped, closing underneath.
+A `Call` is one request: its status, headers and bytes as they arrive, and the ways in which a connection fails: cut,
+not read, closing underneath. `Peer` is a client of one application. Clients with more to say are subclasses of it.
 """
 
 import asyncio
-import functools
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, MutableMapping
-from contextlib import asynccontextmanager
-from typing import Any, Final, ParamSpec
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any
 
-from holdfast.auth import Verifier
-from holdfast.config import HttpSettings, Settings
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
 from holdfast.fronts.http.connection import EXTENSION
-from holdfast.fronts.http.front import Application, HttpFront
-from holdfast.stores.base import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
-from tests.support import AsyncTest, virtual_test
+from tests.messages import (
+    BOTH,
+    JSON_TYPE,
+    LATEST,
+    Event,
+    initialize,
+    metadata,
+    modern_headers,
+    parse_event,
+    request,
+)
 
-P = ParamSpec("P")
 Json = dict[str, Any]
-LATEST: Final = "2025-11-25"
-MIDDLE: Final = "2025-06-18"
-OLDEST: Final = "2025-03-26"
-REVISIONS: Final = (LATEST, MIDDLE, OLDEST)
-BOTH: Final = "application/json, text/event-stream"
-PATIENCE: Final = 10_000.0
-"""Virtual seconds after which a test hangs: the sweeper always has a timer, so nothing is ever stuck."""
-
-
-def front_test(test: AsyncTest[P]) -> Callable[P, None]:
-    """Run a test in virtual time; one that hangs fails."""
-
-    @functools.wraps(test)
-    async def bounded(*args: P.args, **kwargs: P.kwargs) -> None:
-        async with asyncio.timeout(PATIENCE):
-            await test(*args, **kwargs)
-
-    return virtual_test(bounded)
-
-
-class LoopClock:
-    """The loop's time as the Clock port: in a virtual test, virtual. Its date is a million seconds on."""
-
-    def now(self) -> float:
-        """Return the loop's time."""
-        return asyncio.get_running_loop().time()
-
-    def wall(self) -> float:
-        """Return the loop's time as a date."""
-        return self.now() + 1_000_000.0
+Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class FakeTransport:
@@ -87,34 +57,6 @@ class FakeTransport:
     def answer(self, _status: int, _headers: list[tuple[bytes, bytes]], _body: bytes) -> bool:
         """Leave it to ASGI."""
         return False
-
-
-class Event:
-    """One event of a stream, or a comment."""
-
-    def __init__(self, block: str) -> None:
-        fields: dict[str, str] = {}
-        self.comment = ""
-        for line in block.split("\n"):
-            name, _, value = line.partition(":")
-            if name:
-                fields[name] = value.removeprefix(" ")
-            else:
-                self.comment = value.strip()
-        self.id = fields.get("id", "")
-        self.retry = fields.get("retry", "")
-        self.data = fields.get("data", "")
-
-    @property
-    def is_mark(self) -> bool:
-        """True for the event that gives clients of older revisions a position, and says nothing else."""
-        return bool(self.id) and f'"requestId":"{self.id.partition(".")[0]}"' in self.data
-
-    @property
-    def message(self) -> Json:
-        """The event's message."""
-        decoded: Json = json.loads(self.data)
-        return decoded
 
 
 class Call:
@@ -187,7 +129,7 @@ class Call:
     @property
     def json(self) -> Json:
         """The body as one JSON message."""
-        assert self.headers["content-type"] == "application/json"
+        assert self.headers["content-type"] == JSON_TYPE
         decoded: Json = json.loads(self.body)
         return decoded
 
@@ -199,22 +141,22 @@ class Call:
     @property
     def events(self) -> list[Event]:
         """What came on the stream, comments included."""
-        return [Event(block) for block in self.body.decode().split("\n\n") if block]
+        return [parse_event(block) for block in self.body.decode().split("\n\n") if block]
 
     @property
     def comments(self) -> list[str]:
         """The comments among them."""
-        return [event.comment for event in self.events if event.comment]
+        return [one.comment for one in self.events if one.comment]
 
     @property
     def messages(self) -> list[Json]:
         """The messages among them, without the mark of an opening."""
-        return [event.message for event in self.events if event.data and not event.is_mark]
+        return [one.message for one in self.events if one.data and not one.is_mark]
 
     @property
     def ids(self) -> list[str]:
         """The ids of events that had one."""
-        return [event.id for event in self.events if event.id]
+        return [one.id for one in self.events if one.id]
 
     # Waiting
 
@@ -271,7 +213,7 @@ class Peer:
         """Return what a well-behaved client sends; `changed` replaces headers, None leaves one out."""
         sent: dict[str, str | None] = {"host": "localhost:8000", "accept": BOTH}
         if method == "POST":
-            sent["content-type"] = "application/json"
+            sent["content-type"] = JSON_TYPE
         if self.token:
             sent["authorization"] = f"Bearer {self.token}"
         if self.session:
@@ -305,6 +247,20 @@ class Peer:
         """Begin a POST of one message."""
         return self.send("POST", json.dumps(message, separators=(",", ":")).encode(), **options)
 
+    def modern(
+        self,
+        method: str,
+        params: Json,
+        *,
+        id: Any = 1,  # noqa: A002 - the protocol's word
+        meta: Any = None,
+        **options: Any,
+    ) -> Call:
+        """Begin a POST of one request of 2026-07-28."""
+        message = request(id, method, {"_meta": meta or metadata(), **params})
+        headers = {**modern_headers(method, params), **options.pop("headers", {})}
+        return self.post(message, headers=headers, **options)
+
     def call(self, request_id: int | str, tool: str = "quick", **options: Any) -> Call:
         """Begin a tools/call."""
         return self.post(request(request_id, "tools/call", {"name": tool}), **options)
@@ -321,115 +277,7 @@ class Peer:
 
     async def initialize(self, version: str = LATEST, **options: Any) -> Call:
         """Open a session and keep its id."""
-        params = {
-            "protocolVersion": version,
-            "clientInfo": {"name": "peer", "version": "0"},
-            "capabilities": {},
-        }
-        opened = await self.post(request("init", "initialize", params), **options).done()
+        opened = await self.post(request("init", "initialize", initialize(version)), **options).done()
         self.session = opened.headers.get("mcp-session-id", "")
         self.version = version
         return opened
-
-
-def request(request_id: int | str, method: str, params: Json | None = None) -> Json:
-    """Return a request."""
-    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
-
-
-def notification(method: str, params: Json | None = None) -> Json:
-    """Return a notification."""
-    return {"jsonrpc": "2.0", "method": method, "params": params or {}}
-
-
-class Bench:
-    """An engine on the loop's clock behind one front, with a back whose tools the test holds.
-
-    `quick` answers at once; `held` waits for `release` and counts how often it ran; `ticks` says
-    two progress messages, then waits for `release`; `ask` asks for roots and returns the answer.
-    """
-
-    def __init__(
-        self, settings: Settings, http: HttpSettings, verifier: Verifier | None, store: Store | None
-    ) -> None:
-        self.back = ScriptedBack({"tools/call": self._call, "ping": self._ping})
-        self.observer = NotingObserver()
-        self.store = store or MemoryStore(settings.limits, LoopClock())
-        self.engine = Engine(
-            self.back,
-            settings,
-            store=self.store,
-            clock=LoopClock(),
-            random=SeededRandom(),
-            observer=self.observer,
-        )
-        self.app = HttpFront(self.engine, http, verifier=verifier)
-        self.runs: list[str] = []
-        self.release = asyncio.Event()
-
-    async def _ping(self, _exchange: Exchange) -> object:
-        return {}
-
-    async def _call(self, exchange: Exchange) -> object:
-        tool = exchange.request.params["name"]
-        self.runs.append(tool)
-        return await getattr(self, f"_{tool}")(exchange)
-
-    async def _quick(self, exchange: Exchange) -> object:
-        return {"tool": "quick", "id": exchange.request.id}
-
-    async def _held(self, exchange: Exchange) -> object:
-        await self.release.wait()
-        return {"tool": "held", "id": exchange.request.id}
-
-    async def _ticks(self, exchange: Exchange) -> object:
-        for number in (1, 2):
-            await exchange.notify("notifications/progress", {"progressToken": 0, "progress": number})
-        await self.release.wait()
-        return {"tool": "ticks", "id": exchange.request.id}
-
-    async def _talk(self, exchange: Exchange) -> object:
-        """Say one thing every second for ever."""
-        number = 0
-        while True:
-            number += 1
-            await exchange.notify("notifications/progress", {"progressToken": 0, "progress": number})
-            await asyncio.sleep(1.0)
-
-    async def _flood(self, exchange: Exchange) -> object:
-        for number in range(50):
-            await exchange.notify("notifications/progress", {"progressToken": 0, "progress": number})
-        await self.release.wait()
-        return {"tool": "flood"}
-
-    async def _ask(self, exchange: Exchange) -> object:
-        return {"tool": "ask", "answer": await exchange.ask("roots/list", {})}
-
-    async def _let_go(self, exchange: Exchange) -> object:
-        await exchange.close_stream()
-        await self.release.wait()
-        return {"tool": "let_go"}
-
-    def peer(self, **options: Any) -> Peer:
-        """Return a client of this front."""
-        return Peer(self.app, **options)
-
-    def told(self, event: str) -> int:
-        """Return how often the observer was told of something."""
-        return len(self.observer.named(event))
-
-
-@asynccontextmanager
-async def bench(
-    settings: Settings = Settings(),
-    *,
-    verifier: Verifier | None = None,
-    store: Store | None = None,
-    **http: Any,
-) -> AsyncIterator[Bench]:
-    """Yield a bench and close its engine."""
-    made = Bench(settings, HttpSettings(**http), verifier, store)
-    try:
-        yield made
-    finally:
-        await made.engine.aclose()

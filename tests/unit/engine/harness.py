@@ -1,8 +1,7 @@
-"""A front in miniature: posts requests, reads streams, breaks connections, all in virtual time."""
+"""The engine's test harness: it posts requests, reads streams and cuts connections, all in virtual time, without a front."""
 
 import asyncio
-import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -18,46 +17,23 @@ from holdfast.engine.session import Channel, Session
 from holdfast.stores.base import Store
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request, RequestId, Response
-from tests.support import virtual_test
+from tests.support import LoopClock, virtual_test_within
 
 PRINCIPAL: Final = "somebody"
 CALLER: Final = Caller(PRINCIPAL)
 CALL: Final = "tools/call"
-PATIENCE: Final = 200_000.0
-"""Virtual seconds after which a test hangs: the sweeper always has a timer, so nothing is ever stuck."""
 
 Json = dict[str, Any]
 
 
-def engine_test(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test in virtual time; one that hangs fails."""
-
-    @virtual_test
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await test()
-
-    @functools.wraps(test)
-    def run() -> None:
-        bounded()
-
-    return run
-
-
-class LoopClock:
-    """The running loop's time."""
-
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    wall = now
+engine_test = virtual_test_within(200_000)
 
 
 class Post:
     """One POST: what its connection has received, and the means to cut it."""
 
-    def __init__(self, desk: "Desk", exchange: SessionExchange) -> None:
-        self._desk = desk
+    def __init__(self, harness: "EngineHarness", exchange: SessionExchange) -> None:
+        self._harness = harness
         self.exchange = exchange
         self.messages: list[Json] = []
         self.reader: Reader | None = None
@@ -73,8 +49,8 @@ class Post:
         if outlet.position is None:
             self.messages.append(msgspec.json.decode(outlet.terminal or b""))
             return
-        self.reader = await self._desk.engine.readers.first(self.exchange, outlet)
-        await self._desk.pump(self.reader, self.messages, self.may_read)
+        self.reader = await self._harness.engine.readers.first(self.exchange, outlet)
+        await self._harness.pump(self.reader, self.messages, self.may_read)
 
     async def whole(self) -> list[Json]:
         """Wait for the end of the response and return its messages."""
@@ -90,10 +66,10 @@ class Post:
             return
         self.task.cancel()
         await asyncio.wait([self.task])
-        await self._desk.engine.readers.broke_before_stream(self.exchange)
+        await self._harness.engine.readers.broke_before_stream(self.exchange)
 
 
-class Desk:
+class EngineHarness:
     """An engine over a scripted back, with one session open."""
 
     def __init__(self, back: ScriptedBack, settings: Settings, store: Store | None) -> None:
@@ -164,12 +140,12 @@ class Desk:
 class Get:
     """One GET: what it has received, and the means to cut it."""
 
-    def __init__(self, desk: Desk, reader: Reader) -> None:
+    def __init__(self, harness: EngineHarness, reader: Reader) -> None:
         self.reader = reader
         self.messages: list[Json] = []
         self.may_read = asyncio.Event()
         self.may_read.set()
-        self.task = asyncio.create_task(desk.pump(reader, self.messages, self.may_read))
+        self.task = asyncio.create_task(harness.pump(reader, self.messages, self.may_read))
 
     @property
     def methods(self) -> list[str]:
@@ -182,14 +158,14 @@ class Get:
 
 
 @asynccontextmanager
-async def desk(
+async def engine_harness(
     back: ScriptedBack | None = None, settings: Settings = Settings(), *,
     limits: Limits | None = None, times: Times | None = None, version: str = "2025-11-25", store: Store | None = None,
-) -> AsyncIterator[Desk]:  # fmt: skip
+) -> AsyncIterator[EngineHarness]:  # fmt: skip
     """Start an engine with one open session; close it with the block."""
     if limits is not None or times is not None:
         settings = Settings(limits=limits or Limits(), times=times or Times(), in_order=settings.in_order)
-    made = Desk(back or ScriptedBack({CALL: echo}), settings, store)
+    made = EngineHarness(back or ScriptedBack({CALL: echo}), settings, store)
     await made.engine.ensure_started()
     made.session = await made.open(version)
     try:
