@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.core.admission import Gate, Verdict
+from holdfast.core.admission import Admission, Gate
 
 
 class GateMachine(RuleBasedStateMachine):
@@ -20,13 +20,13 @@ class GateMachine(RuleBasedStateMachine):
         self.next += 1
         verdict = self.gate.enter(self.next)
         if len(self.inside) < self.places and not self.waiting:
-            assert verdict is Verdict.START
+            assert verdict is Admission.START
             self.inside.add(self.next)
         elif len(self.waiting) < self.queue:
-            assert verdict is Verdict.WAIT
+            assert verdict is Admission.WAIT
             self.waiting.append(self.next)
         else:
-            assert verdict is Verdict.REFUSE
+            assert verdict is Admission.REFUSE
 
     @precondition(lambda self: bool(self.inside))
     @rule()

@@ -5,7 +5,7 @@ from typing import Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.core.stream import Log, Position, Verdict
+from holdfast.core.stream import Continuity, Log, Position
 
 SIZES: Final = st.integers(0, 50)
 
@@ -64,7 +64,7 @@ class LogMachine(RuleBasedStateMachine):
             else None
         )
         assert page.missed == gap
-        assert page.verdict is (Verdict.GAP if gap else Verdict.OK)
+        assert page.verdict is (Continuity.GAP if gap else Continuity.OK)
         assert page.finished == (self.log.closed and start + len(payloads) == len(self.model))
 
     @rule(data=st.data())
@@ -82,7 +82,7 @@ class LogMachine(RuleBasedStateMachine):
         """A tag that was never given out is refused wherever its tag could still be known."""
         page = self.log.read(Position(seq, tag), 9, 9)
         believable = self.first <= seq < self.log.low.seq
-        assert page.verdict is (Verdict.GAP if believable else Verdict.FORK)
+        assert page.verdict is (Continuity.GAP if believable else Continuity.FORK)
 
     @invariant()
     def bytes_are_those_of_the_retained_events(self) -> None:

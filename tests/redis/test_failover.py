@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.core.stream import Position, Verdict
+from holdfast.core.stream import Continuity, Position
 from holdfast.errors import Fenced, StoreUnavailable
 from holdfast.stores.base import Claim, Claimed, Refusal
 from holdfast.stores.redis.store import RedisStore
@@ -69,7 +69,7 @@ async def test_a_living_writer_puts_back_what_the_store_lost() -> None:
         for number, position in enumerate([start, *positions]):
             page = await store.read(KEY, "a", position, 100, 10_000)
             assert page is not None
-            assert page.verdict is Verdict.OK, "a reader is where it was"
+            assert page.verdict is Continuity.OK, "a reader is where it was"
             assert [event.data for event in page.events] == [*(b"%d" % n for n in range(number, 7)), b"last"]
             assert page.finished
 
@@ -140,7 +140,7 @@ async def test_without_its_writer_a_reader_of_what_was_lost_is_told() -> None:
         await disaster.happen()
         page = await store.read(KEY, "a", lost, 100, 10_000)
         assert page is not None
-        assert (page.verdict, page.events) == (Verdict.FORK, [])
+        assert (page.verdict, page.events) == (Continuity.FORK, [])
         assert await store.attach(KEY, PRINCIPAL, "a", lost) is Refusal.UNRESUMABLE
 
 
@@ -154,7 +154,7 @@ async def test_a_tag_tells_the_lost_event_from_the_one_in_its_place() -> None:
         assert await store.append(KEY, "", -1, 4, b"other") == Position(lost.seq, 4)
         page = await store.read(KEY, record().standalone, lost, 100, 10_000)
         assert page is not None
-        assert page.verdict is Verdict.FORK
+        assert page.verdict is Continuity.FORK
 
 
 @async_test
@@ -170,7 +170,7 @@ async def test_a_tail_too_short_to_join_leaves_a_gap_that_is_said() -> None:
         await store.settle(KEY, "a", fence, b"last", tag=99)
         page = await store.read(KEY, "a", start, 100, 10_000_000)
         assert page is not None
-        assert page.verdict is Verdict.GAP
+        assert page.verdict is Continuity.GAP
         assert page.events[-1].data == b"last"
         assert page.finished
 

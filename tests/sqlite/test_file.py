@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.lifecycle import Input
-from holdfast.core.stream import Verdict
+from holdfast.core.stream import Continuity
 from holdfast.errors import ConfigError
 from holdfast.stores.base import Attached, Cell, Claim, Closed, WakeUp
 from holdfast.stores.memory import MemoryStore
@@ -40,7 +40,7 @@ async def test_a_stream_goes_on_where_it_was_after_a_restart() -> None:
         assert isinstance(attached, Attached)
         page = await store.read(KEY, "a", attached.cursor, 100, 1 << 20)
         assert page is not None
-        assert (page.verdict, data_of(page), page.finished) == (Verdict.OK, [b"3", b"4", b"5"], False)
+        assert (page.verdict, data_of(page), page.finished) == (Continuity.OK, [b"3", b"4", b"5"], False)
         await store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 6))
         end = await store.read(KEY, "a", positions[4], 100, 1 << 20)
         assert end is not None

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.core.stream import Position, Verdict
+from holdfast.core.stream import Continuity, Position
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.store.bench import KEY, record
 from tests.sqlite.child import ROOMY
@@ -71,7 +71,7 @@ def test_what_was_acknowledged_before_a_kill_is_there_and_nothing_is_half_done(a
             again = await store.append(KEY, "", -1, 2**40, b"goes on")
             await store.aclose()
         assert page is not None
-        assert page.verdict is Verdict.OK
+        assert page.verdict is Continuity.OK
         written = [event.position.seq for event in page.events]
         assert written == list(range(1, len(written) + 1))
         assert last <= counted <= len(written) <= counted + 1

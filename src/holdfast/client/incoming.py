@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from holdfast.core.admission import Gate, Verdict
+from holdfast.core.admission import Admission, Gate
 from holdfast.errors import INTERNAL_ERROR, Busy, LinkError, McpError
 from holdfast.ports import Observer
 from holdfast.wire.jsonrpc import Request, RequestId, encode, refusal, result_message
@@ -47,11 +47,11 @@ class Incoming:
             self._reply(send, result_message(request.id, b"{}"))
             return
         match self._gate.enter(ticket):
-            case Verdict.START:
+            case Admission.START:
                 self._start(ticket, request, send)
-            case Verdict.WAIT:
+            case Admission.WAIT:
                 self._waiting[ticket] = (request, send)
-            case Verdict.REFUSE:
+            case Admission.REFUSE:
                 self._reply(send, refusal(request.id, Busy("Busy: this client answers enough already")))
 
     def cancel(self, connection: object, request_id: object) -> None:
@@ -79,9 +79,9 @@ class Incoming:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ticket: Ticket = (turn, 0)
         verdict = self._gate.enter(ticket)
-        if verdict is Verdict.REFUSE:
+        if verdict is Admission.REFUSE:
             raise Busy("this client answers enough already")
-        if verdict is Verdict.START:
+        if verdict is Admission.START:
             turn.set_result(None)
         try:
             await turn

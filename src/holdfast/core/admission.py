@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 
-class Verdict(Enum):
+class Admission(Enum):
     """What becomes of a ticket."""
 
     START = "start"
@@ -44,15 +44,15 @@ class Gate(Generic[T]):
         """How many wait."""
         return len(self._waiting)
 
-    def enter(self, ticket: T) -> Verdict:
+    def enter(self, ticket: T) -> Admission:
         """Let the ticket in, queue it, or refuse it. Nobody overtakes those who wait."""
         if self._inside < self._places and not self._waiting:
             self._inside += 1
-            return Verdict.START
+            return Admission.START
         if len(self._waiting) < self._queue:
             self._waiting[ticket] = None
-            return Verdict.WAIT
-        return Verdict.REFUSE
+            return Admission.WAIT
+        return Admission.REFUSE
 
     def is_waiting(self, ticket: T) -> bool:
         """Tell whether the ticket is in the queue."""

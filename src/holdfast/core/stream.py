@@ -40,7 +40,7 @@ class Event(NamedTuple):
     data: bytes
 
 
-class Verdict(Enum):
+class Continuity(Enum):
     """Whether a reader's position still joins the log."""
 
     OK = "ok"
@@ -51,7 +51,7 @@ class Verdict(Enum):
 class Page(Struct, frozen=True):
     """What a read found: the events after the cursor, and whether they reach the end of a finished log."""
 
-    verdict: Verdict
+    verdict: Continuity
     events: list[Event]
     missed: tuple[int, int] | None
     """With GAP, the first and last sequence number that are gone."""
@@ -112,10 +112,10 @@ class Log:
         position of this log gets nothing, with FORK.
         """
         if not self.proves(cursor):
-            return Page(Verdict.FORK, [], None, finished=False)
-        verdict, missed, start = Verdict.OK, None, cursor.seq - self.low.seq
+            return Page(Continuity.FORK, [], None, finished=False)
+        verdict, missed, start = Continuity.OK, None, cursor.seq - self.low.seq
         if start < 0:
-            verdict, missed, start = Verdict.GAP, (cursor.seq + 1, self.low.seq), 0
+            verdict, missed, start = Continuity.GAP, (cursor.seq + 1, self.low.seq), 0
         events: list[Event] = []
         size = 0
         for index in range(start, min(len(self.events), start + max_events)):

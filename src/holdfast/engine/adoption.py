@@ -41,7 +41,7 @@ class Adoption:
 
     async def _begin(self, orphan: Orphan, adopted: Adopted) -> None:
         runtime = self._runtime
-        session = runtime.adopt(adopted.record)
+        session = runtime.local_session(adopted.record)
         forwarded = decode_forwarded(adopted.claim.payload)
         if forwarded is None or not self._may_run(forwarded, session):
             runtime.observer.note("exchange.reaped", session=session.name, owner=orphan.owner)
@@ -50,7 +50,7 @@ class Adoption:
         runtime.observer.note(
             "exchange.adopted", session=session.name, owner=orphan.owner, run=orphan.runs + 1
         )
-        await self._exchanges.resume(session, adopted, forwarded)
+        await self._exchanges.rerun(session, adopted, forwarded)
 
     def _may_run(self, forwarded: ForwardedRequest, session: Session) -> bool:
         try:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.core.admission import Verdict
+from holdfast.core.admission import Admission
 from holdfast.engine.session import Session
 from holdfast.errors import (
     AskRefused,
@@ -81,12 +81,12 @@ async def ask(
 async def _enter(session: Session, method: str) -> None:
     ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     verdict = session.asking.enter(ticket)
-    if verdict is Verdict.REFUSE:
+    if verdict is Admission.REFUSE:
         limits = session.limits
         raise BackPressureError(
             f"{method} refused: {limits.asks} asks are outstanding and {limits.asks_queued} wait in this session"
         )
-    if verdict is Verdict.WAIT:
+    if verdict is Admission.WAIT:
         try:
             await ticket
         except asyncio.CancelledError:

@@ -245,7 +245,7 @@ class Engine:
             await self.sessions.close(session, Input.SHUTDOWN)
         else:
             self.runtime.sessions.pop(session.record.key, None)
-            await session.told()
+            await session.listeners_called()
 
     async def leave(self) -> None:
         """The server that hosts us is stopping: let handlers finish, then end every stream that it would wait for.

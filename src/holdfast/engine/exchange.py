@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from holdfast.auth import Principal
 from holdfast.core.budget import Charge
-from holdfast.engine.outlet import Outlet, SessionOutlet, StreamOutlet
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
+from holdfast.engine.writer import ExchangeWriter, LogWriter, SessionWriter
 from holdfast.stores.base import Claim, Store
 from holdfast.wire.jsonrpc import Request, notification_message
 
@@ -46,10 +46,10 @@ NOTHING_GIVEN: Final = Given()
 class Exchange:
     """What a back is given. Starts at most once, ends with exactly one terminal message."""
 
-    __slots__ = ("caller", "given", "key", "outlet", "request", "session", "settled", "store", "task")
+    __slots__ = ("caller", "given", "key", "request", "session", "settled", "store", "task", "writer")
 
     session: Client
-    outlet: Outlet
+    writer: ExchangeWriter
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Exchange:
         session: Client,
         request: Request,
         caller: Caller,
-        outlet: Outlet,
+        writer: ExchangeWriter,
         store: Store,
     ) -> None:
         self.key: str = key
@@ -65,7 +65,7 @@ class Exchange:
         self.session = session
         self.request: Request = request
         self.caller: Caller = caller
-        self.outlet = outlet
+        self.writer = writer
         self.store: Store = store
         self.given: Given = NOTHING_GIVEN
         self.settled: bool = False
@@ -93,7 +93,7 @@ class Exchange:
     async def notify(self, method: str, params: object = None) -> None:
         """Send a notification that belongs to this exchange. Dropped once it is settled."""
         if not self.settled:
-            await self.outlet.send(notification_message(method, params))
+            await self.writer.send(notification_message(method, params))
 
     async def ask(
         self, method: str, params: object, *, timeout: float | None = None, key: str | None = None
@@ -105,7 +105,7 @@ class Exchange:
         Raises:
             AskRefused, AskTimeout, BackPressureError, NoBackChannel: as their names say.
         """
-        return await self.outlet.ask(method, params, timeout, key)
+        return await self.writer.ask(method, params, timeout, key)
 
     async def close_stream(self) -> None:
         """End this exchange's connection now; the client comes back for the rest. Nothing where that is not allowed."""
@@ -117,7 +117,7 @@ class SessionExchange(Exchange):
     __slots__ = ("busy", "claim", "context", "deadline", "fence", "is_rerun", "turn")
 
     session: Session
-    outlet: SessionOutlet
+    writer: SessionWriter
 
     def __init__(
         self,
@@ -126,10 +126,10 @@ class SessionExchange(Exchange):
         request: Request,
         claim: Claim,
         fence: int,
-        outlet: SessionOutlet,
+        writer: SessionWriter,
         caller: Caller,
     ) -> None:
-        super().__init__(claim.stream, session, request, caller, outlet, store)
+        super().__init__(claim.stream, session, request, caller, writer, store)
         self.claim: Claim = claim
         self.fence: int = fence
         self.context: Context | None = None
@@ -144,18 +144,14 @@ class SessionExchange(Exchange):
         """It had begun at a replica that died: whether it has had its effect is not known."""
 
     @property
-    def stream(self) -> StreamOutlet:
+    def log_writer(self) -> LogWriter:
         """The exchange's stream; only exchanges of the HTTP front have one."""
-        if not isinstance(self.outlet, StreamOutlet):
+        if not isinstance(self.writer, LogWriter):
             raise TypeError("this exchange writes to a connection, not to a stream")
-        return self.outlet
+        return self.writer
 
     async def close_stream(self) -> None:
         """End this exchange's connection now; the client comes back for the rest. Nothing where that is not allowed."""
-        if (
-            isinstance(self.outlet, StreamOutlet)
-            and self.session.revision.early_close
-            and self.outlet.streams
-        ):
-            await self.outlet.open()
-            self.outlet.release_reader()
+        if isinstance(self.writer, LogWriter) and self.session.revision.early_close and self.writer.streams:
+            await self.writer.open()
+            self.writer.release_reader()

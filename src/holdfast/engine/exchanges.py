@@ -11,16 +11,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.core.admission import Verdict
+from holdfast.core.admission import Admission
 from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.forwarded import ForwardedRequest, encode_forwarded
 from holdfast.engine.handling import run
 from holdfast.engine.outcome import Outcome
-from holdfast.engine.outlet import ChannelOutlet, SessionOutlet, StreamOutlet
 from holdfast.engine.repeats import Repeats
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.turns import Turns
+from holdfast.engine.writer import ConnectionWriter, LogWriter, SessionWriter
 from holdfast.errors import Busy, Fenced, McpError, OutcomeUnknown, SessionGone, StoreError, StreamClosed
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Adopted, Claim, Claimed, Duplicate, Refusal
@@ -101,19 +101,17 @@ class Exchanges:
                 await asyncio.wait([self._undoing[claimed.stream]])
                 return await self.submit(key, caller, request, digest, streams=streams)
             return await self._refused(key, caller, request.id, claimed)
-        session = runtime.adopt(claimed.record)
+        session = runtime.local_session(claimed.record)
         if claimed.returned:
             runtime.returned(session)
-        outlet: SessionOutlet
+        writer: SessionWriter
         if session.channel is None:
-            outlet = StreamOutlet(
-                runtime.store, runtime.random, session, claim, claimed.fence, streams=streams
-            )
+            writer = LogWriter(runtime.store, runtime.random, session, claim, claimed.fence, streams=streams)
         else:
-            outlet = ChannelOutlet(
+            writer = ConnectionWriter(
                 runtime.store, runtime.random, session, session.channel, claim, claimed.fence
             )
-        exchange = SessionExchange(runtime.store, session, request, claim, claimed.fence, outlet, caller)
+        exchange = SessionExchange(runtime.store, session, request, claim, claimed.fence, writer, caller)
         await self._begin(exchange)
         return exchange
 
@@ -142,7 +140,7 @@ class Exchanges:
             return b""
         return encode_forwarded(key, stream, caller, request, streams=streams)
 
-    async def resume(self, session: Session, adopted: Adopted, forwarded: ForwardedRequest) -> None:
+    async def rerun(self, session: Session, adopted: Adopted, forwarded: ForwardedRequest) -> None:
         """Start an exchange that has begun before, at a replica that died."""
         await self._begin(
             self._adopted(session, adopted, forwarded.request, forwarded.caller, streams=forwarded.streams)
@@ -159,10 +157,10 @@ class Exchanges:
         self, session: Session, adopted: Adopted, request: Request, caller: Caller, *, streams: bool
     ) -> SessionExchange:
         runtime, claim, fence = self._runtime, adopted.claim, adopted.fence
-        outlet = StreamOutlet(runtime.store, runtime.random, session, claim, fence, streams=streams)
-        outlet.start = outlet.position = adopted.position
-        outlet.has_reader = False
-        exchange = SessionExchange(runtime.store, session, request, claim, fence, outlet, caller)
+        writer = LogWriter(runtime.store, runtime.random, session, claim, fence, streams=streams)
+        writer.start = writer.position = adopted.position
+        writer.has_reader = False
+        exchange = SessionExchange(runtime.store, session, request, claim, fence, writer, caller)
         exchange.is_rerun = True
         return exchange
 
@@ -174,7 +172,7 @@ class Exchanges:
         if not isinstance(refused, Duplicate):
             raise Busy("Busy: the session has too many calls in flight; try again shortly")
         found = await self._runtime.store.find(key, caller.key) if refused.same else None
-        session = self._runtime.adopt(found.record) if found is not None else None
+        session = self._runtime.local_session(found.record) if found is not None else None
         if session is not None and (refused.finished or await self.repeats.is_lost(session, refused)):
             self._runtime.observer.note("exchange.repeated", session=session.name)
             return Repeat(session, refused.stream, request_id)
@@ -192,10 +190,10 @@ class Exchanges:
         if self._turns is not None and not exchange.claim.control:
             await self._await_turn(exchange, self._turns)
             return
-        verdict = Verdict.START if exchange.claim.control else session.gate.enter(exchange)
-        if verdict is Verdict.START:
+        verdict = Admission.START if exchange.claim.control else session.gate.enter(exchange)
+        if verdict is Admission.START:
             exchange.task = asyncio.get_running_loop().create_task(run(self._runtime, exchange, self.settle))
-        elif verdict is Verdict.REFUSE and exchange.is_rerun:
+        elif verdict is Admission.REFUSE and exchange.is_rerun:
             await self.settle(exchange, Outcome(error=OutcomeUnknown()))
         else:
             await self._queue(exchange, verdict)
@@ -209,9 +207,9 @@ class Exchanges:
             else:
                 await self._refuse(exchange)
 
-    async def _queue(self, exchange: SessionExchange, verdict: Verdict) -> None:
+    async def _queue(self, exchange: SessionExchange, verdict: Admission) -> None:
         """Leave it waiting for a slot, with a deadline; or refuse it before it has begun."""
-        if verdict is Verdict.REFUSE:
+        if verdict is Admission.REFUSE:
             await self._refuse(exchange)
         exchange.context = copy_context()
         seconds = self._runtime.settings.limits.queue_seconds
@@ -251,8 +249,8 @@ class Exchanges:
                 self._free_slot(exchange, exchange.task)
             if exchange.deadline is not None:
                 exchange.deadline.cancel()
-            if outcome.fenced and isinstance(exchange.outlet, StreamOutlet):
-                exchange.outlet.fence_off()
+            if outcome.fenced and isinstance(exchange.writer, LogWriter):
+                exchange.writer.fence_off()
                 self._runtime.observer.note("exchange.fenced", session=session.name)
             elif not await self._is_written(
                 exchange, outcome.message(exchange.request.id), closed=outcome.closed
@@ -265,9 +263,9 @@ class Exchanges:
 
     async def _is_written(self, exchange: SessionExchange, terminal: bytes, *, closed: bool = False) -> bool:
         """Write the end of an exchange. False: the store is away, and has to be told when it is back."""
-        outlet = exchange.outlet
+        writer = exchange.writer
         try:
-            await (outlet.close(terminal) if closed else outlet.settle(terminal))
+            await (writer.close(terminal) if closed else writer.settle(terminal))
         except asyncio.CancelledError:
             self._runtime.spawn(self._write_later(exchange, terminal))
             raise

@@ -84,7 +84,7 @@ class Forwarding:
         )
         if isinstance(await self._runtime.store.open(record, evict=False), Refusal):
             raise ParkedGone
-        session = self._runtime.adopt(record)
+        session = self._runtime.local_session(record)
         session.lasting = False
         return session
 
@@ -174,7 +174,7 @@ class Forwarding:
         while True:
             awaited.waiter.wake.clear()
             outcome = awaited.outcome
-            for message in awaited.outlet.taken(awaited.waiter):
+            for message in awaited.writer.taken(awaited.waiter):
                 await store.append(forwarded.session, forwarded.stream, fence, random.tag(), message)
             if outcome is not None:
                 terminal = outcome.message(forwarded.request.id)

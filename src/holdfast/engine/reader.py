@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from enum import Enum
 from typing import Final
 
-from holdfast.core.stream import Page, Position, Verdict
+from holdfast.core.stream import Continuity, Page, Position
 from holdfast.engine.session import Session
 from holdfast.engine.wake import Wake
 from holdfast.errors import StoreUnavailable
@@ -141,7 +141,7 @@ class Reader:
             return None
         if page is None:
             self.end = self.end or End.CLOSED
-        elif page.verdict is Verdict.FORK:
+        elif page.verdict is Continuity.FORK:
             self.end = End.FORKED
         elif page.finished and not page.events:
             self.end = End.FINISHED

@@ -6,11 +6,11 @@ from typing import Final
 
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.outlet import StreamOutlet
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions
+from holdfast.engine.writer import LogWriter
 from holdfast.errors import (
     Fenced,
     HoldfastError,
@@ -52,7 +52,7 @@ class Readers:
         self._runtime = runtime
         self._sessions = sessions
 
-    async def first(self, exchange: SessionExchange, outlet: StreamOutlet) -> Reader:
+    async def first(self, exchange: SessionExchange, writer: LogWriter) -> Reader:
         """Make the POST that claimed the exchange the reader of its stream, which now begins to exist.
 
         Raises:
@@ -60,23 +60,23 @@ class Readers:
             Fenced, StreamClosed: the exchange has ended meanwhile and needs no stream.
         """
         try:
-            await outlet.open()
+            await writer.open()
         except SessionGone:
             # Closed by another replica, whose bell is late or was lost: the exchange has ended with the session.
             self._runtime.on_gone(exchange.session)
             raise StreamClosed from None
         except (Fenced, StreamClosed):
-            if outlet.terminal is not None:
+            if writer.terminal is not None:
                 raise
             # This replica was taken for dead and another has ended the exchange: its end is there to read.
             record = exchange.session.record
             return await self.attach(record.key, record.principal, exchange.claim.stream)
         # From its start, not from where it is now: the handler may have written since.
         session = self._runtime.kept(exchange.session)
-        reader = self._reader(session, exchange.claim.stream, 0, outlet.start)
+        reader = self._reader(session, exchange.claim.stream, 0, writer.start)
         self._install(reader, standalone=False)
         # The exchange may have been settled meanwhile; whoever ends it waits for this reader all the same.
-        outlet.attached(reader)
+        writer.attached(reader)
         return reader
 
     async def attach(
@@ -100,7 +100,7 @@ class Readers:
         attached = await self._runtime.store.attach(key, principal, stream, cursor)
         if isinstance(attached, Refusal):
             raise _REFUSALS[attached]
-        session = self._runtime.adopt(attached.record)
+        session = self._runtime.local_session(attached.record)
         start = attached.cursor
         if attached.returned:
             self._runtime.returned(session)
@@ -132,10 +132,10 @@ class Readers:
         while True:
             try:
                 exchange = session.exchanges.get(stream)
-                if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
+                if exchange is not None and isinstance(exchange.writer, LogWriter):
                     # Others may have ended it, because this replica was taken for dead: its end is in the log.
                     with contextlib.suppress(Fenced, StreamClosed):
-                        await exchange.outlet.open()
+                        await exchange.writer.open()
                 return await self.attach(session.record.key, session.record.principal, stream)
             except Unbegun:
                 # It runs at another replica, and its stream begins with the first message.
@@ -172,8 +172,8 @@ class Readers:
         if any(old.end is None and old.generation > reader.generation for old in before):
             # Its place was taken while the store's answer was on the way here.
             before = [reader]
-        elif exchange is not None and isinstance(exchange.outlet, StreamOutlet):
-            exchange.outlet.attached(reader)
+        elif exchange is not None and isinstance(exchange.writer, LogWriter):
+            exchange.writer.attached(reader)
         for old in before:
             old.active = False
             if not standalone:
@@ -222,8 +222,8 @@ class Readers:
             return
         successor = session.remove_reader(reader)
         exchange = session.exchanges.get(reader.stream)
-        if exchange is not None and isinstance(exchange.outlet, StreamOutlet):
-            exchange.outlet.lost(reader)
+        if exchange is not None and isinstance(exchange.writer, LogWriter):
+            exchange.writer.lost(reader)
         if successor is not None:
             # Never back: a reader that came late and broke at once was behind the one it superseded.
             successor.cursor = max(successor.cursor, reader.cursor)
@@ -248,17 +248,17 @@ class Readers:
 
     async def broke_before_stream(self, exchange: SessionExchange) -> None:
         """Record that the connection waiting for a plain answer is gone."""
-        outlet = exchange.outlet
-        if isinstance(outlet, StreamOutlet):
-            outlet.abandoned()
+        writer = exchange.writer
+        if isinstance(writer, LogWriter):
+            writer.abandoned()
         await self._leave(exchange.session, exchange.claim.stream, 0, None, broke=True)
 
     async def left(self, exchange: SessionExchange) -> None:
         """Record that the request that waited for an answer was cancelled: its host has ended it."""
-        outlet = exchange.stream
-        if outlet.terminal is not None and outlet.position is None:
-            await self.keep_answer(exchange, outlet.terminal)
-        elif outlet.has_reader and outlet.reader is None:
+        writer = exchange.log_writer
+        if writer.terminal is not None and writer.position is None:
+            await self.keep_answer(exchange, writer.terminal)
+        elif writer.has_reader and writer.reader is None:
             await self.broke_before_stream(exchange)
 
     async def keep_answer(self, exchange: SessionExchange, terminal: bytes | None) -> None:

@@ -21,10 +21,10 @@ that had the reader, so that one waits a moment before it vouches. A reader that
 import asyncio
 from typing import Final
 
-from holdfast.engine.outlet import StreamOutlet
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
+from holdfast.engine.writer import LogWriter
 from holdfast.errors import StoreError
 from holdfast.stores.base import Duplicate
 
@@ -55,8 +55,8 @@ class Repeats:
             return await self._is_lost_reader(readers[-1])
         # On a pooled connection the repeat overtakes the news of the break.
         exchange = session.exchanges.get(stream)
-        outlet = exchange.outlet if exchange is not None else None
-        return isinstance(outlet, StreamOutlet) and await outlet.is_abandoned_within(_NEWS_SECONDS)
+        writer = exchange.writer if exchange is not None else None
+        return isinstance(writer, LogWriter) and await writer.is_abandoned_within(_NEWS_SECONDS)
 
     async def _is_lost_reader(self, reader: Reader) -> bool:
         """Wait until the reader has gone, was silent past one keep-alive, or has taken what was written to it now."""
@@ -109,6 +109,6 @@ class Repeats:
 def _is_here(session: Session, stream: str) -> bool:
     """Tell whether a stream has its reader in this process, or a POST that waits to become it."""
     exchange = session.exchanges.get(stream)
-    outlet = exchange.outlet if exchange is not None else None
-    waits = not isinstance(outlet, StreamOutlet) or outlet.has_reader
-    return bool(session.readers.get(stream)) or (outlet is not None and waits)
+    writer = exchange.writer if exchange is not None else None
+    waits = not isinstance(writer, LogWriter) or writer.has_reader
+    return bool(session.readers.get(stream)) or (writer is not None and waits)

@@ -53,7 +53,7 @@ def _ended(number: int, asked: dict[str, Asked]) -> bytes:
     raise RuntimeError(f"round {number} of a call that has ended asks for {len(asked)} answers")
 
 
-class RoundOutlet(Struct, eq=False):
+class RoundWriter(Struct, eq=False):
     """Where the exchange of a sessionless call sends its messages."""
 
     _go_out: GoOut

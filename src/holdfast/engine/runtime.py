@@ -59,7 +59,7 @@ class Runtime:
         self.on_gone: Callable[[Session], None] = lambda _: None
         """Called with a session that was found to be closed by another replica."""
 
-    def adopt(self, record: SessionRecord, channel: Channel | None = None) -> Session:
+    def local_session(self, record: SessionRecord, channel: Channel | None = None) -> Session:
         """Return what lives here of a session, beginning it if nothing did."""
         session = self.sessions.get(record.key)
         if session is None:
@@ -84,7 +84,7 @@ class Runtime:
     def returned(self, session: Session) -> None:
         """Tell that a detached session came back."""
         self.observer.note("session.reattached", session=session.name)
-        session.tell(lambda: self.back.reattached(session))
+        session.queue_listener(lambda: self.back.reattached(session))
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
         """Run something on its own; the engine keeps hold of it and ends it with itself."""

@@ -36,8 +36,8 @@ class Session:
     """What lives here of one session. The truth about it is in the store."""
 
     __slots__ = (
+        "_calling",
         "_listeners",
-        "_telling",
         "asking",
         "channel",
         "exchanges",
@@ -72,7 +72,7 @@ class Session:
         self.readers: dict[str, list[Reader]] = {}
         self._listeners: deque[tuple[Listener, Context]] = deque()
         """What is to be told, each with the context variables of the request that led to it."""
-        self._telling: asyncio.Task[None] | None = None
+        self._calling: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         readers = sum(map(len, self.readers.values()))
@@ -87,7 +87,7 @@ class Session:
     def is_quiet(self) -> bool:
         """Whether nothing lives here on its behalf."""
         busy = (
-            self.channel or self.exchanges or self.readers or self.pending or self.notified or self._telling
+            self.channel or self.exchanges or self.readers or self.pending or self.notified or self._calling
         )
         # A handler that was cancelled and still cleans up has its slot.
         return not (busy or self.gate.inside)
@@ -133,22 +133,22 @@ class Session:
         alive = [other for other in readers if other.end is None]
         return alive[-1] if reader.active and alive else None
 
-    def tell(self, listener: Listener) -> None:
+    def queue_listener(self, listener: Listener) -> None:
         """Run a lifecycle listener after those told before it; nobody waits for it."""
         self._listeners.append((listener, copy_context()))
-        if self._telling is None:
-            self._telling = asyncio.get_running_loop().create_task(self._tell_all())
+        if self._calling is None:
+            self._calling = asyncio.get_running_loop().create_task(self._call_listeners())
 
-    async def _tell_all(self) -> None:
+    async def _call_listeners(self) -> None:
         try:
             while self._listeners:
                 listener, context = self._listeners.popleft()
-                telling = self._told_one(listener)
+                telling = self._call_listener(listener)
                 await asyncio.get_running_loop().create_task(telling, context=context)
         finally:
-            self._telling = None
+            self._calling = None
 
-    async def _told_one(self, listener: Listener) -> None:
+    async def _call_listener(self, listener: Listener) -> None:
         try:
             await listener()
         except BaseException as error:  # one listener's fault must not silence the next
@@ -158,10 +158,10 @@ class Session:
             context = {"message": message, "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
 
-    async def told(self) -> None:
+    async def listeners_called(self) -> None:
         """Wait until every listener told so far has returned."""
-        if self._telling is not None:
-            await self._telling
+        if self._calling is not None:
+            await self._calling
 
 
 @cache

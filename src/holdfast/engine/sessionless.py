@@ -21,10 +21,10 @@ from holdfast.engine.handling import run
 from holdfast.engine.keys import Keys
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.parking import Parking
-from holdfast.engine.rounds import ResponseWaiter, RoundOutlet
+from holdfast.engine.rounds import ResponseWaiter, RoundWriter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.engine.tasks import TaskOutlet
+from holdfast.engine.tasks import TaskWriter
 from holdfast.errors import Busy, Cancelled, HoldfastError, InvalidParams, McpError, OutcomeUnknown
 from holdfast.protocol.sessionless import SERVER_KEY, SUSPENDABLE, ParkedGone, RequestMeta
 from holdfast.wire.jsonrpc import Request, encode
@@ -66,17 +66,17 @@ class AwaitedCall(Struct, frozen=True):
     """An exchange, and the place of one connection at it."""
 
     exchange: Exchange
-    outlet: RoundOutlet
+    writer: RoundWriter
     waiter: ResponseWaiter
 
     @property
     def outcome(self) -> Outcome | None:
         """What this connection is to be answered with, once it is known."""
-        return self.outlet.outcomes.get(self.waiter.number)
+        return self.writer.outcomes.get(self.waiter.number)
 
     def leave(self) -> bool:
         """Give the connection's place back; True if nobody waits for the call any more, which is to `abandon` it."""
-        return self.outlet.leave(self.waiter)
+        return self.writer.leave(self.waiter)
 
 
 class SessionlessCalls:
@@ -112,7 +112,7 @@ class SessionlessCalls:
             given = Given(None, _responses(request)) if "inputResponses" in request.params else NOTHING_GIVEN
         client = SessionlessClient(meta, caller.key, limits)
         exchange: Exchange
-        outlet = RoundOutlet(
+        writer = RoundWriter(
             lambda number, asked: self._park(exchange, number, asked),
             runtime.settings.times.quiet,
             limits.asks,
@@ -120,23 +120,23 @@ class SessionlessCalls:
             given.answers,
         )
         # It gets its key when it is parked: nobody else can ask for it.
-        exchange = Exchange("", client, request, caller, outlet, runtime.store)
+        exchange = Exchange("", client, request, caller, writer, runtime.store)
         exchange.given = given
-        waiter = outlet.add_waiter(0)
+        waiter = writer.add_waiter(0)
         self._running.add(exchange)
         exchange.task = asyncio.get_running_loop().create_task(run(runtime, exchange, self._settle))
-        return AwaitedCall(exchange, outlet, waiter)
+        return AwaitedCall(exchange, writer, waiter)
 
     async def _settle(self, exchange: Exchange, outcome: Outcome) -> None:
         if exchange.settled:
             return
         exchange.settled = True
-        outlet = exchange.outlet
+        writer = exchange.writer
         try:
-            if isinstance(outlet, RoundOutlet):
-                outlet.settle(outcome)
-            elif isinstance(outlet, TaskOutlet):
-                await outlet.settle(outcome)
+            if isinstance(writer, RoundWriter):
+                writer.settle(outcome)
+            elif isinstance(writer, TaskWriter):
+                await writer.settle(outcome)
         finally:
             # Not before a task's end is written: a stop waits for what runs.
             self._running.discard(exchange)
@@ -161,18 +161,18 @@ class SessionlessCalls:
         except Busy:
             _free(exchange)
             raise
-        outlet = _rounds_of(exchange)
-        if outlet is not None:
-            outlet.on_settled = partial(self._finished, exchange, outlet)
+        writer = _rounds_of(exchange)
+        if writer is not None:
+            writer.on_settled = partial(self._finished, exchange, writer)
         return encoded
 
-    def _finished(self, exchange: Exchange, outlet: RoundOutlet) -> None:
+    def _finished(self, exchange: Exchange, writer: RoundWriter) -> None:
         """Keep what a call has answered for repeats. It waits no longer: this has a bound of its own."""
         _free(exchange)
         if exchange.settled:
             # One that has become a task goes on, and needs its request.
             exchange.let_go()
-        self.parking.finish(exchange, _CALL_BYTES + sum(outcome.size for outcome in outlet.outcomes.values()))
+        self.parking.finish(exchange, _CALL_BYTES + sum(outcome.size for outcome in writer.outcomes.values()))
 
     def _charge(self, exchange: Exchange, size: int) -> None:
         """Charge a call for what it asks, which is kept for repeats, and for what its client has brought since.
@@ -182,17 +182,17 @@ class SessionlessCalls:
         Raises:
             Busy: there is no room.
         """
-        outlet, load = exchange.outlet, self._runtime.load
-        if not isinstance(outlet, RoundOutlet):
+        writer, load = exchange.writer, self._runtime.load
+        if not isinstance(writer, RoundWriter):
             return
         params = exchange.request.params
-        if outlet.charge is None:
-            outlet.charge = load.parked.open(**load.held_by(exchange.session.record.principal))
-        if outlet.charge.size:
+        if writer.charge is None:
+            writer.charge = load.parked.open(**load.held_by(exchange.session.record.principal))
+        if writer.charge.size:
             size += load.cost(encode({name: params[name] for name in _RETRY_MEMBERS & params.keys()}))
         elif exchange.caller.charge is None:
             size += load.cost(encode(params))
-        if not outlet.charge.grow(outlet.charge.size + size):
+        if not writer.charge.grow(writer.charge.size + size):
             raise Busy(
                 "Busy: calls that wait for input take too much memory; try again later", retry_after=30
             )
@@ -233,17 +233,17 @@ class SessionlessCalls:
         if state.replica != self._runtime.store.replica:
             raise Elsewhere(state.replica)
         exchange = self.parking.find(state.key)
-        outlet = _rounds_of(exchange)
-        if exchange is None or outlet is None:
+        writer = _rounds_of(exchange)
+        if exchange is None or writer is None:
             raise ParkedGone
-        if not outlet.take(state.number, responses, sha256(_canonical(responses)).digest()):
+        if not writer.take(state.number, responses, sha256(_canonical(responses)).digest()):
             raise ParkedGone
-        if state.number == outlet.rounds.number and state.number not in outlet.outcomes:
+        if state.number == writer.rounds.number and state.number not in writer.outcomes:
             # The handler has the first request's arguments; those of the retry are equal, and need not be kept too.
             exchange.request = _with_arguments_of(exchange.request, request)
             exchange.caller = replace(caller, charge=exchange.caller.charge)
             exchange.session = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
-        return AwaitedCall(exchange, outlet, outlet.add_waiter(state.number))
+        return AwaitedCall(exchange, writer, writer.add_waiter(state.number))
 
     def _open(self, request: Request, caller: Caller) -> _State:
         sealed = request.params.get("requestState")
@@ -280,7 +280,7 @@ class SessionlessCalls:
     def _expired(self, exchange: Exchange) -> None:
         _free(exchange)
         # A call that has become a task meanwhile has its own time.
-        if isinstance(exchange.outlet, RoundOutlet):
+        if isinstance(exchange.writer, RoundWriter):
             self._runtime.spawn(self.end(exchange, ParkedGone()))
 
     def tasks(self) -> set[asyncio.Task[None]]:
@@ -297,31 +297,31 @@ class SessionlessCalls:
         if waiting:
             self._runtime.observer.note("parked.dropped", count=len(waiting))
         for exchange in list(self._running):
-            is_task = isinstance(exchange.outlet, TaskOutlet)
+            is_task = isinstance(exchange.writer, TaskWriter)
             await self.end(exchange, OutcomeUnknown(_CUT_SHORT) if is_task else Cancelled(reason))
 
 
 def _waits(exchange: Exchange) -> bool:
     """Tell whether a handler goes on only when its client has answered."""
-    outlet = exchange.outlet
-    if isinstance(outlet, TaskOutlet):
-        return outlet.is_waiting
-    return isinstance(outlet, RoundOutlet) and outlet.is_parked
+    writer = exchange.writer
+    if isinstance(writer, TaskWriter):
+        return writer.is_waiting
+    return isinstance(writer, RoundWriter) and writer.is_parked
 
 
 def _free(exchange: Exchange) -> None:
     """Free what a call's rounds took: no retry can come for them. The call itself may live on, as a task or as garbage."""
-    outlet = _rounds_of(exchange)
-    if outlet is not None and outlet.charge is not None:
-        outlet.charge.free()
+    writer = _rounds_of(exchange)
+    if writer is not None and writer.charge is not None:
+        writer.charge.free()
 
 
-def _rounds_of(exchange: Exchange | None) -> RoundOutlet | None:
+def _rounds_of(exchange: Exchange | None) -> RoundWriter | None:
     """Return where an exchange's requests are answered, also those from before it became a task."""
-    outlet = exchange.outlet if exchange is not None else None
-    if isinstance(outlet, TaskOutlet):
-        return outlet.former
-    return outlet if isinstance(outlet, RoundOutlet) else None
+    writer = exchange.writer if exchange is not None else None
+    if isinstance(writer, TaskWriter):
+        return writer.former
+    return writer if isinstance(writer, RoundWriter) else None
 
 
 def _responses(request: Request) -> dict[str, Any]:

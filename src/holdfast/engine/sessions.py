@@ -14,10 +14,10 @@ from holdfast.engine.asks import ask
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.faults import ends_the_task
 from holdfast.engine.outcome import ending
-from holdfast.engine.outlet import StreamOutlet
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Channel, Session
+from holdfast.engine.writer import LogWriter
 from holdfast.errors import Cancelled, HoldfastError, InvalidParams, SessionGone, StoreError
 from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.subscriptions import TOPICS, Change
@@ -101,10 +101,10 @@ class Sessions:
             raise TooManySessions
         for closed in evicted:
             self.announce(closed)
-        session = runtime.adopt(record, channel)
+        session = runtime.local_session(record, channel)
         if lasting:
             runtime.observer.note("session.opened", session=session.name, version=revision.name)
-            session.tell(lambda: runtime.back.opened(session))
+            session.queue_listener(lambda: runtime.back.opened(session))
         return Opened(session, session_id, encode({"protocolVersion": revision.name, **described}))
 
     def _isolates(self, client: dict[str, Any]) -> bool:
@@ -120,7 +120,7 @@ class Sessions:
         found = await self._runtime.store.find(key, principal)
         if found is None:
             raise SessionGone
-        session = self._runtime.adopt(found.record)
+        session = self._runtime.local_session(found.record)
         if found.returned:
             self._runtime.returned(session)
         return session
@@ -309,10 +309,10 @@ class Sessions:
             await self._exchanges.end(exchange, Cancelled(why), closed=closed)
         if closed:
             self._wake(session)
-        outlets = [exchange.outlet for exchange in ended if isinstance(exchange.outlet, StreamOutlet)]
+        writers = [exchange.writer for exchange in ended if isinstance(exchange.writer, LogWriter)]
         deadline = asyncio.get_running_loop().time() + _FLUSH_SECONDS
-        for outlet in outlets:
-            await outlet.flushed(deadline - asyncio.get_running_loop().time())
+        for writer in writers:
+            await writer.flushed(deadline - asyncio.get_running_loop().time())
         # Those who still read what had ended before.
         streams = [stream for stream in session.readers if stream != session.record.standalone]
         for reader in [reader for stream in streams for reader in session.readers[stream]]:
@@ -337,7 +337,7 @@ class Sessions:
         if not session.lasting:
             return
         self._runtime.observer.note("session.detached", session=session.name)
-        session.tell(lambda: self._runtime.back.detached(session))
+        session.queue_listener(lambda: self._runtime.back.detached(session))
         if session.record.grace == 0:
             self._runtime.spawn(self.sweep())
 
@@ -363,12 +363,12 @@ class Sessions:
         if not session.lasting:
             return
         runtime.observer.note("session.closed", session=session.name, reason=closed.reason.value)
-        session.tell(lambda: runtime.back.closed(session, closed.reason))
+        session.queue_listener(lambda: runtime.back.closed(session, closed.reason))
         # Nobody else holds on to the session now, and the back must not stop before its listener has heard.
         runtime.spawn(self._told(session, closed))
 
     async def _told(self, session: Session, closed: Closed) -> None:
-        await session.told()
+        await session.listeners_called()
         if self._runtime.store.is_shared:
             await self._runtime.store.closing_reported(closed)
 

@@ -24,7 +24,7 @@ from holdfast.core.tasks import Event, TaskState, detailed, task_key
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.listening import Listening
 from holdfast.engine.outcome import Outcome
-from holdfast.engine.rounds import RoundOutlet
+from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.runtime import Runtime
 from holdfast.errors import (
     INTERNAL_ERROR,
@@ -63,17 +63,17 @@ class UnknownTask(InvalidParams):
         super().__init__("Unknown task: there is none with this taskId, or no longer")
 
 
-class TaskOutlet:
+class TaskWriter:
     """The way out of an exchange that has become a task: into the store."""
 
     __slots__ = ("_answers", "_keys", "_tasks", "exchange", "former", "key", "look_at", "principal")
 
-    def __init__(self, tasks: "Tasks", key: str, exchange: Exchange, former: RoundOutlet) -> None:
+    def __init__(self, tasks: "Tasks", key: str, exchange: Exchange, former: RoundWriter) -> None:
         self._tasks = tasks
         self.key: str = key
         self.exchange: Exchange = exchange
         self.principal: str = exchange.session.record.principal
-        self.former: RoundOutlet = former
+        self.former: RoundWriter = former
         """Where it was answered with its handle, and where a repeat of that request gets the same."""
         self.look_at: float = 0.0
         """When to see what has become of it, by our clock: its time may have come, or a bell was lost."""
@@ -81,7 +81,7 @@ class TaskOutlet:
         self._answers: dict[str, asyncio.Future[Any]] = {}
 
     def __repr__(self) -> str:
-        return f"<TaskOutlet of {self.exchange!r}>"
+        return f"<TaskWriter of {self.exchange!r}>"
 
     @property
     def is_waiting(self) -> bool:
@@ -141,7 +141,7 @@ class Tasks:
         self._runtime = runtime
         self._listening = listening
         self._end = end
-        self._running: dict[str, TaskOutlet] = {}
+        self._running: dict[str, TaskWriter] = {}
         """By key: the tasks whose handlers run here."""
         self._told: dict[tuple[str, str], int] = {}
         """By task id and principal: the version of which its listeners here were told last."""
@@ -162,21 +162,21 @@ class Tasks:
             Busy: there are too many, of this principal or in all; the call is as it was.
             RuntimeError: something it asked for is still to be answered.
         """
-        former = exchange.outlet
-        if not isinstance(former, RoundOutlet):
+        former = exchange.writer
+        if not isinstance(former, RoundWriter):
             return
         if former.rounds.waiting:
             raise RuntimeError(
                 "a call becomes a task before it asks or after it was answered, not while it asks"
             )
         task_id = self._runtime.random.token(24)
-        task = TaskOutlet(self, task_key(task_id), exchange, former)
+        task = TaskWriter(self, task_key(task_id), exchange, former)
         state = core.begun(self._runtime.clock.wall(), self._ttl)
         await self._keep(task, state)
-        exchange.outlet = task
+        exchange.writer = task
         former.settle(Outcome(announce(task_id, state)))
 
-    async def _keep(self, task: TaskOutlet, state: TaskState) -> None:
+    async def _keep(self, task: TaskWriter, state: TaskState) -> None:
         store = self._runtime.store
         try:
             full = await store.open_task(task.key, task.principal, _encode(state), ttl=self._ttl)
@@ -191,17 +191,17 @@ class Tasks:
 
     # The handler's side
 
-    async def write(self, task: TaskOutlet, change: Step) -> None:
+    async def write(self, task: TaskWriter, change: Step) -> None:
         """Change a running task's state, however long the store is away."""
         while not await self.is_written(task, change):  # noqa: ASYNC110 - nothing tells when the store is back
             await asyncio.sleep(_STORE_SECONDS)
 
-    async def write_soon(self, task: TaskOutlet, change: Step) -> None:
+    async def write_soon(self, task: TaskWriter, change: Step) -> None:
         """Change a running task's state now, or later if the store is away."""
         if not await self.is_written(task, change):
             self._runtime.spawn(self.write(task, change))
 
-    async def is_written(self, task: TaskOutlet, change: Step) -> bool:
+    async def is_written(self, task: TaskWriter, change: Step) -> bool:
         """Change a running task's state; nothing where it has ended or is gone. False: the store is away."""
         try:
             await self._change(task.key, task.principal, change)
@@ -210,7 +210,7 @@ class Tasks:
             return False
         return True
 
-    async def settle(self, task: TaskOutlet, outcome: Outcome) -> None:
+    async def settle(self, task: TaskWriter, outcome: Outcome) -> None:
         """End a task as its handler did; later, if the store is away."""
         self._running.pop(task.key, None)
         try:
@@ -357,7 +357,7 @@ class Tasks:
             # does not stop the look at the others.
             self._runtime.observer.note("task.unseen", error=error)
 
-    async def _look(self, task: TaskOutlet) -> None:
+    async def _look(self, task: TaskWriter) -> None:
         cell = await self._runtime.store.get_task(task.key, task.principal)
         if task.exchange.settled:
             return

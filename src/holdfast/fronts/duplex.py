@@ -21,9 +21,9 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.exchanges import DuplicateId, Repeat
 from holdfast.engine.load import FREE, TooMuchWork
-from holdfast.engine.outlet import ChannelOutlet
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS, TooManySessions
+from holdfast.engine.writer import ConnectionWriter
 from holdfast.errors import BUSY, INVALID_REQUEST, HoldfastError, McpError, WireError
 from holdfast.fronts.gathering import Gathering
 from holdfast.fronts.sessionless import SessionlessRequests
@@ -244,8 +244,8 @@ class Duplex:
             await gathering.add(_refusal(request.id, error))
             return
         # Its task has not run yet: it was made in this very step.
-        if isinstance(exchange.outlet, ChannelOutlet):
-            exchange.outlet.last = gathering.add
+        if isinstance(exchange.writer, ConnectionWriter):
+            exchange.writer.last = gathering.add
 
     # Ending
 
@@ -262,7 +262,7 @@ class Duplex:
         if session is not None:
             await self._finish(session)
             await self._engine.sessions.close(session, reason)
-            await session.told()
+            await session.listeners_called()
 
     async def _finish(self, session: Session) -> None:
         loop = asyncio.get_running_loop()

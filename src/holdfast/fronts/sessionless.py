@@ -111,7 +111,7 @@ class SessionlessRequests:
             while True:
                 waiter.wake.clear()
                 outcome = awaited.outcome
-                for message in awaited.outlet.taken(waiter):
+                for message in awaited.writer.taken(waiter):
                     await self._send(message)
                 if outcome is not None:
                     await self._last(request, outcome.message(request.id))

@@ -1,11 +1,11 @@
 """The gate's order and verdicts; its counts are a property."""
 
-from holdfast.core.admission import Gate, Verdict
+from holdfast.core.admission import Admission, Gate
 
 
 def test_tickets_enter_then_wait_then_are_refused() -> None:
     gate: Gate[str] = Gate(1, 1)
-    assert [gate.enter(name) for name in "abc"] == [Verdict.START, Verdict.WAIT, Verdict.REFUSE]
+    assert [gate.enter(name) for name in "abc"] == [Admission.START, Admission.WAIT, Admission.REFUSE]
 
 
 def test_places_are_handed_on_in_the_order_of_arrival() -> None:
@@ -21,7 +21,7 @@ def test_nobody_overtakes_those_who_wait() -> None:
     for name in "abc":
         gate.enter(name)
     assert gate.leave() == "c"
-    assert gate.enter("d") is Verdict.WAIT
+    assert gate.enter("d") is Admission.WAIT
 
 
 def test_whoever_has_a_place_cannot_abandon_it() -> None:
@@ -37,5 +37,5 @@ def test_whoever_has_a_place_cannot_abandon_it() -> None:
 def test_a_gate_without_queue_refuses_at_once() -> None:
     gate: Gate[str] = Gate(1, 0)
     gate.enter("a")
-    assert gate.enter("b") is Verdict.REFUSE
+    assert gate.enter("b") is Admission.REFUSE
     assert not gate.is_waiting("b")

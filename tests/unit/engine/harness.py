@@ -42,14 +42,14 @@ class Post:
         self.task = asyncio.create_task(self._answer())
 
     async def _answer(self) -> None:
-        outlet = self.exchange.stream
-        while outlet.terminal is None and outlet.position is None:
-            outlet.wake.clear()
-            await outlet.wake.wait()
-        if outlet.position is None:
-            self.messages.append(msgspec.json.decode(outlet.terminal or b""))
+        writer = self.exchange.log_writer
+        while writer.terminal is None and writer.position is None:
+            writer.wake.clear()
+            await writer.wake.wait()
+        if writer.position is None:
+            self.messages.append(msgspec.json.decode(writer.terminal or b""))
             return
-        self.reader = await self._harness.engine.readers.first(self.exchange, outlet)
+        self.reader = await self._harness.engine.readers.first(self.exchange, writer)
         await self._harness.pump(self.reader, self.messages, self.may_read)
 
     async def whole(self) -> list[Json]:

@@ -292,7 +292,7 @@ async def test_a_second_run_without_a_place_in_the_queue_is_given_up() -> None:
     stuck, _ = gate()
     settings = Settings(reruns=2, limits=Limits(running=1, queued=0), times=SETTINGS.times)
     async with fleet(stuck, stuck, settings=settings) as (one, two):
-        session = two.engine.runtime.adopt(one.session.record)
+        session = two.engine.runtime.local_session(one.session.record)
         session.gate._inside = 1
         post = await one.post(1, params=AGAIN)
         die(one)
@@ -343,6 +343,6 @@ async def test_two_replicas_that_ask_on_one_stream_get_an_answer_each() -> None:
 
 
 async def _roots(harness: EngineHarness) -> Json:
-    session = harness.engine.runtime.adopt(harness.session.record)
+    session = harness.engine.runtime.local_session(harness.session.record)
     answer: Json = await harness.engine.sessions.ask(session, "roots/list", {})
     return answer

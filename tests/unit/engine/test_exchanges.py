@@ -19,7 +19,7 @@ async def test_a_call_runs_once_and_is_answered_without_a_stream() -> None:
     async with engine_harness() as d:
         post = await d.post(7, params={"x": 1})
         assert await post.whole() == [{"jsonrpc": "2.0", "id": 7, "result": {"id": 7, "x": 1}}]
-        assert post.exchange.stream.position is None
+        assert post.exchange.log_writer.position is None
         assert len(d.back.handled) == 1
         assert d.session.exchanges == {}
 

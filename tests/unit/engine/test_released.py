@@ -38,7 +38,7 @@ async def test_a_reader_hears_of_the_end_though_its_session_was_released_while_i
             exchange = await d.submit(1, params={"seconds": 1_000})
             assert isinstance(exchange, SessionExchange)
             await settle_down()
-            beginning = asyncio.create_task(d.engine.readers.first(exchange, exchange.stream))
+            beginning = asyncio.create_task(d.engine.readers.first(exchange, exchange.log_writer))
             await settle_down()
             await d.cancel(1)
             await settle_down()
@@ -80,6 +80,6 @@ async def test_a_message_that_starts_nothing_leaves_no_session_at_the_replica_wh
             await two.submit(1, params={"seconds": 10}, digest=b"same")
         assert not sessions
         with pytest.raises(OutcomeUnknown):
-            await two.engine.readers.repeat(two.engine.runtime.adopt(two.session.record), "unknown")
+            await two.engine.readers.repeat(two.engine.runtime.local_session(two.session.record), "unknown")
         assert not sessions
         assert "result" in (await post.whole())[-1]

@@ -52,7 +52,7 @@ class Visit:
             await self._engine.sessionless.abandon(self.awaited.exchange)
 
     def messages(self) -> list[Json]:
-        return [msgspec.json.decode(data) for data in self.awaited.outlet.taken(self.awaited.waiter)]
+        return [msgspec.json.decode(data) for data in self.awaited.writer.taken(self.awaited.waiter)]
 
 
 class House:

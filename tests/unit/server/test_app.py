@@ -228,14 +228,14 @@ async def test_listeners_hear_of_sessions_and_their_failures_stay_theirs() -> No
         heard.append(("closed", "too"))
 
     async with connected(server) as peer:
-        await peer.session.told()
+        await peer.session.listeners_called()
         assert heard == [("opened", "peer")]
         (facts,) = notes.named("listener.failed")
         assert isinstance(facts["error"], ValueError)
         await server.back.detached(peer.session)
         await server.back.reattached(peer.session)
         assert await server.engine.sessions.close(peer.session, Input.DELETED)
-        await peer.session.told()
+        await peer.session.listeners_called()
         assert heard[1:] == [
             ("detached", peer.session.name),
             ("reattached", peer.session.name),

@@ -92,7 +92,7 @@ def test_whatever_a_plain_listener_raises_the_next_one_hears(error: BaseExceptio
     async def conversation() -> None:
         async with connected(server) as peer:
             async with asyncio.timeout(5):
-                await peer.session.told()
+                await peer.session.listeners_called()
             assert heard == ["opened"]
 
     conversation()

@@ -83,25 +83,25 @@ class Batch:
 
     async def _wait(self) -> None:
         """Wait until all are answered; where streams are allowed, no longer than until it must be one."""
-        outlets = [exchange.stream for exchange in self._exchanges]
+        writers = [exchange.log_writer for exchange in self._exchanges]
 
         def ring() -> None:
-            for outlet in outlets:
-                outlet.wake.ring()
+            for writer in writers:
+                writer.wake.ring()
 
         self._connection.watch(ring)
         now = asyncio.get_running_loop().time
         deadline = now() + self._times.stream_after
-        for outlet in outlets:
-            while not (outlet.is_due or self._connection.gone):
-                outlet.wake.clear()
+        for writer in writers:
+            while not (writer.is_due or self._connection.gone):
+                writer.wake.clear()
                 patience = max(0.0, deadline - now()) if self._streams else None
-                if not await outlet.wake.wait(patience):
+                if not await writer.wake.wait(patience):
                     return
 
     async def _lost(self, exchange: SessionExchange) -> None:
         """The connection broke: keep the answer for a repeat, or record that no reader waits for it."""
-        reader, terminal = self._readers.get(exchange.claim.stream), exchange.stream.terminal
+        reader, terminal = self._readers.get(exchange.claim.stream), exchange.log_writer.terminal
         if reader is not None:
             await self._streamer.keep_unread(exchange, reader)
         elif terminal is None:
@@ -121,7 +121,7 @@ class Batch:
         return await self._connection.answer(json_answer(body))
 
     async def _terminal(self, exchange: SessionExchange) -> bytes:
-        return exchange.stream.terminal or await self._last(_repeat_of(exchange))
+        return exchange.log_writer.terminal or await self._last(_repeat_of(exchange))
 
     async def _last(self, repeat: Repeat) -> bytes:
         try:
@@ -135,7 +135,7 @@ class Batch:
     async def _stream(self, caller: Caller) -> bool:
         """Carry all streams on this connection. False: it broke before they ended."""
         answered = [exchange for exchange in self._exchanges if not _is_unanswered(exchange)]
-        ready = [exchange.stream.terminal or b"" for exchange in answered]
+        ready = [exchange.log_writer.terminal or b"" for exchange in answered]
         stall = self._times.write_stall
         events = b"".join(map(sse.event, [*ready, *self._refused]))
         parts: list[asyncio.Task[None]] = []
@@ -164,17 +164,17 @@ class Batch:
 
     async def _own(self, exchange: SessionExchange, caller: Caller) -> None:
         """Write the stream of a call that runs here, or only its answer if it ends without a stream."""
-        outlet = exchange.stream
-        while not outlet.fenced:
-            outlet.wake.clear()
-            if outlet.terminal is not None and outlet.position is None:
-                await self._connection.write(sse.event(outlet.terminal), self._times.write_stall)
+        writer = exchange.log_writer
+        while not writer.fenced:
+            writer.wake.clear()
+            if writer.terminal is not None and writer.position is None:
+                await self._connection.write(sse.event(writer.terminal), self._times.write_stall)
                 return
             with contextlib.suppress(Fenced, StoreUnavailable, StreamClosed):
-                await self._pump(await self._engine.readers.first(exchange, outlet), caller)
+                await self._pump(await self._engine.readers.first(exchange, writer), caller)
                 return
             # The call runs: wait for the store, or for its end.
-            await outlet.wake.wait(self._times.stream_after)
+            await writer.wake.wait(self._times.stream_after)
         await self._follow(_repeat_of(exchange), caller)
 
     async def _follow(self, repeat: Repeat, caller: Caller) -> None:
@@ -203,7 +203,7 @@ def _end_of(repeat: Repeat, error: McpError | SessionGone) -> bytes:
 
 def _is_unanswered(exchange: SessionExchange) -> bool:
     """True if an exchange has no answer yet, or one that is in its stream."""
-    return exchange.stream.terminal is None or exchange.stream.position is not None
+    return exchange.log_writer.terminal is None or exchange.log_writer.position is not None
 
 
 def _refusal(error: HoldfastError, request: Request) -> bytes:

@@ -11,10 +11,10 @@ from holdfast.config import HttpSettings
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.exchanges import Repeat
-from holdfast.engine.outlet import StreamOutlet
 from holdfast.engine.reader import Reader
 from holdfast.engine.sessions import session_key
 from holdfast.engine.wake import turn
+from holdfast.engine.writer import LogWriter
 from holdfast.errors import (
     INVALID_REQUEST,
     Cancelled,
@@ -116,18 +116,18 @@ class Posts:
             return refused_unstarted(error, request.id)
         if isinstance(exchange, Repeat):
             return await self._repeat(exchange, connection, caller)
-        outlet = exchange.stream
+        writer = exchange.log_writer
         try:
             # A handler that never suspends has answered after one turn of the loop.
             await turn()
-            if outlet.terminal is None or outlet.position is not None:
-                return await self._wait(exchange, outlet, connection)
+            if writer.terminal is None or writer.position is not None:
+                return await self._wait(exchange, writer, connection)
             if self._mode != "sse":
-                taken = await connection.answer_json(outlet.terminal)
+                taken = await connection.answer_json(writer.terminal)
             else:
-                taken = await connection.answer(ready_answer(outlet.terminal, self._mode))
+                taken = await connection.answer(ready_answer(writer.terminal, self._mode))
             if not taken:
-                await self._engine.readers.keep_answer(exchange, outlet.terminal)
+                await self._engine.readers.keep_answer(exchange, writer.terminal)
         except asyncio.CancelledError:
             # Some servers end the request of a client that has gone; others set a limit to its time.
             await self._engine.readers.left(exchange)
@@ -135,24 +135,24 @@ class Posts:
         return None
 
     async def _wait(
-        self, exchange: SessionExchange, outlet: StreamOutlet, connection: Connection
+        self, exchange: SessionExchange, writer: LogWriter, connection: Connection
     ) -> Answer | None:
         """Wait for the result or for the moment to become a stream, which a store that is away puts off."""
-        connection.watch(outlet.wake.ring)
+        connection.watch(writer.wake.ring)
         reader: Reader | None = None
         while reader is None:
-            if not await self._is_due(exchange, outlet, connection):
+            if not await self._is_due(exchange, writer, connection):
                 return None
-            if outlet.fenced:
+            if writer.fenced:
                 # Like a repeat of its own request: the end that others write is the only one.
                 ended = Repeat(exchange.session, exchange.claim.stream, exchange.request.id)
                 return await self._repeat(ended, connection, exchange.caller)
-            if outlet.terminal is not None and outlet.position is None:
-                await self._late(exchange, outlet.terminal, connection)
+            if writer.terminal is not None and writer.position is None:
+                await self._late(exchange, writer.terminal, connection)
                 return None
             # The call runs: to send its client away now would be to invite it to run the call twice.
             try:
-                reader = await self._engine.readers.first(exchange, outlet)
+                reader = await self._engine.readers.first(exchange, writer)
             except (Fenced, StoreUnavailable, StreamClosed):
                 continue
             except SessionGone:
@@ -163,14 +163,14 @@ class Posts:
             await self._streamer.keep_unread(exchange, reader)
         return None
 
-    async def _is_due(self, exchange: SessionExchange, outlet: StreamOutlet, connection: Connection) -> bool:
+    async def _is_due(self, exchange: SessionExchange, writer: LogWriter, connection: Connection) -> bool:
         """Wait until the exchange is to be answered, at once or as a stream. False: nobody is there any more."""
-        while not outlet.is_due:
-            outlet.wake.clear()
+        while not writer.is_due:
+            writer.wake.clear()
             if connection.gone:
                 await self._engine.readers.broke_before_stream(exchange)
                 return False
-            rung = await outlet.wake.wait(self._patience)
+            rung = await writer.wake.wait(self._patience)
             # A call that still waits for its slot may yet be refused with a status of its own.
             if not rung and exchange.task is not None:
                 break

@@ -136,7 +136,7 @@ class SessionlessPosts:
 
     async def _wait(self, request: Request, awaited: AwaitedCall, connection: Connection) -> Answer | None:
         """Wait for the outcome; become a stream at the first message, or once the answer takes too long."""
-        waiter, outlet = awaited.waiter, awaited.outlet
+        waiter, writer = awaited.waiter, awaited.writer
         connection.watch(waiter.wake.ring)
         hand_over = self._hand_over(awaited)
         streaming = False
@@ -144,7 +144,7 @@ class SessionlessPosts:
             while not connection.gone:
                 waiter.wake.clear()
                 outcome = awaited.outcome
-                messages = outlet.taken(waiter)
+                messages = writer.taken(waiter)
                 chunk = b"".join(map(sse.event, messages)) if self._mode != "json" else b""
                 if outcome is not None and not streaming and not chunk:
                     return self._answer(request, outcome)
@@ -173,9 +173,9 @@ class SessionlessPosts:
     def _hand_over(self, awaited: AwaitedCall) -> asyncio.TimerHandle | None:
         """Plan to answer a call that runs on with its state alone, as long as clients go along with it."""
         seconds = self._times.continue_after
-        if seconds is None or not awaited.outlet.may_continue:
+        if seconds is None or not awaited.writer.may_continue:
             return None
-        return asyncio.get_running_loop().call_later(seconds, awaited.outlet.go_out)
+        return asyncio.get_running_loop().call_later(seconds, awaited.writer.go_out)
 
     async def _write(self, connection: Connection, chunk: bytes, *, streaming: bool) -> bool:
         if streaming:

@@ -51,7 +51,7 @@ class Streamer:
 
     async def keep_unread(self, exchange: SessionExchange, reader: Reader) -> None:
         """Keep the answer of an exchange for a repeat of its request, if writing it has failed."""
-        if exchange.stream.terminal is not None and reader.end in {End.BROKE, End.STALLED}:
+        if exchange.log_writer.terminal is not None and reader.end in {End.BROKE, End.STALLED}:
             await self._engine.readers.keep_answer(exchange, None)
 
     async def write_pages(self, reader: Reader, connection: Connection) -> None:

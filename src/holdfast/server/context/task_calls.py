@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from holdfast.backs.native import Handler
 from holdfast.core.tasks import TaskState, created, detailed
 from holdfast.engine.exchange import Client, Exchange
-from holdfast.engine.tasks import TaskOutlet
+from holdfast.engine.tasks import TaskWriter
 from holdfast.errors import ConfigError, InvalidParams
 from holdfast.protocol.sessionless import MissingCapability
 from holdfast.protocol.tasks import EXTENSION, DetailedTask, check_tasks, declares_tasks
@@ -61,7 +61,7 @@ def takes_tasks(client: Client) -> bool:
 
 def is_task(exchange: Exchange) -> bool:
     """Tell whether a call has become a task."""
-    return isinstance(exchange.outlet, TaskOutlet)
+    return isinstance(exchange.writer, TaskWriter)
 
 
 async def begin_task(exchange: Exchange, server: "Server") -> None:
@@ -95,10 +95,10 @@ async def start_task(exchange: Exchange, server: "Server") -> bool:
 
 async def describe(exchange: Exchange, done: float, total: float | None, message: str | None) -> bool:
     """Let progress be a task's status message; False where the call is no task."""
-    outlet = exchange.outlet
-    if not isinstance(outlet, TaskOutlet):
+    writer = exchange.writer
+    if not isinstance(writer, TaskWriter):
         return False
-    await outlet.describe(message or (f"{done:g}" if total is None else f"{done:g} of {total:g}"))
+    await writer.describe(message or (f"{done:g}" if total is None else f"{done:g} of {total:g}"))
     return True
 
 

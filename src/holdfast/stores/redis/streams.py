@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.core.stream import Event, Page, Position, Verdict
+from holdfast.core.stream import Continuity, Event, Page, Position
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import STANDALONE_FENCE, Attached, Probed, Refusal, WakeUp
 from holdfast.stores.redis.core import flag
@@ -15,7 +15,7 @@ _REFUSALS: Final = {
     b"unbegun": Refusal.UNBEGUN,
     b"busy": Refusal.BUSY,
 }
-_FORK = Page(Verdict.FORK, [], None, finished=False)
+_FORK = Page(Continuity.FORK, [], None, finished=False)
 
 
 class StreamMethods(ExchangeMethods):
@@ -73,7 +73,7 @@ class StreamMethods(ExchangeMethods):
         if seat is not None and stream in seat.readers:
             seat.readers[stream] = events[-1].position.seq if events else start
         missed = (cursor.seq + 1, low) if reply[0] == b"gap" else None
-        return Page(Verdict.GAP if missed else Verdict.OK, events, missed, bool(finished))
+        return Page(Continuity.GAP if missed else Continuity.OK, events, missed, bool(finished))
 
     async def attach(
         self,

@@ -5,7 +5,7 @@ What is forgotten first is decided as in the memory store (decision 4).
 
 from typing import Final
 
-from holdfast.core.stream import Event, Page, Position, Verdict
+from holdfast.core.stream import Continuity, Event, Page, Position
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import WakeUp
 from holdfast.stores.sqlite.rows import (
@@ -178,10 +178,10 @@ def proves(tx: Transaction, exchange: ExchangeRow, cursor: Position) -> bool:
 def read(tx: Transaction, exchange: ExchangeRow, cursor: Position, max_events: int, max_bytes: int) -> Page:
     """Return what follows `cursor`, as `Log.read` does."""
     if not proves(tx, exchange, cursor):
-        return Page(Verdict.FORK, [], None, finished=False)
-    verdict, missed, start = Verdict.OK, None, cursor.seq
+        return Page(Continuity.FORK, [], None, finished=False)
+    verdict, missed, start = Continuity.OK, None, cursor.seq
     if start < exchange.low.seq:
-        verdict, missed, start = Verdict.GAP, (cursor.seq + 1, exchange.low.seq), exchange.low.seq
+        verdict, missed, start = Continuity.GAP, (cursor.seq + 1, exchange.low.seq), exchange.low.seq
     events: list[Event] = []
     size, end = 0, start
     if start < exchange.top.seq:

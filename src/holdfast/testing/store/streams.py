@@ -1,7 +1,7 @@
 """A stream is appended, read from any position that was ever given out, and says what is missing."""
 
 from holdfast.core.lifecycle import Input
-from holdfast.core.stream import Position, Verdict
+from holdfast.core.stream import Continuity, Position
 from holdfast.stores.base import Attached, Refusal, WakeUp
 from holdfast.testing.store.bench import (
     KEY,
@@ -27,7 +27,7 @@ class StreamContract(Contract):
         positions += [await bench.append("a", fence, n, b"%d" % n) for n in range(1, 6)]
         for number, position in enumerate(positions):
             page = await bench.read("a", position)
-            assert page.verdict is Verdict.OK
+            assert page.verdict is Continuity.OK
             assert data_of(page) == [b"%d" % n for n in range(number + 1, 6)]
             assert [event.position for event in page.events] == positions[number + 1 :]
             assert not page.finished
@@ -132,11 +132,11 @@ class StreamContract(Contract):
         positions = [await bench.start_of("a")]
         positions += [await bench.append("a", fence, n, b"%d" % n) for n in range(1, 7)]
         page = await bench.read("a", positions[1])
-        assert page.verdict is Verdict.GAP
+        assert page.verdict is Continuity.GAP
         assert page.missed == (positions[2].seq, positions[3].seq)
         assert data_of(page) == [b"4", b"5", b"6"]
         edge = await bench.read("a", positions[3])
-        assert (edge.verdict, data_of(edge)) == (Verdict.OK, [b"4", b"5", b"6"])
+        assert (edge.verdict, data_of(edge)) == (Continuity.OK, [b"4", b"5", b"6"])
 
     @scenario(stream_events=2)
     async def test_a_trimmed_stream_still_ends_with_its_terminal_message(self, bench: Bench) -> None:
@@ -147,7 +147,7 @@ class StreamContract(Contract):
             await bench.append("a", fence, number)
         await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 9))
         page = await bench.read("a", start)
-        assert (page.verdict, data_of(page)[-1], page.finished) == (Verdict.GAP, b"last", True)
+        assert (page.verdict, data_of(page)[-1], page.finished) == (Continuity.GAP, b"last", True)
 
     @scenario(stream_events=2)
     async def test_a_position_that_never_was_is_refused_and_reads_nothing(self, bench: Bench) -> None:
@@ -167,7 +167,7 @@ class StreamContract(Contract):
         for cursor in forged:
             assert await bench.store.attach(KEY, PRINCIPAL, "a", cursor) is Refusal.UNRESUMABLE
             page = await bench.read("a", cursor)
-            assert (page.verdict, page.events, page.finished) == (Verdict.FORK, [], False)
+            assert (page.verdict, page.events, page.finished) == (Continuity.FORK, [], False)
 
     @scenario()
     async def test_another_sessions_position_is_unresumable(self, bench: Bench) -> None:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _PLAIN_JSON: Final = "this endpoint answers with plain JSON only"
 
 
-class Outlet(Protocol):
+class ExchangeWriter(Protocol):
     """The way out of one exchange."""
 
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:
@@ -38,7 +38,7 @@ class Outlet(Protocol):
         ...
 
 
-class SessionOutlet(Outlet, Protocol):
+class SessionWriter(ExchangeWriter, Protocol):
     """The way out of an exchange that has claimed its id."""
 
     async def settle(self, terminal: bytes) -> None:
@@ -50,7 +50,7 @@ class SessionOutlet(Outlet, Protocol):
         ...
 
 
-class StreamOutlet:
+class LogWriter:
     """The writer's side of a resumable stream. The stream begins to exist when it is first needed."""
 
     __slots__ = ("_begun", "_leaving", "_random", "_room", "_store", "_tag", "_wake", "_writing", "claim", "fence", "fenced", "has_reader", "position",
@@ -321,7 +321,7 @@ class StreamOutlet:
         )
 
 
-class ChannelOutlet:
+class ConnectionWriter:
     """Straight onto the connection that carries the whole session."""
 
     __slots__ = ("_channel", "_claim", "_fence", "_is_written", "_random", "_session", "_store", "last")
