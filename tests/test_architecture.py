@@ -1,4 +1,4 @@
-"""The laws of the house that a machine can check: layers, purity, portability, size, visible imports.
+"""The laws of the house that a machine can check: layers, cycles, purity, portability, size, visible imports.
 
 Each rule is a function from one module's source to complaints; each is shown to bite on a small sample.
 """
@@ -9,6 +9,7 @@ import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +66,8 @@ LAZY_HOMES: Final = {
 HIDES: Final = {"engine", "exchange", "exchanges", "front", "outlet", "reader", "readers", "server", "session", "sessions",
                 "sessionless", "store", "tasks", "writer"}  # fmt: skip
 """Names of things whose private members only their own class uses."""
+VERSION: Final = "holdfast.__version__"
+"""The one name of the package itself that its modules may import: it is there before anything else."""
 
 MODULE_LINES: Final = 400
 FUNCTION_LINES: Final = 45
@@ -80,6 +83,9 @@ class Import:
     line: int
     name: str
     is_local: bool
+    """Inside a function: imported when the function runs."""
+    is_typing: bool = False
+    """Under `if TYPE_CHECKING:`, so for type checkers only."""
 
     @property
     def top(self) -> str:
@@ -100,6 +106,11 @@ class Source:
     @property
     def layer(self) -> str:
         return [*self.module.split("."), ""][1]
+
+    @property
+    def package(self) -> str:
+        """The folder that the module is in."""
+        return self.module if self.is_package else self.module.rpartition(".")[0]
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -134,16 +145,24 @@ class Source:
         return lines
 
 
-def _imports(source: Source, node: ast.AST, *, is_local: bool) -> Iterator[Import]:
+def _imports(source: Source, node: ast.AST, *, is_local: bool, is_typing: bool = False) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
         match child:
             case ast.Import(names=names):
-                yield from (Import(child.lineno, alias.name, is_local) for alias in names)
+                yield from (Import(child.lineno, alias.name, is_local, is_typing) for alias in names)
             case ast.ImportFrom(names=names):
                 base = _base(source, child)
-                yield from (Import(child.lineno, f"{base}.{alias.name}", is_local) for alias in names)
+                for alias in names:
+                    yield Import(child.lineno, f"{base}.{alias.name}", is_local, is_typing)
             case _:
-                yield from _imports(source, child, is_local=is_local or isinstance(child, Function))
+                local = is_local or isinstance(child, Function)
+                yield from _imports(
+                    source, child, is_local=local, is_typing=is_typing or _is_for_typing(child)
+                )
+
+
+def _is_for_typing(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
 
 
 def _base(source: Source, node: ast.ImportFrom) -> str:
@@ -164,7 +183,7 @@ def layers(source: Source) -> Iterator[str]:
         yield f"1: `{source.layer}` is in no layer: give it a place in LAYERS"
         return
     for item in source.imports:
-        if item.top != "holdfast" or item.name == "holdfast.__version__":
+        if item.top != "holdfast" or item.name == VERSION:
             continue
         if item.layer not in RANK:
             yield f"{item.line}: imports `{item.name}` from the package's front door: name the module it lives in"
@@ -258,6 +277,63 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
+# Rules about all modules together
+
+Graph = dict[str, set[str]]
+"""The modules of the package that each of its modules imports."""
+
+
+def graph(sources: list[Source], chosen: Callable[[Import], bool]) -> Graph:
+    modules = {source.module for source in sources}
+    return {
+        source.module: {
+            _module(item.name, modules) for item in source.imports if item.name != VERSION and chosen(item)
+        }
+        & modules - {source.module}
+        for source in sources
+    }
+
+
+def _module(name: str, modules: set[str]) -> str:
+    """Return the module that an imported name is, or is a member of."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def run_time_cycles(sources: list[Source]) -> Iterator[str]:
+    """Modules that import each other when they are loaded: then the order of imports decides what works."""
+    found = graph(sources, lambda item: not (item.is_local or item.is_typing))
+    try:
+        TopologicalSorter(found).prepare()
+    except CycleError as error:
+        yield f"modules import each other at run time: {' → '.join(error.args[1][::-1])}"
+
+
+def cycles_across_packages(sources: list[Source]) -> Iterator[str]:
+    """Modules of two folders that need each other, if only for types or inside functions: they are one package."""
+    found = graph(sources, lambda _: True)
+    packages = {source.module: source.package for source in sources}
+    for module, imported in found.items():
+        for other in sorted(imported):
+            if packages[module] != packages[other] and module in _reached(other, found):
+                yield f"`{module}` imports `{other}`, which needs it too: pass what is needed, or a protocol of it"
+
+
+def _reached(module: str, found: Graph) -> set[str]:
+    reached: set[str] = set()
+    waiting = [module]
+    while waiting:
+        for other in found[waiting.pop()] - reached:
+            reached.add(other)
+            waiting.append(other)
+    return reached
+
+
+HouseRule = Callable[[list[Source]], Iterator[str]]
+HOUSE_RULES: Final[tuple[HouseRule, ...]] = (run_time_cycles, cycles_across_packages)
+
+
 # The house
 
 
@@ -279,6 +355,12 @@ def test_every_module_of_the_house_keeps_the_rule(rule: Rule) -> None:
     complaints = [
         f"{path.relative_to(ROOT)}:{complaint}" for path, source in house() for complaint in rule(source)
     ]
+    assert not complaints, "\n" + "\n".join(complaints)
+
+
+@pytest.mark.parametrize("rule", HOUSE_RULES, ids=lambda rule: rule.__name__)
+def test_the_modules_together_keep_the_rule(rule: HouseRule) -> None:
+    complaints = list(rule([source for _, source in house()]))
     assert not complaints, "\n" + "\n".join(complaints)
 
 
@@ -371,7 +453,10 @@ ALLOWED: Final = [
     ),
     (pydantic_at_home, source("server.functions", "import pydantic")),
     (facade, source("engine.x", "self.runtime.store\nengine._sweep()\nself._runtime")),
-    (facade, source("server.x", "self._server.engine.spawn(x)\nself._engine.store\nengine.__class__")),
+    (
+        facade,
+        source("server.x", "self._server.engine.spawn(x)\nself._engine.store\nengine.__class__"),
+    ),
     (facade, source("server.x", "self._hooks = 1\nfor server in family:\n    server._hooks")),
     (module_size, source("wire.sse", '"""Doc.\n\nMore.\n"""\n' + "# why\n\nx = 1\n" * MODULE_LINES)),
     (function_size, source("wire.sse", "def f():\n    '''A\n    B'''\n    # c\n\n" + "    x = 1\n" * 44)),
@@ -381,6 +466,65 @@ ALLOWED: Final = [
 @pytest.mark.parametrize(("rule", "sample"), ALLOWED)
 def test_what_is_allowed_passes(rule: Rule, sample: Source) -> None:
     assert list(rule(sample)) == []
+
+
+TYPES: Final = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+CYCLES: Final = [
+    (
+        run_time_cycles,
+        (
+            source("engine.a", "from holdfast.engine.b import B"),
+            source("engine.b", "from holdfast.engine import a"),
+        ),
+        "holdfast.engine.a → holdfast.engine.b → holdfast.engine.a",
+    ),
+    (
+        cycles_across_packages,
+        (
+            source("server.app", "from holdfast.server.context.context import Context"),
+            source("server.context.context", f"{TYPES}from holdfast.server.app import Server"),
+        ),
+        "`holdfast.server.app` imports `holdfast.server.context.context`, which needs it too",
+    ),
+    (
+        cycles_across_packages,
+        (
+            source("server.app", "from holdfast.server.context.context import Context"),
+            source("server.context.context", "def f():\n    from holdfast.server.app import Server"),
+        ),
+        "`holdfast.server.context.context` imports `holdfast.server.app`, which needs it too",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "sample", "complaint"), CYCLES)
+def test_a_cycle_is_named(rule: HouseRule, sample: tuple[Source, ...], complaint: str) -> None:
+    assert any(complaint in found for found in rule(list(sample)))
+
+
+NO_CYCLES: Final = [
+    (
+        run_time_cycles,
+        (
+            source("engine.a", "from holdfast.engine.b import B"),
+            source("engine.b", f"{TYPES}from holdfast.engine.a import A"),
+            source("engine.c", "def f():\n    from holdfast.engine.c import d"),
+        ),
+    ),
+    (
+        cycles_across_packages,
+        (
+            source("engine.a", "from holdfast.engine.b import B"),
+            source("engine.b", f"{TYPES}from holdfast.engine.a import A"),
+            source("core.x", "import json"),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "sample"), NO_CYCLES)
+def test_imports_without_a_forbidden_cycle_pass(rule: HouseRule, sample: tuple[Source, ...]) -> None:
+    assert list(rule(list(sample))) == []
 
 
 def test_a_package_resolves_its_relative_imports_from_itself() -> None:

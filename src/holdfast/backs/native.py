@@ -34,7 +34,7 @@ class App(Protocol):
         """Return capabilities, server info and instructions as they travel."""
         ...
 
-    def sessionless_result(self, result: Result) -> bytes:
+    def encode_sessionless(self, result: Result) -> bytes:
         """Encode a result with what 2026-07-28 wants of every one."""
         ...
 
@@ -118,7 +118,7 @@ class NativeBack:
         if not sessionless:
             return encode(fit(exchange.session.revision.name, await handler(exchange, request.params)))
         try:
-            return self._app.sessionless_result(await handler(exchange, request.params))
+            return self._app.encode_sessionless(await handler(exchange, request.params))
         except ResourceNotFound as error:
             # What used to have a code of its own is a wrong parameter here.
             raise InvalidParams(error.message, error.data) from error

@@ -31,27 +31,27 @@ from holdfast.server.authoring.completions import Completer
 from holdfast.server.authoring.included_servers import check_included, check_unguarded
 from holdfast.server.authoring.lifespan import Lifespan
 from holdfast.server.authoring.middleware import Middleware, surround
-from holdfast.server.authoring.registration import Features
+from holdfast.server.authoring.registration import Registration
 from holdfast.server.authoring.routes import Route, RouteHandler, applications
-from holdfast.server.authoring.session_listeners import Hook, Hooks
+from holdfast.server.authoring.session_listeners import SessionListener, SessionListeners
 from holdfast.server.catalog.catalog import Catalog
 from holdfast.server.catalog.included_names import prefixed_name, prefixed_uri
 from holdfast.server.context.handles import check_strangers
 from holdfast.server.context.session_view import SessionView
 from holdfast.server.functions.options import overlaid
-from holdfast.server.running.method_handlers import Handlers
+from holdfast.server.running.method_handlers import MethodHandlers
 from holdfast.server.running.sessionless_results import SessionlessResults
 from holdfast.server.running.store_choice import namespace_of, store_for
 from holdfast.stores.base import Store
 
-H = TypeVar("H", bound=Hook)
+H = TypeVar("H", bound=SessionListener)
 M = TypeVar("M", bound=Middleware)
 C = TypeVar("C", bound=CacheableResult)
 R = TypeVar("R", bound=RouteHandler)
 Transport = Literal["stdio", "http"]
 
 
-class Server(Features):
+class Server(Registration):
     """An MCP server made of functions."""
 
     settings: Settings
@@ -109,12 +109,12 @@ class Server(Features):
         self.namespace: str = namespace or namespace_of(name)
         self._observer = observer or LogObserver()
         self._lifespan = Lifespan(lifespan, self)
-        self._hooks = Hooks()
+        self._hooks = SessionListeners()
         self._middleware: list[Middleware] = []
         self._included: list[tuple[Server, Callable[[], list[Completer]]]] = []
         self._hosts: list[tuple[Server, Callable[[str], str]]] = []
         self._sessionless = SessionlessResults(self.info)
-        self.handlers: Mapping[str, Handler] = Handlers(self).table()
+        self.handlers: Mapping[str, Handler] = MethodHandlers(self, self).table()
         """What answers each method."""
 
     def __repr__(self) -> str:
@@ -183,7 +183,7 @@ class Server(Features):
     def middleware(self, middleware: M) -> M:
         """Put `async (request, call_next) -> result` around every request; the first added is outermost."""
         self._middleware.append(middleware)
-        self.handlers = surround(Handlers(self).table(), self._middleware, self)
+        self.handlers = surround(MethodHandlers(self, self).table(), self._middleware, self)
         return middleware
 
     def route(self, path: str, *, methods: Iterable[str] = ("GET",)) -> Callable[[R], R]:
@@ -322,7 +322,7 @@ class Server(Features):
         has_tasks = any(entry.task is not None for entry in self.tools.entries.values())
         return {**capabilities, **EXTENSION} if has_tasks else capabilities
 
-    def sessionless_result(self, result: Result) -> bytes:
+    def encode_sessionless(self, result: Result) -> bytes:
         """Encode a result as 2026-07-28 has it: its type, who answers, and how long it may be kept."""
         return self._sessionless.encode(result)
 
@@ -372,11 +372,11 @@ class Server(Features):
             for lifespan in reversed(entered):
                 await lifespan.leave()
             raise
-        self._changes.start()
+        self._list_changes.start()
 
     async def stop(self) -> None:
         """Leave them, the last one first."""
-        self._changes.stop()
+        self._list_changes.stop()
         for server in reversed((self, *self.all_included())):
             await server._lifespan.leave()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from holdfast.server.functions.registered_function import Function
+from holdfast.server.functions.registered_function import RegisteredFunction
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -25,10 +25,10 @@ async def forecast(place: Place, ctx: Context, days: int = 3) -> Place:
 def unknown(amount: Decimal) -> None: ...
 
 
-def local() -> Function:
+def local() -> RegisteredFunction:
     class Item(BaseModel):
         name: str
 
     def take(item: Item) -> None: ...
 
-    return Function(take)
+    return RegisteredFunction(take)

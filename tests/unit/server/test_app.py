@@ -27,8 +27,8 @@ from holdfast import (
 from holdfast.core.lifecycle import Input
 from holdfast.errors import ConfigError
 from holdfast.protocol.types import CallToolResult, Result
-from holdfast.server.context.task_calls import TaskHandlers
-from holdfast.server.running.method_handlers import Handlers
+from holdfast.server.running.method_handlers import MethodHandlers
+from holdfast.server.running.task_handlers import TaskHandlers
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import NotingObserver
 from tests.support import async_test
@@ -303,7 +303,7 @@ async def test_middleware_may_refuse() -> None:
 def test_without_middleware_nothing_stands_between() -> None:
     server = Server("s")
     assert all(
-        isinstance(getattr(handler, "__self__", None), Handlers | TaskHandlers)
+        isinstance(getattr(handler, "__self__", None), MethodHandlers | TaskHandlers)
         for handler in server.handlers.values()
     )
 

@@ -39,7 +39,7 @@ from holdfast.server.functions.content import (
     to_read_result,
     to_result,
 )
-from holdfast.server.functions.registered_function import Function
+from holdfast.server.functions.registered_function import RegisteredFunction
 
 
 class Place(BaseModel):
@@ -157,7 +157,7 @@ def result(value: Any, annotation: Any) -> CallToolResult:
     def fn() -> Any: ...
 
     fn.__annotations__["return"] = annotation
-    return Function(fn).result(value)
+    return RegisteredFunction(fn).result(value)
 
 
 def test_a_result_has_text_and_structured_content_that_say_the_same() -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 from holdfast.server.functions.depends import Depends
-from holdfast.server.functions.registered_function import Function
+from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import ContextBase
 
 
@@ -18,7 +18,7 @@ class Context(ContextBase):
     pass
 
 
-def run(function: Function, ctx: object = None, **arguments: object) -> object:
+def run(function: RegisteredFunction, ctx: object = None, **arguments: object) -> object:
     async def main() -> object:
         return await function.call(function.bind(arguments), ctx)
 
@@ -41,7 +41,7 @@ def test_dependencies_are_hidden_and_filled_in_with_their_own() -> None:
     ) -> tuple[int, Any, str]:
         return a, c, s
 
-    function = Function(tool)
+    function = RegisteredFunction(tool)
     ctx = Context()
     assert function.parameters == ("a",)
     assert run(function, ctx, a=1) == (1, (ctx, "setting"), "setting")
@@ -51,7 +51,7 @@ def test_a_plain_function_may_have_dependencies_and_the_context() -> None:
     def tool(ctx: Context, c: Annotated[Any, Depends(connection)]) -> bool:
         return c[0] is ctx
 
-    assert run(Function(tool), Context()) is True
+    assert run(RegisteredFunction(tool), Context()) is True
 
 
 def test_a_dependency_shared_by_several_is_made_once_per_call() -> None:
@@ -67,7 +67,7 @@ def test_a_dependency_shared_by_several_is_made_once_per_call() -> None:
     async def tool(l: Annotated[Any, Depends(left)], b: Annotated[Any, Depends(base)]) -> bool:  # noqa: E741
         return l is b
 
-    function = Function(tool)
+    function = RegisteredFunction(tool)
     assert run(function) is True
     assert run(function) is True
     assert len(made) == 2
@@ -91,7 +91,7 @@ def test_generators_are_ended_after_the_call_the_last_first() -> None:
         events.append("called")
         return i
 
-    assert run(Function(tool)) == "outer inner"
+    assert run(RegisteredFunction(tool)) == "outer inner"
     assert events == ["outer made", "inner made", "called", "inner ended", "outer ended"]
 
 
@@ -115,7 +115,7 @@ def test_a_generator_sees_the_error_but_cannot_swallow_it(is_plain: bool) -> Non
         raise LookupError("lost")
 
     with pytest.raises(LookupError, match="lost"):
-        run(Function(tool))
+        run(RegisteredFunction(tool))
     assert seen == ["lost"]
 
 
@@ -135,7 +135,7 @@ def test_a_dependency_that_fails_ends_those_made_before_and_the_tool_does_not_ru
         events.append("ran")
 
     with pytest.raises(ConnectionError, match="no database"):
-        run(Function(tool))
+        run(RegisteredFunction(tool))
     assert events == ["ended"]
 
 
@@ -154,7 +154,7 @@ def test_cancelling_the_call_ends_its_generators() -> None:
             entered.set()
             await asyncio.Event().wait()
 
-        task = asyncio.ensure_future(Function(tool).call({}, None))
+        task = asyncio.ensure_future(RegisteredFunction(tool).call({}, None))
         await entered.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -178,7 +178,7 @@ def test_classes_and_callable_objects_are_dependencies_too() -> None:
     async def tool(pool: Annotated[Pool, Depends(Pool)], made: Annotated[str, Depends(Factory())]) -> str:
         return f"{pool.name}, {made}"
 
-    assert run(Function(tool)) == "setting, made by an object"
+    assert run(RegisteredFunction(tool)) == "setting, made by an object"
 
 
 @dataclass
@@ -204,7 +204,7 @@ def test_partials_and_unhashable_objects_are_dependencies_too() -> None:
     ) -> tuple[str, bool]:
         return a + b[0], b is c
 
-    assert run(Function(tool)) == ("pt", True)
+    assert run(RegisteredFunction(tool)) == ("pt", True)
 
 
 def test_a_circle_is_refused_when_registered() -> None:
@@ -217,7 +217,7 @@ def test_a_circle_is_refused_when_registered() -> None:
     def tool(x: Annotated[None, Depends(left)]) -> None: ...
 
     with pytest.raises(TypeError, match="form a circle: left → right → left"):
-        Function(tool)
+        RegisteredFunction(tool)
 
 
 def test_a_dependency_that_wants_an_argument_is_refused_when_registered() -> None:
@@ -227,7 +227,7 @@ def test_a_dependency_that_wants_an_argument_is_refused_when_registered() -> Non
     def tool(x: Annotated[str, Depends(needy)]) -> None: ...
 
     with pytest.raises(TypeError, match="dependency needy needs a value for 'key'"):
-        Function(tool)
+        RegisteredFunction(tool)
 
 
 def test_depends_takes_a_callable() -> None:

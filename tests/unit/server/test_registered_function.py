@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 from holdfast.errors import INVALID_PARAMS, InvalidArguments
 from holdfast.protocol.types import PromptArgument, TextContent
 from holdfast.server.functions.content import Image, ToolResult
-from holdfast.server.functions.registered_function import Function
+from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import ContextBase
 from tests.support import async_test
 from tests.unit.server import future_annotations
@@ -70,13 +70,13 @@ class Node(BaseModel):
 
 
 def schema_of(fn: Callable[..., Any], **options: Any) -> dict[str, Any]:
-    schema = Function(fn, **options).input_schema
+    schema = RegisteredFunction(fn, **options).input_schema
     Draft202012Validator.check_schema(schema)
     assert schema["type"] == "object"
     return schema
 
 
-def run(function: Function, arguments: dict[str, Any], ctx: object = None) -> object:
+def run(function: RegisteredFunction, arguments: dict[str, Any], ctx: object = None) -> object:
     async def main() -> object:
         return await function.call(function.bind(arguments), ctx)
 
@@ -113,7 +113,7 @@ def test_models_dataclasses_enums_and_typed_dicts_keep_their_definitions() -> No
     assert schema["$defs"]["Options"]["required"] == ["unit"]
     assert "required" not in schema["$defs"]["Inner"]
     assert schema["$defs"]["Place"]["properties"]["lat"]["description"] == "Degrees north"
-    bound = Function(fn).bind(
+    bound = RegisteredFunction(fn).bind(
         {
             "place": {"name": "x", "lat": 1},
             "span": {"start": "2026-01-02"},
@@ -144,7 +144,7 @@ def test_field_describes_bounds_and_defaults_in_annotated_or_as_default() -> Non
         """
         return f"{a}{b}{c}{d}"
 
-    function = Function(fn)
+    function = RegisteredFunction(fn)
     properties = function.input_schema["properties"]
     assert properties["a"] == {"type": "integer", "minimum": 1, "description": "How many", "title": "Count"}
     assert properties["b"] == {"type": "integer", "maximum": 9, "default": 5, "description": "but this"}
@@ -161,14 +161,17 @@ def test_a_default_that_json_cannot_hold_is_left_out_of_the_schema() -> None:
         return x is sentinel
 
     assert schema_of(fn)["properties"] == {"x": {}}
-    assert run(Function(fn), {}) is True
+    assert run(RegisteredFunction(fn), {}) is True
 
 
 def test_names_that_pydantic_models_reserve_are_plain_parameters() -> None:
     def fn(schema: str, model_config: int, copy: str, _hidden: str, json: str = "j") -> str:
         return f"{schema}{model_config}{copy}{_hidden}{json}"
 
-    assert run(Function(fn), {"schema": "s", "model_config": 1, "copy": "c", "_hidden": "h"}) == "s1chj"
+    assert (
+        run(RegisteredFunction(fn), {"schema": "s", "model_config": 1, "copy": "c", "_hidden": "h"})
+        == "s1chj"
+    )
 
 
 def test_no_parameters_make_an_empty_object() -> None:
@@ -183,7 +186,7 @@ def test_a_type_without_a_schema_is_refused_by_name() -> None:
     def fn(a: int, x: Opaque) -> None: ...
 
     with pytest.raises(TypeError, match=r"fn: parameter 'x' has a type that JSON cannot carry"):
-        Function(fn)
+        RegisteredFunction(fn)
 
 
 def test_variadic_parameters_are_refused() -> None:
@@ -193,7 +196,7 @@ def test_variadic_parameters_are_refused() -> None:
 
     for fn in (args, kwargs):
         with pytest.raises(TypeError, match=r"\*values has no schema; name the parameters"):
-            Function(fn)
+            RegisteredFunction(fn)
 
 
 def test_a_typed_dict_that_contains_itself_points_to_typing_extensions_before_python_3_12() -> None:
@@ -202,7 +205,7 @@ def test_a_typed_dict_that_contains_itself_points_to_typing_extensions_before_py
     # Newer versions have a TypedDict that pydantic accepts.
     is_new = sys.version_info >= (3, 12)
     with nullcontext() if is_new else pytest.raises(TypeError, match="typing_extensions"):
-        Function(fn)
+        RegisteredFunction(fn)
 
 
 # Descriptions
@@ -258,7 +261,7 @@ def test_docstrings_describe_the_tool_and_its_parameters(doc: str) -> None:
         return a + b
 
     add.__doc__ = doc
-    function = Function(add)
+    function = RegisteredFunction(add)
     assert function.description.startswith("Add numbers.\n\nSlowly.\n\nReturns")
     assert function.description.endswith("The sum.")
     assert "first" not in function.description
@@ -270,16 +273,16 @@ def test_given_names_and_texts_take_precedence() -> None:
     def fn() -> None:
         """Docs."""
 
-    function = Function(fn, name="other", title="Other", description="Said.")
+    function = RegisteredFunction(fn, name="other", title="Other", description="Said.")
     assert (function.name, function.title, function.description) == ("other", "Other", "Said.")
-    assert Function(fn).description == "Docs."
+    assert RegisteredFunction(fn).description == "Docs."
 
 
 def test_a_prompts_arguments_come_from_the_same_schema() -> None:
     def fn(topic: Annotated[str, Field(description="What about")], style: str = "plain") -> str:
         return topic + style
 
-    assert Function(fn).prompt_arguments() == [
+    assert RegisteredFunction(fn).prompt_arguments() == [
         PromptArgument(name="topic", description="What about", required=True),
         PromptArgument(name="style", required=False),
     ]
@@ -292,7 +295,7 @@ def test_refused_arguments_are_listed_with_what_was_given_and_what_would_be_righ
     def fn(city: str, days: int, tags: list[int] | None = None) -> None: ...
 
     with pytest.raises(InvalidArguments) as raised:
-        Function(fn, name="forecast").bind({"days": "many" * 1000, "citty": "x", "tags": [1, "y"]})
+        RegisteredFunction(fn, name="forecast").bind({"days": "many" * 1000, "citty": "x", "tags": [1, "y"]})
     assert raised.value.code == INVALID_PARAMS
     problems = raised.value.problems
     assert problems[0] == "city: missing, but required"
@@ -308,14 +311,14 @@ def test_arguments_that_are_no_object_are_refused() -> None:
     def fn(a: int) -> None: ...
 
     with pytest.raises(InvalidArguments, match="the arguments are not an object"):
-        Function(fn).bind([1])  # type: ignore[arg-type]
+        RegisteredFunction(fn).bind([1])  # type: ignore[arg-type]
 
 
 def test_an_alias_is_the_name_on_the_wire() -> None:
     def fn(from_: Annotated[str, Field(alias="from")], to: str = "b") -> str:
         return from_ + to
 
-    function = Function(fn)
+    function = RegisteredFunction(fn)
     assert function.required == ("from",)
     assert run(function, {"from": "a"}) == "ab"
     with pytest.raises(InvalidArguments, match="from_: unknown argument; did you mean 'from'"):
@@ -326,7 +329,7 @@ def test_a_flood_of_problems_is_cut() -> None:
     def fn(values: list[int]) -> None: ...
 
     with pytest.raises(InvalidArguments) as raised:
-        Function(fn).bind({"values": ["x"] * 1000})
+        RegisteredFunction(fn).bind({"values": ["x"] * 1000})
     assert len(raised.value.problems) == 11
     assert raised.value.problems[-1] == "and 990 more"
 
@@ -334,15 +337,15 @@ def test_a_flood_of_problems_is_cut() -> None:
 def test_a_function_without_parameters_takes_no_arguments() -> None:
     def fn() -> None: ...
 
-    assert Function(fn).bind({}) == {}
+    assert RegisteredFunction(fn).bind({}) == {}
     with pytest.raises(InvalidArguments, match="for fn:\n- it takes no arguments"):
-        Function(fn).bind({"x": 1})
+        RegisteredFunction(fn).bind({"x": 1})
 
 
 def test_arguments_are_converted_in_the_lenient_way() -> None:
     def fn(n: int, on: bool, day: date) -> None: ...
 
-    assert Function(fn).bind({"n": "3", "on": "true", "day": "2026-01-02"}) == {
+    assert RegisteredFunction(fn).bind({"n": "3", "on": "true", "day": "2026-01-02"}) == {
         "n": 3,
         "on": True,
         "day": date(2026, 1, 2),
@@ -362,10 +365,10 @@ def test_a_ready_schema_passes_arguments_as_they_came() -> None:
         return n
 
     for fn in (named, single):
-        function = Function(fn, input_schema=ready)
+        function = RegisteredFunction(fn, input_schema=ready)
         assert function.input_schema == ready
         assert run(function, {"a": "1", "b": [2]}) == "{'a': '1', 'b': [2]}"
-    assert run(Function(plain, input_schema=ready), {"n": "1"}) == 1
+    assert run(RegisteredFunction(plain, input_schema=ready), {"n": "1"}) == 1
 
 
 # Calling
@@ -375,7 +378,7 @@ def test_an_async_function_that_wants_nothing_is_called_without_a_wrapper() -> N
     async def echo(text: str) -> str:
         return text
 
-    coroutine = Function(echo).call({"text": "hi"}, None)
+    coroutine = RegisteredFunction(echo).call({"text": "hi"}, None)
     assert isinstance(coroutine, CoroutineType)
     assert coroutine.cr_code is echo.__code__
     coroutine.close()
@@ -389,7 +392,7 @@ def test_plain_functions_run_in_a_thread_with_the_callers_context_variables() ->
 
     async def main() -> object:
         here.set("somewhere")
-        return await Function(fn).call({}, None)
+        return await RegisteredFunction(fn).call({}, None)
 
     assert asyncio.run(main()) == ("somewhere", False)
 
@@ -409,7 +412,7 @@ def test_the_context_is_found_anywhere_and_hidden() -> None:
 
     ctx = Context()
     for fn in (first, last, optional, annotated):
-        function = Function(fn)
+        function = RegisteredFunction(fn)
         assert function.wants_context
         assert function.parameters == ("a",)
         assert run(function, {"a": 1}, ctx) == (ctx, 1)
@@ -419,7 +422,7 @@ def test_two_contexts_get_the_same() -> None:
     async def fn(a: Context, b: Context) -> bool:
         return a is b
 
-    assert run(Function(fn), {}, Context()) is True
+    assert run(RegisteredFunction(fn), {}, Context()) is True
 
 
 def test_binding_leaves_the_bound_arguments_to_the_call() -> None:
@@ -429,7 +432,7 @@ def test_binding_leaves_the_bound_arguments_to_the_call() -> None:
     kwargs: dict[str, object] = {"a": 1}
 
     async def main() -> None:
-        await Function(fn).call(kwargs, Context())
+        await RegisteredFunction(fn).call(kwargs, Context())
 
     asyncio.run(main())
     assert kwargs == {"a": 1}
@@ -439,8 +442,8 @@ def test_positional_only_parameters_are_passed_by_position() -> None:
     async def fn(a: int, b: int = 2, /, c: int = 3) -> tuple[int, int, int]:
         return a, b, c
 
-    assert run(Function(fn), {"a": 1}) == (1, 2, 3)
-    assert run(Function(fn), {"c": 5, "a": 1, "b": 4}) == (1, 4, 5)
+    assert run(RegisteredFunction(fn), {"a": 1}) == (1, 2, 3)
+    assert run(RegisteredFunction(fn), {"c": 5, "a": 1, "b": 4}) == (1, 4, 5)
 
 
 class Greeter:
@@ -491,7 +494,7 @@ def test_methods_partials_and_callable_objects_are_functions_too() -> None:
         (logged(two), "two", None),
     ]
     for fn, name, expected in cases:
-        function = Function(fn)
+        function = RegisteredFunction(fn)
         assert function.name == name
         if expected is None:
             assert function.parameters == ("name", "mark")
@@ -508,7 +511,7 @@ def test_descriptions_come_from_methods_partials_and_objects() -> None:
         logged(greeter.greet),
         greeter,
     ]
-    assert [Function(fn).description for fn in described] == ["Say it."] * 3 + ["Greets."]
+    assert [RegisteredFunction(fn).description for fn in described] == ["Say it."] * 3 + ["Greets."]
 
 
 def test_a_wrapper_that_collects_a_generator_is_a_function() -> None:
@@ -519,7 +522,7 @@ def test_a_wrapper_that_collects_a_generator_is_a_function() -> None:
     def collected(*args: Any, **kwargs: Any) -> list[int]:
         return list(each(*args, **kwargs))
 
-    assert run(Function(collected), {"n": 2}) == [0, 1]
+    assert run(RegisteredFunction(collected), {"n": 2}) == [0, 1]
 
 
 async def _generate() -> Any:
@@ -538,28 +541,28 @@ async def _generate() -> Any:
 )
 def test_what_cannot_be_a_function_is_refused_with_advice(fn: Any, complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
-        Function(fn)
+        RegisteredFunction(fn)
 
 
 def test_a_callable_that_python_cannot_look_into_is_refused() -> None:
     with pytest.raises(TypeError, match="has no signature that Python can tell"):
-        Function(dict)
+        RegisteredFunction(dict)
 
 
 def test_a_closure_over_a_name_that_is_not_bound_yet_is_registered_all_the_same() -> None:
     def fn(a: "Place") -> object:
         return later
 
-    assert Function(fn).parameters == ("a",)
+    assert RegisteredFunction(fn).parameters == ("a",)
     later = 1
-    assert repr(Function(fn)) == f"Function('fn', {'a' * later})"
+    assert repr(RegisteredFunction(fn)) == f"RegisteredFunction('fn', {'a' * later})"
 
 
 # Annotations as strings
 
 
 def test_string_annotations_resolve_also_for_a_context_known_only_to_type_checkers() -> None:
-    function = Function(future_annotations.forecast)
+    function = RegisteredFunction(future_annotations.forecast)
     assert function.wants_context
     assert function.parameters == ("place", "days")
     assert function.output_schema is not None
@@ -572,7 +575,7 @@ def test_a_class_local_to_the_defining_function_resolves() -> None:
 
 def test_a_name_nobody_knows_is_refused_with_advice() -> None:
     with pytest.raises(TypeError, match="need the name 'Decimal' when it is registered; import it outside"):
-        Function(future_annotations.unknown)
+        RegisteredFunction(future_annotations.unknown)
 
 
 # Results
@@ -582,7 +585,7 @@ def result_of(annotation: Any, value: object, **options: Any) -> tuple[dict[str,
     def fn() -> Any: ...
 
     fn.__annotations__["return"] = annotation
-    function = Function(fn, **options)
+    function = RegisteredFunction(fn, **options)
     structured = function.structure(value)
     if function.output_schema is not None:
         Draft202012Validator.check_schema(function.output_schema)
@@ -674,7 +677,7 @@ def test_a_return_type_without_a_schema_is_refused_with_advice() -> None:
         return Opaque()
 
     with pytest.raises(TypeError, match=r"return type has no JSON schema.*annotate `Any`"):
-        Function(fn)
+        RegisteredFunction(fn)
 
 
 def test_importing_functions_does_not_import_pydantic() -> None:
@@ -690,7 +693,7 @@ async def test_cancelling_a_plain_function_abandons_its_thread() -> None:
         entered.set()
         leave.wait(5)
 
-    task = asyncio.ensure_future(Function(fn).call({}, None))
+    task = asyncio.ensure_future(RegisteredFunction(fn).call({}, None))
     await asyncio.to_thread(entered.wait, 5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -703,4 +706,4 @@ def test_typing_generics_are_converted_all_the_way_down() -> None:
         x: Annotated[typing.Optional[dict[str, list[Inner]]], Field(description="deep")] = None,  # noqa: UP045
     ) -> None: ...
 
-    assert Function(fn).bind({"x": {"a": [{"level": "1"}]}}) == {"x": {"a": [{"level": 1}]}}
+    assert RegisteredFunction(fn).bind({"x": {"a": [{"level": "1"}]}}) == {"x": {"a": [{"level": 1}]}}

@@ -6,7 +6,7 @@ values of other arguments), `argument` (name and value), `ref` (prompt or templa
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -22,13 +22,11 @@ from holdfast.protocol.types import (
 )
 from holdfast.server.authoring.included_servers import by_ref, through
 from holdfast.server.catalog.catalog import Layer
+from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
 from holdfast.server.functions.client_errors import failed_request
 from holdfast.server.functions.signature import describe, is_async, read
 from holdfast.server.functions.threads import called_in_thread
-
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
 
 MAX_VALUES: Final = 100
 """The specification's limit on one answer."""
@@ -73,7 +71,7 @@ class Completer(Struct, frozen=True):
             return not self.resource and self.prompt in ("", params.ref.name)
         return not self.prompt and self.resource in ("", params.ref.uri)
 
-    async def __call__(self, exchange: Exchange, params: CompleteParams, server: "Server") -> object:
+    async def __call__(self, exchange: Exchange, params: CompleteParams, server: ServerControls) -> object:
         kwargs = {name: OFFERED[name](params) for name in self.wanted}
         if self.contexts:
             kwargs |= dict.fromkeys(self.contexts, Context(exchange, server, self.owner))
@@ -100,7 +98,7 @@ def completer(fn: Callable[..., Any], owner: object, prompt: str, resource: str,
 
 
 async def complete(
-    completers: Iterable[Completer], exchange: Exchange, params: CompleteParams, server: "Server"
+    completers: Iterable[Completer], exchange: Exchange, params: CompleteParams, server: ServerControls
 ) -> Result:
     """Ask those that fit, the most particular first, until one has something to say."""
     fitting = [item for item in completers if item.fits(params)]
@@ -115,7 +113,9 @@ async def complete(
     return NO_ANSWER
 
 
-async def _completed(item: Completer, exchange: Exchange, params: CompleteParams, server: "Server") -> Result:
+async def _completed(
+    item: Completer, exchange: Exchange, params: CompleteParams, server: ServerControls
+) -> Result:
     """Ask one of them, through the middleware of the included servers that it comes from."""
 
     async def inner(given: dict[str, Any]) -> Result:

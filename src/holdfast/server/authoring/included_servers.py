@@ -6,21 +6,32 @@ that answers; each sees the request as its own server would, with the component'
 that is added later counts, since it is looked up with each request.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
+from holdfast.auth import Verifier
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError, InvalidParams
 from holdfast.protocol.types import Result
 from holdfast.server.authoring.middleware import MiddlewareRequest, passed
 from holdfast.server.catalog.catalog import Layer
+from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.catalog.uri_templates import Template
 from holdfast.server.context.context import Context
 
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
-
 Params = dict[str, Any]
+
+
+class Includable(Protocol):
+    """A server that another server may include."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def verifier(self) -> Verifier | None: ...
+    def all_included(self) -> "Sequence[Includable]": ...
+
+
 Inner = Callable[[Params], Awaitable[Result]]
 """Answers a request, given its params as the answering server reads them."""
 Local = Callable[[Layer], tuple[str, object]]
@@ -44,7 +55,7 @@ def by_ref(ref: dict[str, Any]) -> Local:
 
 
 def through(
-    layers: tuple[Layer, ...], local: Local, inner: Inner, exchange: Exchange, server: "Server"
+    layers: tuple[Layer, ...], local: Local, inner: Inner, exchange: Exchange, server: ServerControls
 ) -> Inner:
     """Return a way to an answer that leads through the middleware of each layer."""
     for layer in reversed(layers):
@@ -52,7 +63,7 @@ def through(
     return inner
 
 
-def _within(layer: Layer, local: Local, inner: Inner, exchange: Exchange, server: "Server") -> Inner:
+def _within(layer: Layer, local: Local, inner: Inner, exchange: Exchange, server: ServerControls) -> Inner:
     chain = layer.server.chain
     if not chain:
         return inner
@@ -76,7 +87,7 @@ def _within(layer: Layer, local: Local, inner: Inner, exchange: Exchange, server
     return answer
 
 
-def check_included(child: "Server", parent: "Server") -> None:
+def check_included(child: Includable, parent: Includable) -> None:
     """Refuse a server that another cannot stand for.
 
     Raises:
@@ -87,7 +98,7 @@ def check_included(child: "Server", parent: "Server") -> None:
     check_unguarded(child)
 
 
-def check_unguarded(child: "Server") -> None:
+def check_unguarded(child: Includable) -> None:
     """Refuse an included server that has a verifier: the verifier would not be called, and its tools would be open.
 
     Raises:

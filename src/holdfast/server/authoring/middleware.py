@@ -4,18 +4,16 @@ Composed once, when one is added; without any, requests do not pass through here
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from holdfast.backs.native import Handler
 from holdfast.engine.exchange import Exchange
 from holdfast.protocol.types import Result
+from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
 from holdfast.server.functions.client_errors import failed_call, failed_request
-
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
 
 
 class MiddlewareRequest(Struct, frozen=True):
@@ -32,7 +30,7 @@ Middleware = Callable[[MiddlewareRequest, CallNext], Awaitable[Result]]
 
 
 def surround(
-    handlers: Mapping[str, Handler], chain: Sequence[Middleware], server: "Server"
+    handlers: Mapping[str, Handler], chain: Sequence[Middleware], server: ServerControls
 ) -> Mapping[str, Handler]:
     """Put the chain around each handler, the first outermost."""
     if not chain:
@@ -40,7 +38,9 @@ def surround(
     return {method: _surrounded(method, handler, chain, server) for method, handler in handlers.items()}
 
 
-def _surrounded(method: str, handler: Handler, chain: Sequence[Middleware], server: "Server") -> Handler:
+def _surrounded(
+    method: str, handler: Handler, chain: Sequence[Middleware], server: ServerControls
+) -> Handler:
     async def surrounded(exchange: Exchange, params: dict[str, Any]) -> Result:
         async def innermost(request: MiddlewareRequest) -> Result:
             return await handler(exchange, request.params)
@@ -56,7 +56,7 @@ async def passed(
     request: MiddlewareRequest,
     innermost: CallNext,
     exchange: Exchange,
-    server: "Server",
+    server: ServerControls,
 ) -> Result:
     """Pass a request through a chain; what is raised on the way is its answer."""
     call = innermost

@@ -1,7 +1,7 @@
 """Prompts: functions that return messages."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
+from typing import Any, Self, TypedDict, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,18 +11,17 @@ from holdfast.errors import UrlElicitationRequired
 from holdfast.protocol.types import GetPromptResult, Icon, InputRequiredResult, Meta, Prompt
 from holdfast.server.authoring.tools import needs_context
 from holdfast.server.catalog.catalog import Layer
+from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
-from holdfast.server.context.input_rounds import Again, pages_first, rounds_by_hand
+from holdfast.server.context.input_rounds import Again, open_pages_first, run_input_rounds
 from holdfast.server.functions.client_errors import failed_request
 from holdfast.server.functions.content import to_prompt_result
 from holdfast.server.functions.input_required import InputRequired
 from holdfast.server.functions.options import check_options
-from holdfast.server.functions.registered_function import Function
+from holdfast.server.functions.registered_function import RegisteredFunction
+from holdfast.server.host import Host
 
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
-
-Run = Callable[[Exchange, dict[str, Any], "Server"], Awaitable[GetPromptResult | InputRequiredResult]]
+Run = Callable[[Exchange, dict[str, Any], ServerControls], Awaitable[GetPromptResult | InputRequiredResult]]
 
 R = TypeVar("R")
 
@@ -54,14 +53,14 @@ class PromptEntry(Struct, frozen=True):
         return replace(self, listed=replace(self.listed, name=key), within=within)
 
 
-def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: "Server") -> PromptEntry:
+def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: Host) -> PromptEntry:
     """Make a prompt of a function.
 
     Raises:
         TypeError: the function cannot be one, or an option is none.
     """
     check_options(options, PromptOptions, "a prompt")
-    function = Function(
+    function = RegisteredFunction(
         fn,
         name=options.get("name"),
         title=options.get("title"),
@@ -79,7 +78,7 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: "Server"
     wants_context = needs_context(function)
 
     async def run(
-        exchange: Exchange, arguments: dict[str, Any], server: "Server"
+        exchange: Exchange, arguments: dict[str, Any], server: ServerControls
     ) -> GetPromptResult | InputRequiredResult:
         def call() -> Awaitable[object]:
             ctx = Context(exchange, server, owner) if wants_context else None
@@ -91,7 +90,7 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: "Server"
 
 
 async def told(
-    call: Again, convert: Callable[[object], R], exchange: Exchange, server: "Server"
+    call: Again, convert: Callable[[object], R], exchange: Exchange, server: ServerControls
 ) -> R | InputRequiredResult:
     """Call an author's function, again where it wants input, and convert what it returns.
 
@@ -102,9 +101,9 @@ async def told(
         try:
             value = await call()
         except UrlElicitationRequired as error:
-            value = pages_first(error, exchange)
+            value = open_pages_first(error, exchange)
         if isinstance(value, InputRequired):
-            value = await rounds_by_hand(value, exchange, server, call)
+            value = await run_input_rounds(value, exchange, server, call)
         return value if isinstance(value, InputRequiredResult) else convert(value)
     except Exception as error:
         raise failed_request(error, exchange, server) from error

@@ -1,29 +1,29 @@
-"""Registering tools, resources, prompts and completions: before the server runs, and while it does.
+"""The decorators that register tools, resources, prompts and completions, before the server runs and while it runs.
 
-Decorators return the function unchanged. Whatever changes a list tells the sessions concerned.
+Decorators return the function unchanged. A change of a list notifies the clients that can see it.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
+from typing import Any, TypeVar, Unpack, overload
 
-from holdfast.auth import Principal
-from holdfast.errors import ConfigError
 from holdfast.server.authoring.completions import Completer, completer
 from holdfast.server.authoring.prompts import PromptEntry, PromptOptions, prompt_entry
-from holdfast.server.authoring.resources import ResourceEntry, ResourceOptions, TemplateEntry, resource_entry
+from holdfast.server.authoring.resources import (
+    ResourceEntry,
+    ResourceOptions,
+    TemplateEntry,
+    resource_entry,
+)
 from holdfast.server.authoring.tools import ToolEntry, ToolOptions, tool_entry
-from holdfast.server.catalog.catalog import EVERYONE, Audience, Catalog, Changed
-from holdfast.server.catalog.list_changed import Changes, Kind
-from holdfast.server.context.session_view import SessionView
-
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
+from holdfast.server.catalog.catalog import Catalog, Changed
+from holdfast.server.catalog.list_changed import Kind
+from holdfast.server.catalog.server_controls import ServerControls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _function(given: Any, options: ToolOptions | PromptOptions) -> Any:
-    """Return the function a decorator was given; a name in its place goes into the options.
+    """Return the function that a decorator was given; store a name given in its place in the options.
 
     Raises:
         TypeError: the options have a name already.
@@ -36,23 +36,24 @@ def _function(given: Any, options: ToolOptions | PromptOptions) -> Any:
     return None
 
 
-class Features:
-    """What a server offers."""
+class Registration(ServerControls):
+    """The components of a server, and the decorators that register them."""
+
+    tools: Catalog[ToolEntry]
+    resources: Catalog[ResourceEntry]
+    templates: Catalog[TemplateEntry]
+    prompts: Catalog[PromptEntry]
 
     def __init__(self) -> None:
-        self._changes = Changes(self._server)
-        self.tools: Catalog[ToolEntry] = Catalog("tool", self._telling("tools"))
-        self.resources: Catalog[ResourceEntry] = Catalog("resource", self._telling("resources"))
-        self.templates: Catalog[TemplateEntry] = Catalog("resource template", self._telling("resources"))
-        self.prompts: Catalog[PromptEntry] = Catalog("prompt", self._telling("prompts"))
+        super().__init__()
+        self.tools = Catalog("tool", self._noting("tools"))
+        self.resources = Catalog("resource", self._noting("resources"))
+        self.templates = Catalog("resource template", self._noting("resources"))
+        self.prompts = Catalog("prompt", self._noting("prompts"))
         self.completions: list[Completer] = []
 
-    @property
-    def _server(self) -> "Server":
-        return cast("Server", self)
-
-    def _telling(self, kind: Kind) -> Changed:
-        return lambda audience: self._changes.note(kind, audience)
+    def _noting(self, kind: Kind) -> Changed:
+        return lambda audience: self._list_changes.note(kind, audience)
 
     # Tools
 
@@ -61,7 +62,10 @@ class Features:
     @overload
     def tool(self, name: str = ..., /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
     def tool(self, given: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
-        """Register a function as a tool: `@server.tool`, `@server.tool("name")` or `@server.tool(title=…)`."""
+        """Register a function as a tool: `@server.tool`, `@server.tool("name")` or `@server.tool(title=…)`.
+
+        Raises as `add_tool` does.
+        """
         fn = _function(given, options)
 
         def register(fn: F) -> F:
@@ -74,31 +78,18 @@ class Features:
         """Register a function as a tool.
 
         Raises:
-            TypeError: its signature cannot be a tool's.
-            ConfigError: its name is taken, or cannot be one.
+            TypeError: the function's signature cannot be described to a client, or an option is unknown.
+            ConfigError: the name is invalid or taken, or an option is invalid.
         """
-        self.tools.add(tool_entry(fn, options, self._server), enabled=options.get("enabled", True))
-
-    def remove_tool(self, name: str) -> None:
-        """Forget a tool; calls that run are not disturbed. Raises KeyError where there is none."""
-        self.tools.remove(name)
-
-    def enable_tool(
-        self, name: str, *, session: SessionView | None = None, principal: Principal | str | None = None
-    ) -> None:
-        """Show a tool: to everyone, or to one session or principal (given as such, or by its key)."""
-        self.tools.switch(name, self._audience(session, principal), on=True)
-
-    def disable_tool(
-        self, name: str, *, session: SessionView | None = None, principal: Principal | str | None = None
-    ) -> None:
-        """Hide a tool, so that it is neither listed nor callable: for everyone, a session or a principal."""
-        self.tools.switch(name, self._audience(session, principal), on=False)
+        self.tools.add(tool_entry(fn, options, self), enabled=options.get("enabled", True))
 
     # Resources
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-        """Register a function as the resource of a URI, or of all URIs that fit a template."""
+        """Register a function as the resource at a URI, or at all URIs that match a template.
+
+        Raises as `add_resource` does.
+        """
         if not isinstance(uri, str):
             raise TypeError('a resource needs its URI: write @server.resource("scheme://…")')
 
@@ -109,37 +100,18 @@ class Features:
         return register
 
     def add_resource(self, uri: str, fn: Callable[..., Any], **options: Unpack[ResourceOptions]) -> None:
-        """Register a function as a resource or, where the URI has variables, as a template.
+        """Register a function as a resource or, if the URI has variables, as a template.
 
         Raises:
-            TypeError: it does not take exactly the variables.
-            ConfigError: the URI is taken, or cannot be one.
+            TypeError: the function's parameters are not exactly the URI's variables, or an option is unknown.
+            ConfigError: the URI is invalid or taken.
         """
-        entry = resource_entry(uri, fn, options, self._server)
+        entry = resource_entry(uri, fn, options, self)
         enabled = options.get("enabled", True)
         if isinstance(entry, TemplateEntry):
             self.templates.add(entry, enabled=enabled)
         else:
             self.resources.add(entry, enabled=enabled)
-
-    def remove_resource(self, uri: str) -> None:
-        """Forget a resource or template. Raises KeyError where there is none."""
-        self._resources_of(uri).remove(uri)
-
-    def enable_resource(
-        self, uri: str, *, session: SessionView | None = None, principal: Principal | str | None = None
-    ) -> None:
-        """Show a resource or template: to everyone, or to one session or principal."""
-        self._resources_of(uri).switch(uri, self._audience(session, principal), on=True)
-
-    def disable_resource(
-        self, uri: str, *, session: SessionView | None = None, principal: Principal | str | None = None
-    ) -> None:
-        """Hide a resource or template: from everyone, a session or a principal."""
-        self._resources_of(uri).switch(uri, self._audience(session, principal), on=False)
-
-    def _resources_of(self, uri: str) -> Catalog[Any]:
-        return self.templates if "{" in uri else self.resources
 
     # Prompts
 
@@ -148,7 +120,10 @@ class Features:
     @overload
     def prompt(self, name: str = ..., /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
     def prompt(self, given: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
-        """Register a function as a prompt: `@server.prompt`, `@server.prompt("name")` or `@server.prompt(title=…)`."""
+        """Register a function as a prompt: `@server.prompt`, `@server.prompt("name")` or `@server.prompt(title=…)`.
+
+        Raises as `add_prompt` does.
+        """
         fn = _function(given, options)
 
         def register(fn: F) -> F:
@@ -161,26 +136,10 @@ class Features:
         """Register a function as a prompt.
 
         Raises:
-            TypeError: its signature cannot be a prompt's.
-            ConfigError: its name is taken.
+            TypeError: the function's signature cannot be described to a client, or an option is unknown.
+            ConfigError: the name is taken.
         """
-        self.prompts.add(prompt_entry(fn, options, self._server), enabled=options.get("enabled", True))
-
-    def remove_prompt(self, name: str) -> None:
-        """Forget a prompt. Raises KeyError where there is none."""
-        self.prompts.remove(name)
-
-    def enable_prompt(
-        self, name: str, *, session: SessionView | None = None, principal: Principal | str | None = None
-    ) -> None:
-        """Show a prompt: to everyone, or to one session or principal."""
-        self.prompts.switch(name, self._audience(session, principal), on=True)
-
-    def disable_prompt(
-        self, name: str, *, session: SessionView | None = None, principal: Principal | str | None = None
-    ) -> None:
-        """Hide a prompt: from everyone, a session or a principal."""
-        self.prompts.switch(name, self._audience(session, principal), on=False)
+        self.prompts.add(prompt_entry(fn, options, self), enabled=options.get("enabled", True))
 
     # Completions
 
@@ -189,10 +148,13 @@ class Features:
     @overload
     def completion(self, *, prompt: str = "", resource: str = "", argument: str = "") -> Callable[[F], F]: ...
     def completion(self, fn: Any = None, *, prompt: str = "", resource: str = "", argument: str = "") -> Any:
-        """Register a function that completes arguments: all, or those of one prompt or template.
+        """Register a function that completes arguments: all, or those of one prompt, template or argument name.
 
-        It may take `value`, `arguments`, `argument`, `ref`, `context`, and the context by
-        annotation, and returns texts, a `Completion`, or None to let another one answer.
+        The function may take `value`, `arguments`, `argument`, `ref` and `context` by name, and the `Context`
+        by annotation. It returns texts, a `Completion`, or None: then the next function that fits is called.
+
+        Raises:
+            TypeError: the function has another parameter without a default.
         """
 
         def register(fn: F) -> F:
@@ -200,35 +162,3 @@ class Features:
             return fn
 
         return register if fn is None else register(fn)
-
-    # Telling
-
-    def notify_tools_changed(self) -> None:
-        """Tell every client that wants to know to list the tools again: sessions, and listeners of 2026-07-28.
-
-        From any thread; nothing before the server runs.
-        """
-        self._changes.note("tools")
-
-    def notify_resources_changed(self) -> None:
-        """Tell every client that wants to know to list the resources again."""
-        self._changes.note("resources")
-
-    def notify_prompts_changed(self) -> None:
-        """Tell every client that wants to know to list the prompts again."""
-        self._changes.note("prompts")
-
-    def _audience(self, session: SessionView | None, principal: Principal | str | None) -> Audience:
-        if session is not None and principal is not None:
-            raise ValueError("name a session or a principal, not both")
-        if session is not None:
-            if self._server.settings.stateless:
-                raise ConfigError("a stateless server forgets a session after each request; name a principal")
-            # Raises where the client has no session: it cannot be told from the others.
-            return Audience(session=session.key)
-        if principal is None:
-            return EVERYONE
-        key = principal if isinstance(principal, str) else principal.key
-        if not key:
-            raise ValueError("anonymous clients are no principal; use session=")
-        return Audience(principal=key)

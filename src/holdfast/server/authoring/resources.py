@@ -1,7 +1,7 @@
 """Resources: a function behind a URI, or behind a template that many URIs fit."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from typing import Any, Self, TypedDict
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,17 +21,18 @@ from holdfast.server.authoring.caching import Cache
 from holdfast.server.authoring.prompts import told
 from holdfast.server.authoring.tools import needs_context
 from holdfast.server.catalog.catalog import Layer
+from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.catalog.uri_templates import Template
 from holdfast.server.context.context import Context
 from holdfast.server.functions.content import to_read_result
 from holdfast.server.functions.options import check_options
-from holdfast.server.functions.registered_function import Function
+from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import describe
+from holdfast.server.host import Host
 
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
-
-Run = Callable[[Exchange, str, dict[str, str], "Server"], Awaitable[ReadResourceResult | InputRequiredResult]]
+Run = Callable[
+    [Exchange, str, dict[str, str], ServerControls], Awaitable[ReadResourceResult | InputRequiredResult]
+]
 
 
 class ResourceOptions(TypedDict, total=False):
@@ -94,7 +95,7 @@ class TemplateEntry(Struct, frozen=True):
 
 
 def resource_entry(
-    uri: str, fn: Callable[..., Any], options: ResourceOptions, owner: "Server"
+    uri: str, fn: Callable[..., Any], options: ResourceOptions, owner: Host
 ) -> ResourceEntry | TemplateEntry:
     """Make a resource, or a template where the URI has variables, of a function.
 
@@ -105,7 +106,7 @@ def resource_entry(
     check_options(options, ResourceOptions, "a resource")
     if ":" not in uri:
         raise ConfigError(f"{uri!r} is no URI: it has no scheme, as in data://{uri}")
-    function = Function(
+    function = RegisteredFunction(
         fn,
         name=options.get("name"),
         title=options.get("title"),
@@ -132,7 +133,7 @@ def resource_entry(
     return ResourceEntry(Resource(uri=uri, size=options.get("size"), **shared), run, options.get("cache"))
 
 
-def _check_names(function: Function, names: tuple[str, ...], uri: str) -> None:
+def _check_names(function: RegisteredFunction, names: tuple[str, ...], uri: str) -> None:
     missing = set(function.required) - set(names)
     unknown = set(names) - set(function.parameters)
     if missing or unknown:
@@ -142,11 +143,11 @@ def _check_names(function: Function, names: tuple[str, ...], uri: str) -> None:
         )
 
 
-def _runner(function: Function, mime_type: str | None, owner: "Server") -> Run:
+def _runner(function: RegisteredFunction, mime_type: str | None, owner: Host) -> Run:
     wants_context = needs_context(function)
 
     async def run(
-        exchange: Exchange, uri: str, values: dict[str, str], server: "Server"
+        exchange: Exchange, uri: str, values: dict[str, str], server: ServerControls
     ) -> ReadResourceResult | InputRequiredResult:
         def call() -> Awaitable[object]:
             ctx = Context(exchange, server, owner) if wants_context else None

@@ -11,17 +11,17 @@ from holdfast.server.functions.signature import is_async
 from holdfast.server.functions.threads import in_thread
 
 EVENTS: Final = ("opened", "detached", "reattached", "closed", "roots_changed")
-Hook = Callable[..., Any]
+SessionListener = Callable[..., Any]
 """Takes the session; of `closed` also the reason, if it has a second parameter. Plain ones run in a thread."""
 
 
-class Hooks:
+class SessionListeners:
     """Listeners by event, in the order they were added."""
 
     def __init__(self) -> None:
-        self._hooks: dict[str, list[tuple[Hook, int]]] = {event: [] for event in EVENTS}
+        self._hooks: dict[str, list[tuple[SessionListener, int]]] = {event: [] for event in EVENTS}
 
-    def add(self, event: str, hook: Hook) -> None:
+    def add(self, event: str, hook: SessionListener) -> None:
         """Add a listener."""
         try:
             taken = len(inspect.signature(hook).parameters)

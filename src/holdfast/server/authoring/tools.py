@@ -7,7 +7,7 @@ function, makes the result. A context is made only for functions that want one.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict
+from typing import Any, Final, Literal, Self, TypedDict
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,19 +24,18 @@ from holdfast.protocol.types import (
     ToolAnnotations,
 )
 from holdfast.server.catalog.catalog import Layer
+from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
-from holdfast.server.context.input_rounds import pages_first, rounds_by_hand
+from holdfast.server.context.input_rounds import open_pages_first, run_input_rounds
 from holdfast.server.context.task_calls import Run, TaskMode, as_task
 from holdfast.server.functions.client_errors import failed, failed_call
 from holdfast.server.functions.content import to_result
 from holdfast.server.functions.depends import Injector
 from holdfast.server.functions.input_required import InputRequired
 from holdfast.server.functions.options import check_options
-from holdfast.server.functions.registered_function import Function
+from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import Callee
-
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
+from holdfast.server.host import Host
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """What the specification asks of a tool's name."""
@@ -83,7 +82,7 @@ class ToolEntry(Struct, frozen=True):
         return replace(self, listed=replace(self.listed, name=key), within=within)
 
 
-def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: "Server") -> ToolEntry:
+def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> ToolEntry:
     """Make a tool of a function.
 
     Raises:
@@ -91,7 +90,7 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: "Server") ->
         ConfigError: its name, its timeout or its way to be a task cannot be one.
     """
     check_options(options, ToolOptions, "a tool")
-    function = Function(
+    function = RegisteredFunction(
         fn,
         name=options.get("name"),
         title=options.get("title"),
@@ -122,17 +121,17 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: "Server") ->
     return ToolEntry(listed, run, mirrored, task)
 
 
-def needs_context(function: Function) -> bool:
+def needs_context(function: RegisteredFunction) -> bool:
     """Tell whether a call needs a context: the function takes one, or something it depends on may."""
     return function.wants_context or isinstance(function.call, Injector)
 
 
-def _runner(function: Function, call: Callee, owner: "Server") -> Run:
+def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
     bind, structure, wraps_result = function.bind, function.structure, function.wraps_result
     wants_context = needs_context(function)
 
     async def run(
-        exchange: Exchange, arguments: dict[str, Any], server: "Server"
+        exchange: Exchange, arguments: dict[str, Any], server: ServerControls
     ) -> CallToolResult | InputRequiredResult:
         try:
             kwargs = bind(arguments)
@@ -143,13 +142,13 @@ def _runner(function: Function, call: Callee, owner: "Server") -> Run:
             try:
                 value = await call(kwargs, Context(exchange, server, owner) if wants_context else None)
             except UrlElicitationRequired as error:
-                value = pages_first(error, exchange)
+                value = open_pages_first(error, exchange)
             if isinstance(value, InputRequired):
 
                 def again() -> Awaitable[object]:
                     return call(bind(arguments), Context(exchange, server, owner) if wants_context else None)
 
-                value = await rounds_by_hand(value, exchange, server, again)
+                value = await run_input_rounds(value, exchange, server, again)
                 if isinstance(value, InputRequiredResult):
                     return value
             return to_result(value, structure, wraps_result=wraps_result)

@@ -43,7 +43,7 @@ class Audience(Struct, frozen=True):
 
 
 EVERYONE: Final = Audience()
-NO_WORDS: Final[dict[str, bool]] = {}
+NO_CHOICES: Final[dict[str, bool]] = {}
 Changed = Callable[[Audience], None]
 
 
@@ -82,7 +82,7 @@ class Catalog(Generic[E]):
         if self._scopes:
             record = session.record
             for audience in (Audience(session=record.key), Audience(principal=record.principal)):
-                word = self._scopes.get(audience, NO_WORDS).get(name)
+                word = self._scopes.get(audience, NO_CHOICES).get(name)
                 if word is not None:
                     return self.entries.get(name) if word else None
         return self.enabled.get(name)
@@ -91,8 +91,8 @@ class Catalog(Generic[E]):
         """Return all that this session may see, in order."""
         record = session.record
         words = {
-            **self._scopes.get(Audience(principal=record.principal), NO_WORDS),
-            **self._scopes.get(Audience(session=record.key), NO_WORDS),
+            **self._scopes.get(Audience(principal=record.principal), NO_CHOICES),
+            **self._scopes.get(Audience(session=record.key), NO_CHOICES),
         }
         if not words:
             return self.enabled

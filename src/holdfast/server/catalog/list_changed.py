@@ -1,36 +1,34 @@
-"""list_changed: told once for any number of changes made together, from any thread, to those concerned."""
+"""`list_changed` notifications: one for all changes that are made together, from any thread, to the clients concerned."""
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from holdfast.protocol.subscriptions import TOPICS, Change
 from holdfast.server.catalog.catalog import EVERYONE, Audience
-
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
+from holdfast.server.host import Host
 
 Kind = Literal["tools", "resources", "prompts"]
 
 
-class Changes:
-    """What has changed since it was last told. Before the engine starts there is nobody to tell."""
+class ListChanges:
+    """The changes that no client has been notified of. Before the engine starts, changes are not recorded."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[tuple[Kind, Audience], None] = {}
 
     def start(self) -> None:
-        """Tell from now on, on this loop."""
+        """Send notifications from now on, on the running event loop."""
         self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:
-        """Tell nobody any more."""
+        """Send no more notifications."""
         self._loop = None
         self._waiting.clear()
 
     def note(self, kind: Kind, audience: Audience = EVERYONE) -> None:
-        """Take note of a change; may be called from any thread."""
+        """Record a change; may be called from any thread."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._gather, kind, audience)
@@ -39,10 +37,10 @@ class Changes:
         if self._loop is None:
             return
         if not self._waiting:
-            self._server.engine.spawn(self._tell())
+            self._server.engine.spawn(self._send_all())
         self._waiting[kind, audience] = None
 
-    async def _tell(self) -> None:
+    async def _send_all(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for kind, audience in waiting:
             await self._send(kind, audience)

@@ -24,7 +24,7 @@ Mint = Callable[[], str]
 """Makes a name that nobody can guess."""
 
 
-class Wanted:
+class Ask:
     """Something to ask a client for."""
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class Wanted:
         raise NotImplementedError
 
 
-class WantedForm(Wanted):
+class FormAsk(Ask):
     """A form for the user."""
 
     __slots__ = ("form", "message")
@@ -62,7 +62,7 @@ class WantedForm(Wanted):
         return ElicitFormParams(message=self.message, requested_schema=schema)
 
 
-class WantedPage(Wanted):
+class PageAsk(Ask):
     """A page for the user to open."""
 
     __slots__ = ("elicitation_id", "message", "url")
@@ -85,7 +85,7 @@ class WantedPage(Wanted):
         return ElicitURLParams(message=self.message, url=self.url, elicitation_id=name)
 
 
-class WantedSample(Wanted):
+class SamplingAsk(Ask):
     """A completion by the client's model."""
 
     __slots__ = ("asked",)
@@ -99,7 +99,7 @@ class WantedSample(Wanted):
         return fit(client.record.version, self.asked)
 
 
-class WantedRoots(Wanted):
+class RootsAsk(Ask):
     """The places of its file system that the client works in."""
 
     __slots__ = ()
@@ -117,24 +117,24 @@ class Want:
     """Makes what an `InputRequired` asks for."""
 
     @staticmethod
-    def form(message: str, shape: Any) -> Wanted:
+    def form(message: str, shape: Any) -> Ask:
         """Ask the user to fill in a form; `shape` as `ctx.elicit` takes it."""
-        return WantedForm(message, shape)
+        return FormAsk(message, shape)
 
     @staticmethod
-    def page(message: str, url: str) -> Wanted:
+    def page(message: str, url: str) -> Ask:
         """Ask the user to open a page."""
-        return WantedPage(message, url)
+        return PageAsk(message, url)
 
     @staticmethod
-    def sample(messages: object, **options: Unpack[SamplingOptions]) -> Wanted:
+    def sample(messages: object, **options: Unpack[SamplingOptions]) -> Ask:
         """Ask the client's model for a completion; arguments as `ctx.sample` takes them."""
-        return WantedSample(messages, options)
+        return SamplingAsk(messages, options)
 
     @staticmethod
-    def roots() -> Wanted:
+    def roots() -> Ask:
         """Ask which places of its file system the client works in."""
-        return WantedRoots()
+        return RootsAsk()
 
 
 def capabilities_of(client: Client) -> ClientCapabilities:

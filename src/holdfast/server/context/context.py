@@ -5,7 +5,7 @@ handler sees CancelledError at its next await.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
+from typing import Any, Final, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -24,7 +24,8 @@ from holdfast.protocol.types import (
     RequestId,
     Root,
 )
-from holdfast.server.context.asks import Wanted, WantedForm, WantedPage, WantedRoots, WantedSample
+from holdfast.server.catalog.server_controls import ServerControls
+from holdfast.server.context.asks import Ask, FormAsk, PageAsk, RootsAsk, SamplingAsk
 from holdfast.server.context.blocking import BlockingContext
 from holdfast.server.context.elicitation import Elicited, answer
 from holdfast.server.context.handles import find_handle, open_handle, principal_state
@@ -33,9 +34,7 @@ from holdfast.server.context.session_view import SessionView, log_params
 from holdfast.server.context.state import State
 from holdfast.server.context.task_calls import describe, start_task
 from holdfast.server.functions.signature import ContextBase
-
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
+from holdfast.server.host import Host
 
 T = TypeVar("T")
 NO_META: Final[Meta] = {}
@@ -61,12 +60,12 @@ class Context(ContextBase):
 
     __slots__ = ("_done", "_exchange", "_owner", "_state", "server")
 
-    def __init__(self, exchange: Exchange, server: "Server", owner: "Server") -> None:
+    def __init__(self, exchange: Exchange, server: ServerControls, owner: Host) -> None:
         self._exchange = exchange
         self._owner = owner
         self._done: float | None = None
         self._state: State | None = None
-        self.server: Server = server
+        self.server: ServerControls = server
         """The server that answers; of an included one, the one that includes it."""
 
     def __repr__(self) -> str:
@@ -264,7 +263,7 @@ class Context(ContextBase):
         Raises:
             TypeError: it is anything else.
         """
-        return await self._ask(WantedSample(messages, options), CreateMessageResult, timeout, key)
+        return await self._ask(SamplingAsk(messages, options), CreateMessageResult, timeout, key)
 
     @overload
     async def elicit(
@@ -286,7 +285,7 @@ class Context(ContextBase):
             TypeError: the shape is not flat.
             AskError: the answer does not fit it.
         """
-        wanted = WantedForm(message, shape)
+        wanted = FormAsk(message, shape)
         result = await self._ask(wanted, ElicitResult, timeout, key)
         data = answer(wanted.form, result.content) if result.action == "accept" else None
         return Elicited(result.action, data)
@@ -306,14 +305,14 @@ class Context(ContextBase):
         returned id once they are done.
         """
         name = elicitation_id or self._random.token(12)
-        result = await self._ask(WantedPage(message, url, name), ElicitResult, timeout, key)
+        result = await self._ask(PageAsk(message, url, name), ElicitResult, timeout, key)
         return Elicited(result.action, None, name)
 
     async def roots(self, *, timeout: float | None = None, key: str | None = None) -> list[Root]:
         """Ask which places of its file system the client works in."""
-        return (await self._ask(WantedRoots(), ListRootsResult, timeout, key)).roots
+        return (await self._ask(RootsAsk(), ListRootsResult, timeout, key)).roots
 
-    async def _ask(self, wanted: Wanted, kind: type[T], timeout: float | None, key: str | None) -> T:
+    async def _ask(self, wanted: Ask, kind: type[T], timeout: float | None, key: str | None) -> T:
         params = wanted.params(self._exchange.session, lambda: self._random.token(12))
         result = await self._exchange.ask(wanted.method, params, timeout=timeout, key=key)
         try:

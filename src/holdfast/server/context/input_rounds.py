@@ -7,19 +7,17 @@ the same request: one source works in all.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from holdfast.core.rounds import Asked
 from holdfast.engine.exchange import Exchange, Given
 from holdfast.errors import INTERNAL_ERROR, McpError, UrlElicitationRequired
 from holdfast.protocol.types import InputRequiredResult
 from holdfast.protocol.versions import SESSIONLESS
-from holdfast.server.context.asks import WantedPage
+from holdfast.server.context.asks import PageAsk
 from holdfast.server.context.task_calls import is_task
 from holdfast.server.functions.input_required import InputRequired
-
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
+from holdfast.server.host import Host
 
 MAX_ROUNDS: Final = 16
 """How often a handler may want more within one request of a session."""
@@ -28,7 +26,7 @@ Again = Callable[[], Awaitable[object]]
 """Calls the handler once more, from the start."""
 
 
-async def rounds_by_hand(value: object, exchange: Exchange, server: "Server", again: Again) -> object:
+async def run_input_rounds(value: object, exchange: Exchange, server: Host, again: Again) -> object:
     """Return what the handler returns in the end, or the result that asks for input.
 
     Raises:
@@ -47,7 +45,7 @@ async def rounds_by_hand(value: object, exchange: Exchange, server: "Server", ag
     raise McpError(INTERNAL_ERROR, f"the handler asked for input in more than {MAX_ROUNDS} rounds")
 
 
-def _asked(item: Any, exchange: Exchange, server: "Server") -> Asked:
+def _asked(item: Any, exchange: Exchange, server: Host) -> Asked:
     mint = server.engine.random.token
     return Asked(item.method, item.params(exchange.session, lambda: mint(12)))
 
@@ -61,7 +59,7 @@ async def _answers(exchange: Exchange, wanted: dict[str, Asked]) -> dict[str, An
     return {name: task.result() for name, task in asks.items()}
 
 
-def pages_first(error: UrlElicitationRequired, exchange: Exchange) -> InputRequired:
+def open_pages_first(error: UrlElicitationRequired, exchange: Exchange) -> InputRequired:
     """Return the error of the session era as 2026-07-28 says it: pages to open before the next call.
 
     Raises:
@@ -72,7 +70,7 @@ def pages_first(error: UrlElicitationRequired, exchange: Exchange) -> InputRequi
     pages: Any = error.data
     return InputRequired(
         requests={
-            page.elicitation_id: WantedPage(page.message, page.url, page.elicitation_id)
+            page.elicitation_id: PageAsk(page.message, page.url, page.elicitation_id)
             for page in pages["elicitations"]
         }
     )

@@ -24,7 +24,7 @@ from holdfast.protocol.types import (
 )
 from holdfast.server.functions.content import Audio, Image, Message, block_of, message_of
 from holdfast.server.functions.options import check_options
-from holdfast.server.functions.registered_function import Function
+from holdfast.server.functions.registered_function import RegisteredFunction
 
 IncludeContext = Literal["none", "thisServer", "allServers"]
 Choice = Literal["auto", "required", "none"]
@@ -151,7 +151,7 @@ def _preferences(given: ModelPreferences | str | Sequence[str] | None) -> ModelP
 def _tool(item: Tool | Callable[..., Any]) -> Tool:
     if isinstance(item, Tool):
         return item
-    function = Function(item)
+    function = RegisteredFunction(item)
     return Tool(
         name=function.name, description=function.description or None, input_schema=function.input_schema
     )

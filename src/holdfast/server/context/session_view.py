@@ -4,7 +4,7 @@ A client of 2026-07-28 has no session: what it says of itself can be read here t
 raises `NoSession`.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -21,9 +21,7 @@ from holdfast.protocol.types import (
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.server.context.state import State
 from holdfast.server.functions.content import jsonable
-
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
+from holdfast.server.host import Host
 
 DEFAULT_LEVEL: Final = LOGGING_LEVELS["info"]
 """What a client that never set a level gets: everything but debugging."""
@@ -56,7 +54,7 @@ class SessionView:
 
     __slots__ = ("_server", "_session")
 
-    def __init__(self, session: Client, server: "Server") -> None:
+    def __init__(self, session: Client, server: Host) -> None:
         self._session = session
         self._server = server
 

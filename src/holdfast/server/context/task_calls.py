@@ -6,26 +6,21 @@ are no tasks, and such a tool answers like any other.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from holdfast.backs.native import Handler
-from holdfast.core.tasks import TaskState, created, detailed
+from holdfast.core.tasks import TaskState, created
 from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.tasks import TaskWriter
-from holdfast.errors import ConfigError, InvalidParams
+from holdfast.errors import ConfigError
 from holdfast.protocol.sessionless import MissingCapability
-from holdfast.protocol.tasks import EXTENSION, DetailedTask, check_tasks, declares_tasks
-from holdfast.protocol.types import CallToolResult, InputRequiredResult, Result
+from holdfast.protocol.tasks import EXTENSION, declares_tasks
+from holdfast.protocol.types import CallToolResult, InputRequiredResult
 from holdfast.protocol.versions import SESSIONLESS
-
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
+from holdfast.server.catalog.server_controls import ServerControls
 
 TaskMode = Literal["optional", "required"]
-Run = Callable[[Exchange, dict[str, Any], "Server"], Awaitable[CallToolResult | InputRequiredResult]]
-Params = dict[str, Any]
+Run = Callable[[Exchange, dict[str, Any], ServerControls], Awaitable[CallToolResult | InputRequiredResult]]
 MODES: Final = ("optional", "required")
-_ACKNOWLEDGED: Final = Result()
 
 
 def as_task(run: Run, tool: str, mode: TaskMode | None, *, by_hand: bool) -> Run:
@@ -42,7 +37,7 @@ def as_task(run: Run, tool: str, mode: TaskMode | None, *, by_hand: bool) -> Run
         return run
 
     async def run_as_task(
-        exchange: Exchange, arguments: dict[str, Any], server: "Server"
+        exchange: Exchange, arguments: dict[str, Any], server: ServerControls
     ) -> CallToolResult | InputRequiredResult:
         if not takes_tasks(exchange.session):
             if mode == "required" and exchange.session.revision is SESSIONLESS:
@@ -64,7 +59,7 @@ def is_task(exchange: Exchange) -> bool:
     return isinstance(exchange.writer, TaskWriter)
 
 
-async def begin_task(exchange: Exchange, server: "Server") -> None:
+async def begin_task(exchange: Exchange, server: ServerControls) -> None:
     """Answer a call with a task and go on with it.
 
     Raises:
@@ -73,12 +68,12 @@ async def begin_task(exchange: Exchange, server: "Server") -> None:
     tasks = server.engine.tasks
 
     def announce(task_id: str, state: TaskState) -> bytes:
-        return server.sessionless_result(created(task_id, state, tasks.poll))
+        return server.encode_sessionless(created(task_id, state, tasks.poll))
 
     await tasks.begin(exchange, announce)
 
 
-async def start_task(exchange: Exchange, server: "Server") -> bool:
+async def start_task(exchange: Exchange, server: ServerControls) -> bool:
     """Make a task of a call whose tool allows it; False where its client takes none.
 
     Raises:
@@ -100,43 +95,3 @@ async def describe(exchange: Exchange, done: float, total: float | None, message
         return False
     await writer.describe(message or (f"{done:g}" if total is None else f"{done:g} of {total:g}"))
     return True
-
-
-class TaskHandlers:
-    """Answers what clients ask about their tasks."""
-
-    def __init__(self, server: "Server") -> None:
-        self._server = server
-
-    def table(self) -> dict[str, Handler]:
-        """Return method → handler."""
-        return {"tasks/get": self.get, "tasks/update": self.update, "tasks/cancel": self.cancel}
-
-    async def get(self, exchange: Exchange, params: Params) -> DetailedTask:
-        """Tell how a task is, with what that brings along."""
-        task_id = _task_id(exchange, params)
-        tasks = self._server.engine.tasks
-        state = await tasks.get(task_id, exchange.caller.key)
-        return detailed(task_id, state, tasks.poll)
-
-    async def update(self, exchange: Exchange, params: Params) -> Result:
-        """Give a task what it asked for."""
-        task_id = _task_id(exchange, params)
-        answers = params.get("inputResponses")
-        if type(answers) is not dict:
-            raise InvalidParams("Invalid params: inputResponses must be an object")
-        await self._server.engine.tasks.update(task_id, exchange.caller.key, answers)
-        return _ACKNOWLEDGED
-
-    async def cancel(self, exchange: Exchange, params: Params) -> Result:
-        """Cancel a task."""
-        await self._server.engine.tasks.cancel(_task_id(exchange, params), exchange.caller.key)
-        return _ACKNOWLEDGED
-
-
-def _task_id(exchange: Exchange, params: Params) -> str:
-    check_tasks(exchange.session.record.capabilities)
-    task_id = params.get("taskId")
-    if type(task_id) is not str:
-        raise InvalidParams("Invalid params: taskId must be a string")
-    return task_id

@@ -17,7 +17,7 @@ elsewhere, and the engine knows what to do.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.failures import masked_words
@@ -37,14 +37,12 @@ from holdfast.errors import (
 from holdfast.protocol.sessionless import MissingCapability
 from holdfast.protocol.types import CallToolResult, TextContent
 from holdfast.protocol.versions import SESSIONLESS
+from holdfast.server.host import Host
 
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
-
-TOLD: Final = (ToolError, AskError, NoSession, HandleNotFound)
+CLIENT_VISIBLE: Final = (ToolError, AskError, NoSession, HandleNotFound)
 """Raised to be read: their text is for the client."""
-ENDED: Final = (Fenced, StreamClosed, SessionGone)
-MAX_WORDS: Final = 4_096
+ENDED_ELSEWHERE: Final = (Fenced, StreamClosed, SessionGone)
+MAX_TEXT: Final = 4_096
 """Characters of an exception's text that a client is sent: an exception may quote all that it worked on."""
 
 
@@ -53,54 +51,54 @@ def failed(text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
 
 
-def failed_call(error: Exception, exchange: Exchange, server: "Server") -> CallToolResult:
+def failed_call(error: Exception, exchange: Exchange, server: Host) -> CallToolResult:
     """Return the result of a tool's call that raised.
 
     Raises:
         McpError: the error is the answer.
         Fenced, StreamClosed, SessionGone: the exchange was ended elsewhere.
     """
-    return failed(words_for(error, exchange, server))
+    return failed(text_for_client(error, exchange, server))
 
 
-def failed_request(error: Exception, exchange: Exchange, server: "Server") -> McpError:
+def failed_request(error: Exception, exchange: Exchange, server: Host) -> McpError:
     """Return the answer to any other request whose function raised: it has no result that could say so.
 
     Raises:
         McpError: the error is the answer.
         Fenced, StreamClosed, SessionGone: the exchange was ended elsewhere.
     """
-    return McpError(INTERNAL_ERROR, words_for(error, exchange, server))
+    return McpError(INTERNAL_ERROR, text_for_client(error, exchange, server))
 
 
-def words_for(error: Exception, exchange: Exchange, server: "Server") -> str:
+def text_for_client(error: Exception, exchange: Exchange, server: Host) -> str:
     """Return what this client reads; log what is a fault of the function. Raises as `failed_call` does."""
     leaves = list(_leaves(error))
     for leaf in leaves:
-        if isinstance(leaf, ENDED):
+        if isinstance(leaf, ENDED_ELSEWHERE):
             raise leaf
     if all(isinstance(leaf, McpError) for leaf in leaves):
         raise leaves[0]
-    faults = [leaf for leaf in leaves if not isinstance(leaf, TOLD)]
+    faults = [leaf for leaf in leaves if not isinstance(leaf, CLIENT_VISIBLE)]
     if faults:
         correlation = server.engine.note_failure(exchange, error)
         if server.settings.mask_errors or any(isinstance(leaf, StoreError) for leaf in faults):
             return masked_words(correlation)
     elif exchange.session.revision is SESSIONLESS:
         _refuse_missing(leaves, error)
-    return "\n".join(dict.fromkeys(words_of(leaf) for leaf in leaves))
+    return "\n".join(dict.fromkeys(visible_text(leaf) for leaf in leaves))
 
 
-def words_of(error: Exception) -> str:
+def visible_text(error: Exception) -> str:
     """Return one exception's text, with its kind where it was not raised to be read; always text that can be sent."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - an author's __str__
         text = ""
-    kind = "" if isinstance(error, TOLD) else type(error).__name__
+    kind = "" if isinstance(error, CLIENT_VISIBLE) else type(error).__name__
     words = f"{kind}: {text}" if kind and text else text or kind
-    if len(words) > MAX_WORDS:
-        words = f"{words[:MAX_WORDS]}…"
+    if len(words) > MAX_TEXT:
+        words = f"{words[:MAX_TEXT]}…"
     # A lone surrogate cannot be sent.
     return words.encode(errors="backslashreplace").decode()
 

@@ -41,7 +41,7 @@ UNSTRUCTURED: Final = (MISSING, Any, None, type(None), object, dict, list, tuple
 NO_PARAMETERS: Final[Schema] = {"type": "object", "properties": {}}
 
 
-class Function:
+class RegisteredFunction:
     """A registered callable.
 
     `call(kwargs, ctx)` runs it with what `bind` returned (and may change that dict); `structure(value)` makes
@@ -109,7 +109,7 @@ class Function:
 
     @override
     def __repr__(self) -> str:
-        return f"Function({self.name!r}, {', '.join(self.parameters)})"
+        return f"RegisteredFunction({self.name!r}, {', '.join(self.parameters)})"
 
     @property
     def required(self) -> tuple[str, ...]:

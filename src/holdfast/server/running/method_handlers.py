@@ -4,7 +4,7 @@ A name or URI that a session may not see is, for that session, one that does not
 """
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -29,17 +29,16 @@ from holdfast.protocol.types import (
     SetLevelParams,
 )
 from holdfast.protocol.versions import SESSIONLESS
-from holdfast.server.authoring.completions import NOTHING, complete
+from holdfast.server.authoring.caching import Cache
+from holdfast.server.authoring.completions import NOTHING, Completer, complete
 from holdfast.server.authoring.included_servers import by_name, by_uri, through
 from holdfast.server.authoring.prompts import PromptEntry
+from holdfast.server.authoring.registration import Registration
 from holdfast.server.authoring.resources import ResourceEntry, TemplateEntry
 from holdfast.server.authoring.tools import ToolEntry
 from holdfast.server.catalog.catalog import Catalog
 from holdfast.server.catalog.pagination import page
-from holdfast.server.context.task_calls import TaskHandlers
-
-if TYPE_CHECKING:
-    from holdfast.server.app import Server
+from holdfast.server.running.task_handlers import TaskHandlers
 
 P = TypeVar("P")
 R = TypeVar("R", bound=CacheableResult)
@@ -47,11 +46,32 @@ EMPTY: Final = Result()
 Params = dict[str, Any]
 
 
-class Handlers:
+class Description(Protocol):
+    """What a server says about itself and its results."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return capabilities, server info and instructions, as an initialize result has them."""
+        ...
+
+    def sessionless_capabilities(self) -> dict[str, Any]:
+        """Return the capabilities that a client of 2026-07-28 receives."""
+        ...
+
+    def hint(self, method: str, result: R, cache: Cache | None = None, *, alike: bool = False) -> R:
+        """Return a result with its caching hint; `alike`: every principal gets the same result."""
+        ...
+
+    def completers(self) -> list[Completer]:
+        """Return the functions that complete arguments, those of included servers last."""
+        ...
+
+
+class MethodHandlers:
     """Answers for one server."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: Registration, description: Description) -> None:
         self._server = server
+        self._description = description
         self._tools = server.tools
         self._resources = server.resources
         self._templates = server.templates
@@ -82,16 +102,16 @@ class Handlers:
 
     async def discover(self, exchange: Exchange, params: Params) -> DiscoverResult:  # noqa: ARG002
         """Say what is served here, and in which versions to this client."""
-        described = self._server.describe()
+        described = self._description.describe()
         versions = supported_versions(self._server.settings, exchange.session.record.client)
         result = DiscoverResult(
             supported_versions=list(versions),
-            capabilities=self._server.sessionless_capabilities(),
+            capabilities=self._description.sessionless_capabilities(),
             instructions=described.get("instructions"),
         )
         # A client that is served otherwise than the rest must not be told by somebody else's answer.
         alike = not self._server.settings.eras_by_client
-        return self._server.hint("server/discover", result, alike=alike)
+        return self._description.hint("server/discover", result, alike=alike)
 
     # Tools
 
@@ -136,7 +156,7 @@ class Handlers:
             result = await entry.run(exchange, uri, values, self._server)
             if exchange.session.revision is not SESSIONLESS or isinstance(result, InputRequiredResult):
                 return result
-            return self._server.hint("resources/read", result, entry.cache)
+            return self._description.hint("resources/read", result, entry.cache)
 
         return await through(entry.within, by_uri(values), read, exchange, self._server)(params)
 
@@ -208,7 +228,7 @@ class Handlers:
         asked = _read(params, CompleteParams)
         if self._is_hidden(asked.ref, exchange.session):
             return CompleteResult(completion=NOTHING)
-        return await complete(self._server.completers(), exchange, asked, self._server)
+        return await complete(self._description.completers(), exchange, asked, self._server)
 
     def _is_hidden(self, ref: PromptReference | ResourceReference, session: Client) -> bool:
         if isinstance(ref, PromptReference):
@@ -227,7 +247,7 @@ class Handlers:
         """Return a list with its caching hint, where the client's revision has one."""
         if exchange.session.revision is not SESSIONLESS:
             return result
-        return self._server.hint(method, result, alike=catalog.is_alike)
+        return self._description.hint(method, result, alike=catalog.is_alike)
 
     def _page(self, catalog: Catalog[Any], session: Client, params: Params) -> tuple[list[Any], str | None]:
         cursor = params.get("cursor")

@@ -1,0 +1,41 @@
+"""`Host`: the part of a `Server` that its own parts use.
+
+Functions, contexts and catalogs get the server that answers as a `Host`, so that they depend on these few
+members and not on the module of `Server`, which depends on all of them.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from holdfast.config import Settings
+from holdfast.engine.engine import Engine
+from holdfast.protocol.results import Result
+
+
+class Host(ABC):
+    """The server that answers a call."""
+
+    settings: Settings
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The server's name."""
+
+    @property
+    @abstractmethod
+    def engine(self) -> Engine:
+        """The engine that all endpoints of this server share. It is built on first use."""
+
+    @property
+    @abstractmethod
+    def lifespan_value(self) -> Any:
+        """The value that the lifespan yielded; None without a lifespan or before it is entered."""
+
+    @abstractmethod
+    def encode_sessionless(self, result: Result) -> bytes:
+        """Encode a result with the members that 2026-07-28 requires."""
+
+    @abstractmethod
+    async def resource_updated(self, uri: str) -> None:
+        """Notify every client that subscribed to this resource."""

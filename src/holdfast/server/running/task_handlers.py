@@ -1,0 +1,54 @@
+"""The handlers of `tasks/get`, `tasks/update` and `tasks/cancel`."""
+
+from typing import Any, Final
+
+from holdfast.backs.native import Handler
+from holdfast.core.tasks import detailed
+from holdfast.engine.exchange import Exchange
+from holdfast.errors import InvalidParams
+from holdfast.protocol.tasks import DetailedTask, check_tasks
+from holdfast.protocol.types import Result
+from holdfast.server.host import Host
+
+Params = dict[str, Any]
+_ACKNOWLEDGED: Final = Result()
+
+
+class TaskHandlers:
+    """Answers what clients ask about their tasks."""
+
+    def __init__(self, server: Host) -> None:
+        self._server = server
+
+    def table(self) -> dict[str, Handler]:
+        """Return method → handler."""
+        return {"tasks/get": self.get, "tasks/update": self.update, "tasks/cancel": self.cancel}
+
+    async def get(self, exchange: Exchange, params: Params) -> DetailedTask:
+        """Tell how a task is, with what that brings along."""
+        task_id = _task_id(exchange, params)
+        tasks = self._server.engine.tasks
+        state = await tasks.get(task_id, exchange.caller.key)
+        return detailed(task_id, state, tasks.poll)
+
+    async def update(self, exchange: Exchange, params: Params) -> Result:
+        """Give a task what it asked for."""
+        task_id = _task_id(exchange, params)
+        answers = params.get("inputResponses")
+        if type(answers) is not dict:
+            raise InvalidParams("Invalid params: inputResponses must be an object")
+        await self._server.engine.tasks.update(task_id, exchange.caller.key, answers)
+        return _ACKNOWLEDGED
+
+    async def cancel(self, exchange: Exchange, params: Params) -> Result:
+        """Cancel a task."""
+        await self._server.engine.tasks.cancel(_task_id(exchange, params), exchange.caller.key)
+        return _ACKNOWLEDGED
+
+
+def _task_id(exchange: Exchange, params: Params) -> str:
+    check_tasks(exchange.session.record.capabilities)
+    task_id = params.get("taskId")
+    if type(task_id) is not str:
+        raise InvalidParams("Invalid params: taskId must be a string")
+    return task_id
