@@ -6,6 +6,7 @@ works on plain decoded values and never parses again.
 """
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable
 from itertools import accumulate
@@ -20,6 +21,7 @@ RequestId = int | str
 
 MAX_ID: Final = 2**53
 """The largest integer every JSON implementation keeps exact."""
+_MIN_ID: Final = -MAX_ID
 MAX_ID_LENGTH: Final = 256
 VALUE_BYTES: Final = 96
 """What a comma or bracket stands for once it is decoded, at most: an object with one member takes 192 bytes and has a
@@ -58,41 +60,41 @@ class Response(Struct, frozen=True, gc=False):
 Message = Request | Notification | Response
 
 
-def decode(data: bytes, *, max_depth: int = 64, max_values: int | None = None) -> Message | list[Message]:
+def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -> Message | list[Message]:
     """Decode one message, or the messages of a batch array.
 
-    `max_values` bounds how long a hostile message keeps the loop: a value of two bytes costs as much time and memory
-    as one of two hundred. None: no bound, for a client, which asked for what it reads.
+    `max_values` bounds the time that a hostile message can take: a value of two bytes costs as much time and memory as
+    one of two hundred. A client sets no bound, because it asked for what it reads.
 
     Raises:
         WireError: with the JSON-RPC code and, where it could be read, the request's id.
     """
-    value = _parse(data, max_depth, max_values)
-    if isinstance(value, list):
-        if not value:
-            raise WireError(INVALID_REQUEST, "Invalid request: an empty batch")
-        return [_classify(item) for item in value]
-    return _classify(value)
-
-
-def _parse(data: bytes, max_depth: int, max_values: int | None) -> Any:
-    # Counting without looking at strings bounds depth and number of values from above; only a message over a bound
-    # pays for the exact count. One that is no longer than the bound in bytes cannot be over it.
     brackets = data.count(b"{") + data.count(b"[")
-    many = max_values is not None and len(data) > max_values and brackets + data.count(b",") >= max_values
-    if many or brackets > max_depth:
-        _check_shape(data, max_depth, max_values)
+    # Every value takes a byte or more, so a text that is not longer than `max_values` cannot have too many.
+    if brackets > max_depth or len(data) > max_values:
+        _check_shape(data, brackets, max_depth, max_values)
     try:
         value = _decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise WireError(PARSE_ERROR, f"Parse error: {error}") from None
-    # A text that is its own encoding can hide no second member of a name. In others (white space, escapes, or really a
-    # duplicate) the members are counted: each has one colon outside of strings, and one that was dropped is missing
-    # in the encoding. Lengths would not do: a number that grows (1e6) makes up for a member that went.
-    encoded = encode(value)
-    if encoded != data and _outside(encoded).count(b":") != _outside(data).count(b":"):
+    # A text that equals the encoding of its value has no member twice.
+    if (encoded := encode(value)) != data:
+        _check_members(data, encoded)
+    if type(value) is not list:
+        return _classify(value)
+    if not value:
+        raise WireError(INVALID_REQUEST, "Invalid request: an empty batch")
+    return [_classify(item) for item in value]
+
+
+def _check_members(data: bytes, encoded: bytes) -> None:
+    """Refuse a text that has a member twice, by counting its members and those of its value's encoding.
+
+    Each member has one colon outside of strings, and a member that the decoder dropped is missing in the encoding.
+    Comparing lengths is not enough: a number that grows (1e6) can make up for a member that is missing.
+    """
+    if _outside(encoded).count(b":") != _outside(data).count(b":"):
         raise WireError(INVALID_REQUEST, f"Invalid request: duplicate member{_duplicate(data)}")
-    return value
 
 
 _NAMED_BYTES: Final = 16_384
@@ -101,14 +103,16 @@ _STEPS: Final = bytes.maketrans(b"{[]}", b"\x01\x01\xff\xff")
 """Brackets as signed bytes: one level down, one level up."""
 
 
-def _check_shape(data: bytes, max_depth: int, max_values: int | None) -> None:
-    """Count values and nesting exactly, outside of strings."""
+def _check_shape(data: bytes, brackets: int, max_depth: int, max_values: int) -> None:
+    """Refuse a text with too many values or levels. Only one that may have too many is counted outside of strings."""
+    if brackets <= max_depth and brackets + data.count(b",") < max_values:
+        return
     unescaped = _unescaped(data)
     # Each member has at most two strings. A text with more of them is not cut at each of their quotes.
-    if max_values is not None and unescaped.count(b'"') > 4 * max_values:
+    if unescaped.count(b'"') > 4 * max_values:
         raise _too_many(max_values)
     outside = _outside(unescaped)
-    if max_values is not None and _values(outside) > max_values:
+    if _values(outside) > max_values:
         raise _too_many(max_values)
     steps = memoryview(outside.translate(_STEPS, _NO_BRACKETS)).cast("b")
     if max(accumulate(steps), default=0) > max_depth:
@@ -167,8 +171,13 @@ def _classify(value: Any) -> Message:
     if value.keys() == _USUAL:
         # What nearly every message is, recognised in one look; anything else is looked at member by member.
         number, method, params = value["id"], value["method"], value["params"]
-        well_formed = type(number) is int and type(method) is str and type(params) is dict
-        if well_formed and -MAX_ID <= number <= MAX_ID and value["jsonrpc"] == "2.0":
+        if (
+            type(number) is int
+            and type(method) is str
+            and type(params) is dict
+            and _MIN_ID <= number <= MAX_ID
+            and value["jsonrpc"] == "2.0"
+        ):
             return Request(number, method, params)
     request_id = value.get("id")
     if type(request_id) is not int and type(request_id) is not str:
