@@ -7,6 +7,8 @@ whole server runs in virtual time with a seed (law 14).
 import os
 import random
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 
@@ -46,12 +48,10 @@ class Observer(Protocol):
         ...
 
 
-_BOOTTIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
-
-
-def uptime() -> float:
-    """Return a moment in seconds, as `Clock.now`; where the system can tell, time in which it was suspended counts."""
-    return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
+uptime: Final[Callable[[], float]] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
+"""Returns a moment in seconds, as `Clock.now`. On Linux the time in which the machine was suspended counts."""
 
 
 class SystemClock:
@@ -83,18 +83,21 @@ class SystemRandom:
     uniform: Final = staticmethod(random.uniform)
 
     def __init__(self) -> None:
-        self._pool = b""
+        self._pool = ""
         self._used = 0
         self._forks = _forks
 
     def token(self, size: int) -> str:
         """Return `size` unguessable bytes as hexadecimal text. Each byte is handed out once."""
-        start, self._used = self._used, self._used + size
+        start = self._used
+        end = self._used = start + 2 * size
         # A forked child has its parent's pool and must not hand out the same bytes.
-        if self._used > len(self._pool) or self._forks != _forks:
-            self._pool, start, self._used = os.urandom(max(self._POOL, size)), 0, size
+        if end > len(self._pool) or self._forks != _forks:
+            self._pool = os.urandom(max(self._POOL, size)).hex()
             self._forks = _forks
-        return self._pool[start : self._used].hex()
+            start, end = 0, 2 * size
+            self._used = end
+        return self._pool[start:end]
 
     @staticmethod
     def tag() -> int:

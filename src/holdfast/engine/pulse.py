@@ -13,6 +13,7 @@ own look at the time tells. From then on the process is waking until a beat come
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 _BEAT: Final = 0.5
@@ -24,31 +25,34 @@ _PAUSE: Final = 1.0
 class Pulse:
     """The beat of one event loop. `now` should go on while the host is suspended."""
 
-    __slots__ = ("_beat_at", "_is_late", "_now", "_timer")
+    __slots__ = ("_beat_at", "_now", "_timer", "_trusted_until")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._beat_at = now()
-        self._is_late = False
+        self._trusted_until = inf
+        """A request before this moment needs no look at its connection. Before the first beat nothing is known."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Beat until stopped."""
         self._beat_at = self._now()
+        self._trusted_until = self._beat_at + _PAUSE
         self._timer = asyncio.get_running_loop().call_later(_BEAT, self._beat)
 
     def stop(self) -> None:
         """Beat no more."""
+        self._trusted_until = inf
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _beat(self) -> None:
         now = self._now()
-        self._is_late = now - self._beat_at > _PAUSE
+        self._trusted_until = -inf if now - self._beat_at > _PAUSE else now + _PAUSE
         self._beat_at = now
         self._timer = asyncio.get_running_loop().call_later(_BEAT, self._beat)
 
     def is_waking(self) -> bool:
         """Tell whether this process could not run until a moment ago."""
-        return self._timer is not None and (self._is_late or self._now() - self._beat_at > _PAUSE)
+        return self._now() > self._trusted_until

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
 
 def paused(one: Bench) -> None:
     """Let the engine find that it could not run until now."""
-    one.engine.pulse._is_late = True
+    one.engine.pulse._trusted_until = -math.inf
 
 
 MESSAGES: dict[str, tuple[Json | list[Json], dict[str, str]]] = {
