@@ -17,7 +17,7 @@ from holdfast.protocol.older import fit
 from holdfast.protocol.results import Result
 from holdfast.protocol.subscriptions import Filter
 from holdfast.protocol.types import Implementation
-from holdfast.protocol.versions import SESSIONLESS, Revision
+from holdfast.protocol.versions import LATEST, SESSIONLESS, Revision
 from holdfast.wire.jsonrpc import Request, encode
 
 Handler = Callable[[Exchange, dict[str, Any]], Awaitable[Result]]
@@ -110,13 +110,16 @@ class NativeBack:
 
     async def handle(self, exchange: Exchange) -> bytes:
         """Look up, call, encode."""
-        request = exchange.request
-        sessionless = exchange.session.revision is SESSIONLESS
+        request, revision = exchange.request, exchange.session.revision
         handler = self._app.handlers.get(request.method)
-        if handler is None or request.method in (NOT_SESSIONLESS if sessionless else NOT_IN_SESSIONS):
+        if handler is None or request.method in (
+            NOT_SESSIONLESS if revision is SESSIONLESS else NOT_IN_SESSIONS
+        ):
             raise MethodNotFound(request.method[:100])
-        if not sessionless:
-            return encode(fit(exchange.session.revision.name, await handler(exchange, request.params)))
+        if revision is LATEST:
+            return encode(await handler(exchange, request.params))
+        if revision is not SESSIONLESS:
+            return encode(fit(revision.name, await handler(exchange, request.params)))
         try:
             return self._app.encode_sessionless(await handler(exchange, request.params))
         except ResourceNotFound as error:

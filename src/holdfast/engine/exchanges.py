@@ -7,6 +7,7 @@ settles first — the handler, a cancellation, the end of the session — is the
 import asyncio
 import contextlib
 from contextvars import copy_context
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -291,11 +292,11 @@ class Exchanges:
     def _free_slot(self, exchange: SessionExchange, task: asyncio.Task[None]) -> None:
         """Give the slot to the next call once the handler has really ended, cancelled ones included."""
         if task is not asyncio.current_task():
-            task.add_done_callback(lambda _: self._next(exchange.session))
+            task.add_done_callback(partial(self._next, exchange.session))
         elif (following := exchange.session.gate.leave()) is not None:
             self._go(following)
 
-    def _next(self, session: Session) -> None:
+    def _next(self, session: Session, _ended: object) -> None:
         following = session.gate.leave()
         if following is not None:
             self._go(following)

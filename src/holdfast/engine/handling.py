@@ -30,7 +30,8 @@ Settle = Callable[[E, Outcome], Coroutine[Any, Any, None]]
 async def run(runtime: Runtime, exchange: E, settle: Settle[E]) -> None:
     """Let the back answer an exchange, then settle it. This is the whole of an exchange's task."""
     outcome = await handle(runtime, exchange)
-    if exchange.task is None or not exchange.task.cancelling():
+    task = exchange.task
+    if task is None or not task.cancelling():
         await settle(exchange, outcome)
     else:
         # The handler has cancelled its own task: the cancellation may still come, at the next await here.

@@ -7,6 +7,7 @@ function, makes the result. A context is made only for functions that want one.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, Literal, Self, TypedDict
 
 from msgspec import Struct
@@ -130,6 +131,9 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
     bind, structure, wraps_result = function.bind, function.structure, function.wraps_result
     wants_context = needs_context(function)
 
+    def again(exchange: Exchange, arguments: dict[str, Any], server: ServerControls) -> Awaitable[object]:
+        return call(bind(arguments), Context(exchange, server, owner) if wants_context else None)
+
     async def run(
         exchange: Exchange, arguments: dict[str, Any], server: ServerControls
     ) -> CallToolResult | InputRequiredResult:
@@ -144,11 +148,9 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
             except UrlElicitationRequired as error:
                 value = open_pages_first(error, exchange)
             if isinstance(value, InputRequired):
-
-                def again() -> Awaitable[object]:
-                    return call(bind(arguments), Context(exchange, server, owner) if wants_context else None)
-
-                value = await run_input_rounds(value, exchange, server, again)
+                value = await run_input_rounds(
+                    value, exchange, server, partial(again, exchange, arguments, server)
+                )
                 if isinstance(value, InputRequiredResult):
                     return value
             return to_result(value, structure, wraps_result=wraps_result)
