@@ -53,13 +53,15 @@ class Cycle(RequestResponseCycle):
 
     _was_last = False
     """The connection took the answer, and was closed after it."""
+    access_log = False
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
 
     def __init__(self, protocol: "GuardedProtocol", *, keep_alive: bool, expects: bool) -> None:
         # Not the base's: it takes as long as the rest of a request's way to the application.
         self.transport: asyncio.Transport = protocol.transport
         self.flow: Flow = protocol.flow
         self.logger: logging.Logger = protocol.logger
-        self.access_log = False
         self.default_headers: list[tuple[bytes, bytes]] = protocol.server_state.default_headers
         self.on_response: Callable[[], None] = protocol.on_response_complete
         self.disconnected: bool = False
@@ -69,12 +71,11 @@ class Cycle(RequestResponseCycle):
         self.more_body: bool = True
         self.response_started: bool = False
         self.response_complete: bool = False
-        self.chunked_encoding: bool | None = None
-        self.expected_content_length = 0
         self.task: asyncio.Task[None] | None = None
         self._defaults = protocol.defaults
         self._tasks = protocol.tasks
         self._has_news = False
+        """A part of the body, or its end, has come since the application last took something."""
         self._event: asyncio.Event | None = None
 
     @property
@@ -94,23 +95,23 @@ class Cycle(RequestResponseCycle):
             if type(self.body) is bytes:
                 self.body = bytearray(self.body)
             self.body += part
-        self._rang()
+        self._has_news = True
+        if self._event is not None:
+            self._event.set()
 
     def ended(self) -> None:
         """Take the body's end."""
         self.more_body = False
-        self._rang()
+        self._has_news = True
+        if self._event is not None:
+            self._event.set()
 
     def lost(self) -> None:
         """Take note that the connection is gone."""
         if not self.response_complete:
             self.disconnected = True
-            self._rang()
-
-    def _rang(self) -> None:
-        self._has_news = True
-        if self._event is not None:
-            self._event.set()
+            if self._event is not None:
+                self._event.set()
 
     @override
     async def run_asgi(self, app: Application) -> None:
@@ -126,7 +127,7 @@ class Cycle(RequestResponseCycle):
             elif not self.response_complete:
                 self.transport.close()
         finally:
-            # What it leads to leads back to it: without these the collector has no work.
+            # Break the reference cycle so that reference counting frees the request.
             self.on_response = _nobody
             del self.scope
             if self.task is not None:
@@ -178,7 +179,8 @@ class Cycle(RequestResponseCycle):
         self.response_started = self.response_complete = True
         self.waiting_for_100_continue = False
         self.transport.write(b"".join((head, self._defaults.lines(self.default_headers), end, body)))
-        self._rang()
+        if self._event is not None:
+            self._event.set()
         if not self.keep_alive:
             self._was_last = not self.transport.is_closing()
             self.transport.close()

@@ -45,6 +45,7 @@ from holdfast.fronts.http.sessionless import SessionlessPosts
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.methods import CONTROL
 from holdfast.protocol.sessionless import VERSION, declared_version
+from holdfast.protocol.versions import REVISIONS
 from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, decode
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -78,6 +79,8 @@ class HttpFront:
         self.is_verified: bool = verifier is not None
         """True if a request needs a valid token."""
         self._identity = Identity(verifier, engine) if verifier is not None else None
+        self._open = True if verifier is not None else settings.allow_anonymous
+        """Whether requests from every address are served. None: only those from this machine."""
         self._audit = Audit(engine)
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
         self._sessions = has_sessions(engine.settings)
@@ -118,8 +121,7 @@ class HttpFront:
             await self._engine.ensure_started(Context())
         connection = Connection(scope, receive, send)
         head = Head(scope["headers"])
-        origin = head.text(b"origin") if head.has(b"origin") else ""
-        if origin and self._rules.origin_allowed(origin):
+        if head.has(b"origin") and self._rules.origin_allowed(origin := head.text(b"origin")):
             # Its page may also read why it was refused.
             connection.allow_origin(cors_headers(origin))
         try:
@@ -196,7 +198,7 @@ class HttpFront:
             principal = connection.principal = found
         if method != "POST":
             return await self._on_session(method, head, principal, connection)
-        limits, owner = self._limits, _owner(principal)
+        limits, owner = self._limits, principal.key if principal is not None else ANONYMOUS
         body = connection.whole_body(limits.body)
         charge = None
         if body is None or len(body) >= FREE:
@@ -234,7 +236,9 @@ class HttpFront:
         if method not in self._methods:
             allowed = ", ".join(self._methods)
             return preflight(allowed) if method == "OPTIONS" and head.has(b"origin") else not_allowed(allowed)
-        return None if self.is_verified or self._anonymous_allowed(scope) else _NOT_FROM_HERE
+        client = scope.get("client")
+        served = self._open if self._open is not None else client is None or _is_here(client[0])
+        return None if served else _NOT_FROM_HERE
 
     async def _on_session(
         self, method: str, head: Head, principal: Principal | None, connection: Connection
@@ -251,12 +255,6 @@ class HttpFront:
         if method == "GET":
             return await self._get(key, head.text(b"last-event-id"), principal, connection)
         return await self._delete(key, principal)
-
-    def _anonymous_allowed(self, scope: Scope) -> bool:
-        if self.settings.allow_anonymous is not None:
-            return self.settings.allow_anonymous
-        client = scope.get("client")
-        return client is None or _is_here(client[0])
 
     # Plain on purpose, both: what they choose is the only coroutine between a request and its answer.
 
@@ -296,9 +294,8 @@ class HttpFront:
     ) -> Answer | Awaitable[Answer | None]:
         """Answer a message of the era with sessions."""
         session_id = head.text(b"mcp-session-id")
-        request_id = message.id if isinstance(message, Request) else None
-        refused = check_version(version, request_id)
-        if refused is not None:
+        request_id = message.id if type(message) is Request else None
+        if version not in REVISIONS and (refused := check_version(version, request_id)) is not None:
             return refused
         if self._engine.settings.stateless:
             return self._posts.stateless(message, version, caller, connection)
