@@ -80,6 +80,7 @@ class Call:
         self._parts = self._incoming(list(parts))
         scope["extensions"] = {EXTENSION: self.transport}
         self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
+        self.task.add_done_callback(lambda _: self._news.set())
 
     async def _incoming(self, parts: list[bytes | float]) -> AsyncIterator[Json]:
         """Yield the body's parts; a number is a pause of so many seconds, None as the last part a body cut short."""
@@ -172,6 +173,22 @@ class Call:
             self._news.clear()
             await self._news.wait()
         return self
+
+    async def arriving(self) -> AsyncIterator[Json]:
+        """Yield the messages as they arrive: those of a stream, or the one of a JSON answer."""
+        seen = 0
+        while True:
+            ended = self.task.done()
+            whole = [self.json] if self.complete and self.body and not self.is_stream else []
+            found = self.messages if self.is_stream else whole
+            for message in found[seen:]:
+                seen += 1
+                yield message
+            if ended:
+                await self.task
+                return
+            self._news.clear()
+            await self._news.wait()
 
     async def begun(self) -> "Call":
         """Wait for the first bytes of the body."""

@@ -3,7 +3,6 @@
 import asyncio
 import importlib.util
 import itertools
-import json
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -11,7 +10,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from holdfast import Server
-from tests.schema import Json, Recorder, Response
+from tests.asgi import Call, Peer
+from tests.messages import initialize, notification, request
+from tests.schema import Json, Recorder
 
 EXAMPLES: Final = Path(__file__).parents[1] / "examples"
 
@@ -61,9 +62,9 @@ class Client:
     """One session on a bare ASGI application; answers what it is asked."""
 
     def __init__(self, app: Recorder, version: str) -> None:
-        self._app = app
         self._version = version
-        self._headers: dict[str, str] = {}
+        self._peer = Peer(app)
+        self._peer.version = version
         self._ids = itertools.count(1)
         self._last_event_id = ""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -72,14 +73,12 @@ class Client:
 
     async def open(self) -> Json:
         """Shake hands."""
-        params = {
-            "protocolVersion": self._version,
-            "capabilities": CAPABILITIES[self._version],
-            "clientInfo": {"name": "test", "version": "1"},
-        }
-        opened = await self.result("initialize", params)
-        await self._exchange({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        return opened
+        params = initialize(self._version, capabilities=CAPABILITIES[self._version])
+        call = self._peer.post(request(next(self._ids), "initialize", params))
+        [answer] = await self._read(call)
+        self._peer.session = call.headers.get("mcp-session-id", "")
+        await self._exchange(notification("notifications/initialized"))
+        return answer["result"]
 
     async def result(self, method: str, params: Json = None) -> Json:
         """Make a request and return its result."""
@@ -91,17 +90,19 @@ class Client:
         """Make a request and return the message that answers it."""
         request_id = next(self._ids)
         meta = {"_meta": {"progressToken": f"token {request_id}"}}
-        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**(params or {}), **meta}}
+        message = request(request_id, method, {**(params or {}), **meta})
         answers = [item for item in await self._exchange(message) if "method" not in item]
         if not answers:
             # The server closed the stream early; the answer waits where the last event left off.
-            answers = [item for item in await self._resume() if "method" not in item]
+            answers = [
+                item for item in await self._read(self._peer.get(self._last_event_id)) if "method" not in item
+            ]
         assert [item["id"] for item in answers] == [request_id]
         return answers[0]
 
     def listen(self) -> None:
         """Open the standalone stream."""
-        self._spawn(self._serve("GET", None, {}))
+        self._spawn(self._read(self._peer.get()))
 
     async def close(self) -> None:
         """End what still runs."""
@@ -109,49 +110,21 @@ class Client:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _resume(self) -> list[Json]:
-        return await self._serve("GET", None, {"last-event-id": self._last_event_id})
-
     async def _exchange(self, message: Json) -> list[Json]:
-        return await self._serve("POST", message, {})
+        return await self._read(self._peer.post(message), late="method" not in message)
 
-    async def _serve(self, method: str, message: Json, extra: dict[str, str]) -> list[Json]:
-        response, messages = Response(), []
-        body = json.dumps(message).encode() if message is not None else b""
-        requests = iter([{"type": "http.request", "body": body}])
+    async def _read(self, call: Call, *, late: bool = False) -> list[Json]:
+        """Take every message of a response as it arrives; return them all.
 
-        async def receive() -> Json:
-            return next(requests, None) or await asyncio.Event().wait()
-
-        async def send(event: Json) -> None:
-            self._note_event_id(event.get("body", b""))
-            for item in response.feed(event):
-                messages.append(item)
-                self._take(item)
-
-        await self._app(self._scope(method, extra), receive, send)
-        # An answer may come too late: another ask of the same call had failed, and none is waited for any more.
-        late = message is not None and "method" not in message and response.status == 400
-        assert late or response.status in (200, 202), response.status
-        self._headers |= {k: v for k, v in response.headers.items() if k == "mcp-session-id"}
+        `late`: 400 is right too. An answer comes too late if another ask of the same call has failed.
+        """
+        messages: list[Json] = []
+        async for message in call.arriving():
+            messages.append(message)
+            self._take(message)
+        assert call.status in (200, 202) or (late and call.status == 400), call.status
+        self._last_event_id = call.ids[-1] if call.is_stream and call.ids else self._last_event_id
         return messages
-
-    def _scope(self, method: str, extra: dict[str, str]) -> Json:
-        headers = {
-            "host": "localhost",
-            "accept": "application/json, text/event-stream",
-            "content-type": "application/json",
-            "mcp-protocol-version": self._version,
-            **self._headers,
-            **extra,
-        }
-        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-        return {"type": "http", "method": method, "path": "/mcp", "headers": raw, "client": ("127.0.0.1", 1)}
-
-    def _note_event_id(self, chunk: bytes) -> None:
-        for line in chunk.splitlines():
-            if line.startswith(b"id: "):
-                self._last_event_id = line[4:].decode()
 
     def _take(self, message: Json) -> None:
         if "method" not in message:

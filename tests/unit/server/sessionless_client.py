@@ -1,20 +1,18 @@
 """A client of protocol 2026-07-28 in the same process, on bare ASGI; every message of either side is held against the schema."""
 
-import asyncio
 import itertools
-import json
-from collections.abc import AsyncIterator, Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 from holdfast.errors import McpError
 from holdfast.server.app import Server
-from tests.schema import MODERN, Json, Response, validate
+from tests.asgi import Peer
+from tests.messages import MODERN, metadata
+from tests.schema import Json, validate
 
-PREFIX: Final = "io.modelcontextprotocol/"
 ALL: Final[Json] = {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 """Every capability a client may declare."""
-NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 Answer = Callable[[Json], Json]
 """From an ask's params to its result."""
 
@@ -56,58 +54,27 @@ class SessionlessClient:
         self.asked: list[Json] = []
         self.rounds = 0
         """Answers so far that wanted input."""
-        self._app = server.asgi()
-        self._token = token
+        self._peer = Peer(server.asgi(), token=token)
         self._ids = itertools.count(1)
-        self.meta = {
-            f"{PREFIX}protocolVersion": MODERN,
-            f"{PREFIX}clientInfo": {"name": name, "version": "1"},
-            f"{PREFIX}clientCapabilities": capabilities,
-            **(meta or {}),
-        }
+        self.meta = {**metadata(capabilities=capabilities, client=name), **(meta or {})}
 
     async def send(self, method: str, params: Json = None, *, headers: Json = None) -> Answered:
-        """Make one request and return its answer, whatever it is."""
-        params = {**(params or {}), "_meta": {**self.meta, **(params or {}).get("_meta", {})}}
-        message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
-        given = {
-            "host": "localhost",
-            "accept": "application/json, text/event-stream",
-            "content-type": "application/json",
-            "mcp-protocol-version": MODERN,
-            "mcp-method": method,
-            **({"mcp-name": str(params.get(NAMED[method], ""))} if method in NAMED else {}),
-            **({"authorization": f"Bearer {self._token}"} if self._token else {}),
-            **(headers or {}),
-        }
-        status, messages = await self._post(json.dumps(message).encode(), given)
-        for item in messages:
+        """Make one request and return its answer, whatever it is. Every message must fit the schema."""
+        answered = await self.post(method, params or {}, headers=headers)
+        for item in (*answered.told, answered.message):
             validate(item, MODERN, answers=method)
-        *told, answer = messages
-        assert all("id" not in item for item in told), told
-        assert answer["id"] == message["id"]
-        return Answered(status, told, answer)
+        assert all("id" not in item for item in answered.told), answered.told
+        return answered
 
-    async def _post(self, body: bytes, headers: Json) -> tuple[int, list[Json]]:
-        response, messages = Response(), list[Json]()
-        pending = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive() -> MutableMapping[str, Any]:
-            if not pending:
-                await asyncio.Event().wait()
-            return pending.pop()
-
-        async def send(event: MutableMapping[str, Any]) -> None:
-            messages.extend(response.feed(event))
-
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/mcp",
-            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-        }
-        await self._app(scope, receive, send)
-        return response.status, messages
+    async def post(self, method: str, params: Json, *, headers: Json = None) -> Answered:
+        """Make one request and return its answer, without the schema's judgement."""
+        number = next(self._ids)
+        meta = {**self.meta, **params.get("_meta", {})}
+        call = self._peer.modern(method, {**params, "_meta": meta}, id=number, headers=headers or {})
+        await call.done()
+        *told, answer = call.messages if call.is_stream else [call.json]
+        assert answer["id"] == number
+        return Answered(call.status, told, answer)
 
     async def request(self, method: str, params: Json = None) -> Json:
         """Make a request, answer what it asks for, and return its result.

@@ -1,7 +1,6 @@
 """A client of 2026-07-28 that knows tasks; what it gets is held against the extension's types."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -66,22 +65,6 @@ def check_task(task: Json, kind: str = "complete") -> None:
 
 class TaskClient(SessionlessClient):
     """Calls tools and looks after what becomes of them."""
-
-    async def post(self, method: str, params: Json, **headers: str) -> Answered:
-        """Make one request, unjudged; the headers that mirror it are as they must be unless given."""
-        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": self.meta}}
-        given = {
-            "host": "localhost",
-            "accept": "application/json, text/event-stream",
-            "content-type": "application/json",
-            "mcp-protocol-version": MODERN,
-            "mcp-method": method,
-            "mcp-name": str(params.get("name", params.get("taskId", ""))),
-            **({"authorization": f"Bearer {self._token}"} if self._token else {}),
-            **headers,
-        }
-        status, (*told, answer) = await self._post(json.dumps(message).encode(), given)
-        return Answered(status, told, answer)
 
     async def create(self, tool: str, /, **arguments: object) -> str:
         """Call a tool that must become a task; return the task's id."""

@@ -18,10 +18,11 @@ from holdfast import (
     UrlElicitationRequired,
     Want,
 )
+from tests.messages import PREFIX
 from tests.schema import Json
 from tests.support import async_test
 from tests.unit.server.peer import connect, connected
-from tests.unit.server.sessionless_client import PREFIX, SessionlessClient, accept, say, visited
+from tests.unit.server.sessionless_client import SessionlessClient, accept, say, visited
 
 GONE = -31003
 

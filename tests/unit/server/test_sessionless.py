@@ -18,10 +18,11 @@ from holdfast import (
 )
 from holdfast.protocol.types import ListToolsResult
 from holdfast.server.authoring.middleware import CallNext
+from tests.messages import PREFIX
 from tests.schema import Json
 from tests.support import async_test
 from tests.unit.server.peer import connect, connected
-from tests.unit.server.sessionless_client import ALL, PREFIX, SessionlessClient, visited
+from tests.unit.server.sessionless_client import ALL, SessionlessClient, visited
 
 LEGACY = ["2025-11-25", "2025-06-18", "2025-03-26"]
 

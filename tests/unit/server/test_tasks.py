@@ -412,7 +412,7 @@ async def test_what_tasks_used_to_have_is_not_found(method: str) -> None:
 async def test_requests_about_a_task_name_it_in_their_header() -> None:
     async with tasks_of(make()) as client:
         task_id = await client.create("work", seconds=1)
-        answered = await client.post("tasks/get", {"taskId": task_id}, **{"mcp-name": "another"})
+        answered = await client.post("tasks/get", {"taskId": task_id}, headers={"mcp-name": "another"})
         assert (answered.status, answered.error["code"]) == (400, -32020)
 
 
