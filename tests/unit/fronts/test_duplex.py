@@ -8,8 +8,9 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Caller
 from holdfast.fronts.duplex import OWED
+from tests.duplex import META
 from tests.support import LoopClock, async_test, virtual_test
-from tests.unit.fronts.wire import META, Held, Wire
+from tests.unit.fronts.wire import Held, Wire
 
 
 @async_test

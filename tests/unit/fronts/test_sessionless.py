@@ -9,9 +9,10 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
 from holdfast.fronts.duplex import OWED
 from holdfast.protocol.subscriptions import Change
+from tests.duplex import META
 from tests.schema import validate
 from tests.support import async_test, virtual_test
-from tests.unit.fronts.wire import META, Held, Wire
+from tests.unit.fronts.wire import Held, Wire
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 TOOLS_CHANGED = "notifications/tools/list_changed"
@@ -177,11 +178,11 @@ async def test_several_listeners_share_the_channel_and_each_message_says_whose_i
     wire = Wire(Held())
     await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
     await wire.modern("subscriptions/listen", "1", notifications={"resourceSubscriptions": ["a://1"]})
-    await wire.told(ACKNOWLEDGED, 2)
+    await wire.wait_for(ACKNOWLEDGED, 2)
     await wire.engine.changed(Change("resource", "a://1"))
     await wire.engine.changed(Change("tools"))
     await wire.engine.changed(Change("prompts"))
-    (tools,), (updated,) = await wire.told(TOOLS_CHANGED), await wire.told(UPDATED)
+    (tools,), (updated,) = await wire.wait_for(TOOLS_CHANGED), await wire.wait_for(UPDATED)
     assert tools["_meta"][SUBSCRIPTION] == 1
     assert updated == {"_meta": {SUBSCRIPTION: "1"}, "uri": "a://1"}
     await wire.modern("echo", 2)
@@ -195,7 +196,7 @@ async def test_several_listeners_share_the_channel_and_each_message_says_whose_i
 async def test_a_listener_is_in_flight_until_it_is_cancelled_and_then_hears_nothing() -> None:
     wire = Wire(Held())
     await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
-    await wire.told(ACKNOWLEDGED)
+    await wire.wait_for(ACKNOWLEDGED)
     await wire.modern("echo", 1)
     assert (await wire.answer(1))["error"]["code"] == -32600
     await wire.say("notifications/cancelled", requestId=1)
@@ -222,16 +223,16 @@ async def test_a_listener_that_falls_behind_is_told_so_and_others_go_on() -> Non
     uris = [f"a://{n}" for n in range(4)]
     await wire.modern("subscriptions/listen", 1, notifications={"resourceSubscriptions": uris})
     await wire.modern("subscriptions/listen", 2, notifications={"toolsListChanged": True})
-    await wire.told(ACKNOWLEDGED, 2)
+    await wire.wait_for(ACKNOWLEDGED, 2)
     wire.reading.clear()
     for uri in uris:
         await wire.engine.changed(Change("resource", uri))
     assert len(wire.engine.listening) == 1
     await wire.engine.changed(Change("tools"))
     wire.reading.set()
-    (dropped,) = await wire.told("notifications/cancelled")
+    (dropped,) = await wire.wait_for("notifications/cancelled")
     assert dropped["requestId"] == 1
-    await wire.told(TOOLS_CHANGED)
+    await wire.wait_for(TOOLS_CHANGED)
     for message in wire.received:
         validate(message, "2026-07-28")
 
@@ -244,7 +245,7 @@ async def test_hanging_up_completes_listeners_and_lets_calls_finish() -> None:
     await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
     await wire.modern("hold", 2, n=2)
     await wire.say("hold", 3, n=3)
-    await wire.told(ACKNOWLEDGED)
+    await wire.wait_for(ACKNOWLEDGED)
     hanging_up = asyncio.ensure_future(wire.duplex.hang_up(Input.DELETED))
     last = await wire.answer(1)
     validate(last, "2026-07-28", answers="subscriptions/listen")
@@ -293,7 +294,7 @@ async def test_an_engine_that_stops_completes_the_listeners_of_its_connections()
     wire = Wire(Held())
     for n in range(100):
         await wire.modern("subscriptions/listen", n, notifications={"toolsListChanged": True})
-    await wire.told(ACKNOWLEDGED, 100)
+    await wire.wait_for(ACKNOWLEDGED, 100)
     before = asyncio.get_running_loop().time()
     await wire.engine.aclose()
     assert asyncio.get_running_loop().time() - before < 1

@@ -1,4 +1,4 @@
-"""A client in the same process: it speaks to a server's engine and lets the judge of `tests/schema.py` read every message."""
+"""A client with a session in the same process; `tests/schema.py` checks every message that it receives."""
 
 import asyncio
 import json
@@ -6,69 +6,72 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from typing_extensions import override
+
 from holdfast.auth import Principal
 from holdfast.engine.exchange import Caller
 from holdfast.engine.session import Session
+from holdfast.engine.sessions import ANONYMOUS
 from holdfast.errors import McpError
 from holdfast.server.app import Server
-from holdfast.wire.jsonrpc import Request, Response
+from tests.duplex import DuplexClient
+from tests.messages import initialize
 from tests.schema import LATEST, validate, validate_result
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 """From an ask's params to its result; raises McpError to refuse."""
 
 
-class Peer:
-    """One session. Notifications gather in `heard`, asks are answered by `answers`, others never."""
+class Peer(DuplexClient):
+    """One session. Every message must fit the schema. Asks are answered by `answers`; without an entry there, never."""
 
     def __init__(self, server: Server, principal: Principal | None, headers: dict[str, str]) -> None:
+        super().__init__(server.engine, Caller(principal.key if principal else ANONYMOUS, principal, headers))
         self.server = server
-        self.caller = Caller(principal.key if principal else "", principal, headers)
         self.answers: dict[str, Answer] = {}
         self.heard: list[dict[str, Any]] = []
+        """Notifications, in order."""
         self.asked: list[dict[str, Any]] = []
         self.initialized: dict[str, Any] = {}
-        self.session: Session
         self.version = LATEST
         self._ids = 0
-        self._waiting: dict[int | str, asyncio.Future[dict[str, Any]]] = {}
-        self._news = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def send(self, message: bytes) -> None:
-        """Take a message of the server's: this is the session's channel."""
+    @property
+    def session(self) -> Session:
+        assert self.duplex.session is not None
+        return self.duplex.session
+
+    @override
+    async def write(self, message: bytes) -> None:
         value = json.loads(message)
         if "method" in value:
             validate(value, self.version)
-        if "method" not in value:
-            self._waiting.pop(value["id"]).set_result(value)
-        elif "id" in value:
+        if "method" in value and "id" in value:
             self.asked.append(value)
-            if value["method"] not in self.answers:
-                return
-            task = asyncio.ensure_future(self._answer(value))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        else:
+            if value["method"] in self.answers:
+                task = asyncio.ensure_future(self._answer(value))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        elif "method" in value:
             self.heard.append(value)
-            async with self._news:
-                self._news.notify_all()
+        await super().write(message)
 
     async def _answer(self, ask: dict[str, Any]) -> None:
+        response: dict[str, Any] = {"jsonrpc": "2.0", "id": ask["id"]}
         try:
-            response = Response(ask["id"], self.answers[ask["method"]](ask["params"]), None)
+            response["result"] = self.answers[ask["method"]](ask["params"])
         except McpError as error:
-            response = Response(ask["id"], None, {"code": error.code, "message": error.message})
-        await self.server.engine.sessions.answer(self.session.record.key, self.caller.key, response)
+            response["error"] = {"code": error.code, "message": error.message}
+        await self.duplex.take(json.dumps(response).encode())
 
     async def message(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a request and return the whole answer."""
         self._ids += 1
-        arrived: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._waiting[self._ids] = arrived
-        request = Request(self._ids, method, params or {})
-        await self.server.engine.exchanges.submit(self.session.record.key, self.caller, request)
-        return await arrived
+        number = self._ids
+        await self.say(method, number, **(params or {}))
+        answer: dict[str, Any] = await self.answer(number)
+        return answer
 
     async def request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a request and return its result.
@@ -79,8 +82,7 @@ class Peer:
         answer = await self.message(method, params)
         if "error" in answer:
             validate(answer, self.version)
-            error = answer["error"]
-            raise McpError(error["code"], error["message"], error.get("data"))
+            raise error_of(answer)
         validate(answer, self.version, answers=method)
         result: dict[str, Any] = answer["result"]
         return result
@@ -118,19 +120,17 @@ class Peer:
 
     async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification."""
-        await self.server.engine.sessions.notify(
-            self.session.record.key, self.caller.key, method, params or {}
-        )
+        await self.say(method, **(params or {}))
 
-    async def hears(self, method: str, count: int = 1) -> list[dict[str, Any]]:
-        """Wait until so many notifications of a method have come; return their params."""
-        async with self._news:
-            await self._news.wait_for(lambda: len(self.told(method)) >= count)
-        return self.told(method)
-
-    def told(self, method: str) -> list[dict[str, Any]]:
-        """Return the params of all notifications of a method so far."""
+    @override
+    def notified(self, method: str) -> list[dict[str, Any]]:
         return [item.get("params", {}) for item in self.heard if item["method"] == method]
+
+
+def error_of(answer: dict[str, Any]) -> McpError:
+    """Return the error of an answer as an exception."""
+    error = answer["error"]
+    return McpError(error["code"], error["message"], error.get("data"))
 
 
 async def settle() -> None:
@@ -147,17 +147,18 @@ async def connect(
     principal: Principal | None = None,
     headers: dict[str, str] | None = None,
 ) -> Peer:
-    """Open a session."""
+    """Open a session.
+
+    Raises:
+        McpError: the server refused it.
+    """
     await server.engine.ensure_started()
     peer = Peer(server, principal, headers or {})
-    params = {
-        "protocolVersion": version,
-        "clientInfo": {"name": "peer", "version": "1"},
-        "capabilities": capabilities or {},
-    }
-    opened = await server.engine.sessions.open(peer.caller.key, params, channel=peer)
-    peer.session = opened.session
-    peer.initialized = json.loads(opened.result)
+    await peer.say("initialize", "init", **initialize(version, capabilities=capabilities, client="peer"))
+    opened = await peer.answer("init")
+    if "error" in opened:
+        raise error_of(opened)
+    peer.initialized = opened["result"]
     peer.version = peer.initialized["protocolVersion"]
     validate_result(peer.initialized, peer.version, "initialize")
     return peer

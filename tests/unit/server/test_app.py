@@ -358,7 +358,7 @@ async def test_an_included_server_answers_under_its_prefix() -> None:
         assert completed["completion"]["values"] == ["hi"]
         await peer.request("resources/subscribe", {"uri": "data://sub/y"})
         await child.resource_updated("data://y")
-        assert await peer.hears("notifications/resources/updated") == [{"uri": "data://sub/y"}]
+        assert await peer.wait_for("notifications/resources/updated") == [{"uri": "data://sub/y"}]
 
 
 @async_test
@@ -372,7 +372,7 @@ async def test_an_inclusion_is_live() -> None:
         assert await peer.names("tools") == ["hello", "c_early"]
         child.enable_tool("late")
         child.remove_tool("early")
-        await peer.hears("notifications/tools/list_changed")
+        await peer.wait_for("notifications/tools/list_changed")
         await settle()
         assert await peer.names("tools") == ["hello", "c_late"]
 

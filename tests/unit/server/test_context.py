@@ -45,7 +45,7 @@ async def test_progress_carries_the_callers_token_and_only_goes_up() -> None:
 
     async with connected(server) as peer:
         await peer.request("tools/call", {"name": "work", "_meta": {"progressToken": "t"}})
-        told = peer.told(PROGRESS)
+        told = peer.notified(PROGRESS)
         assert [item["progress"] for item in told] == [0, 1, 2]
         assert told[0] == {"progressToken": "t", "progress": 0, "total": 2, "message": "working"}
 
@@ -80,16 +80,16 @@ async def test_log_messages_below_the_sessions_level_are_left_out() -> None:
 
     async with connected(server) as peer:
         await peer.call("talk")
-        assert [item["level"] for item in peer.told(LOG)] == ["info", "warning", "error", "emergency"]
-        assert peer.told(LOG)[0] == {"level": "info", "data": {"a": 1}, "logger": "mine"}
+        assert [item["level"] for item in peer.notified(LOG)] == ["info", "warning", "error", "emergency"]
+        assert peer.notified(LOG)[0] == {"level": "info", "data": {"a": 1}, "logger": "mine"}
         peer.heard.clear()
         await peer.request("logging/setLevel", {"level": "error"})
         await peer.call("talk")
-        assert [item["level"] for item in peer.told(LOG)] == ["error", "emergency"]
+        assert [item["level"] for item in peer.notified(LOG)] == ["error", "emergency"]
         peer.heard.clear()
         await peer.request("logging/setLevel", {"level": "debug"})
         await peer.call("talk")
-        assert len(peer.told(LOG)) == 5
+        assert len(peer.notified(LOG)) == 5
         with pytest.raises(McpError) as raised:
             await peer.request("logging/setLevel", {"level": "loud"})
         assert raised.value.code == -32602
@@ -251,7 +251,7 @@ async def test_url_elicitation_names_itself_and_is_completed_later() -> None:
         peer.answers["elicitation/create"] = lambda _: {"action": "accept"}
         assert await peer.text("pay") == "accept"
         assert peer.asked[0]["params"]["mode"] == "url"
-        assert await peer.hears("notifications/elicitation/complete") == [{"elicitationId": "e1"}]
+        assert await peer.wait_for("notifications/elicitation/complete") == [{"elicitationId": "e1"}]
         with pytest.raises(McpError) as raised:
             await peer.call("blocked")
         assert raised.value.code == -32042

@@ -118,12 +118,12 @@ async def test_only_subscribers_are_told_of_an_update() -> None:
         await one.request("resources/subscribe", {"uri": "weather://now"})
         await two.request("resources/subscribe", {"uri": "weather://x/1"})
         await two.call("change")
-        assert await one.hears(UPDATED) == [{"uri": "weather://now"}]
+        assert await one.wait_for(UPDATED) == [{"uri": "weather://now"}]
         await one.request("resources/unsubscribe", {"uri": "weather://now"})
         await server.resource_updated("weather://now")
         await settle()
-        assert len(one.told(UPDATED)) == 1
-        assert two.told(UPDATED) == []
+        assert len(one.notified(UPDATED)) == 1
+        assert two.notified(UPDATED) == []
 
 
 @async_test

@@ -38,11 +38,11 @@ async def test_adding_and_removing_is_told_to_everyone() -> None:
     async with serving(server):
         one, two = await connect(server), await connect(server)
         server.add_tool(hello, name="c")
-        await one.hears(TOOLS)
-        await two.hears(TOOLS)
+        await one.wait_for(TOOLS)
+        await two.wait_for(TOOLS)
         assert await one.names("tools") == ["a", "b", "c"]
         server.remove_tool("a")
-        await one.hears(TOOLS, 2)
+        await one.wait_for(TOOLS, 2)
         assert await one.names("tools") == ["b", "c"]
         assert await is_refused(one, "a")
         with pytest.raises(KeyError, match="no tool 'a'"):
@@ -56,9 +56,9 @@ async def test_changes_made_together_are_told_once() -> None:
         for number in range(50):
             server.add_tool(hello, name=f"t{number}")
         server.add_prompt(hello)
-        await peer.hears(PROMPTS)
+        await peer.wait_for(PROMPTS)
         await settle()
-        assert len(peer.told(TOOLS)) == 1
+        assert len(peer.notified(TOOLS)) == 1
 
 
 @async_test
@@ -77,9 +77,9 @@ async def test_a_session_can_have_tools_of_its_own() -> None:
         assert await one.names("tools") == ["a", "unlock"]
         assert await is_refused(one, "b")
         await one.call("unlock")
-        await one.hears(TOOLS)
+        await one.wait_for(TOOLS)
         await settle()
-        assert two.told(TOOLS) == []
+        assert two.notified(TOOLS) == []
         assert await one.names("tools") == ["b", "unlock"]
         assert await one.text("b") == "hello"
         assert await is_refused(one, "a")
@@ -95,8 +95,8 @@ async def test_a_principal_sees_the_same_in_all_its_sessions() -> None:
         first, second = await connect(server, principal=ada), await connect(server, principal=ada)
         other, nobody = await connect(server, principal=bob), await connect(server)
         server.disable_tool("a", principal=ada)
-        await first.hears(TOOLS)
-        await second.hears(TOOLS)
+        await first.wait_for(TOOLS)
+        await second.wait_for(TOOLS)
         assert await first.names("tools") == await second.names("tools") == ["b"]
         assert await is_refused(second, "a")
         assert await other.names("tools") == await nobody.names("tools") == ["a", "b"]
@@ -118,7 +118,7 @@ async def test_a_switch_that_changes_nothing_tells_nobody() -> None:
         assert peer.heard == []
         server.disable_tool("a")
         server.disable_tool("a")
-        await peer.hears(TOOLS)
+        await peer.wait_for(TOOLS)
         with pytest.raises(KeyError):
             server.enable_tool("nothing")
 
@@ -133,8 +133,8 @@ async def test_resources_and_prompts_are_hidden_in_the_same_way() -> None:
         server.disable_resource("a://b")
         server.disable_resource("t://{x}")
         server.disable_prompt("hello")
-        await peer.hears(RESOURCES)
-        await peer.hears(PROMPTS)
+        await peer.wait_for(RESOURCES)
+        await peer.wait_for(PROMPTS)
         assert await peer.names("resources") == await peer.names("prompts") == []
         for method, params in (
             ("resources/read", {"uri": "a://b"}),
@@ -190,9 +190,9 @@ async def test_plain_functions_change_the_lists_from_their_threads() -> None:
 
     async with connected(server) as peer:
         await peer.call("grow")
-        await peer.hears(TOOLS)
-        await peer.hears(RESOURCES)
-        await peer.hears(PROMPTS)
+        await peer.wait_for(TOOLS)
+        await peer.wait_for(RESOURCES)
+        await peer.wait_for(PROMPTS)
         assert "grown" in await peer.names("tools")
 
 
