@@ -27,6 +27,7 @@ LAYERS: Final = (
     ("stores",),
     ("transports",),
     ("auth",),
+    ("upstream",),
     ("engine",),
     ("fronts", "backs"),
     ("server", "client"),

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from holdfast.client.client import Client
     from holdfast.client.listening import Change
     from holdfast.client.results import InputNeeded, ToolCallResult
-    from holdfast.client.settings import ClientLimits, ClientTimes
+    from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 __all__ = [
     "Annotations",
@@ -135,8 +135,8 @@ __all__ = [
 _LATER = {
     "Change": "holdfast.client.listening",
     "Client": "holdfast.client.client",
-    "ClientLimits": "holdfast.client.settings",
-    "ClientTimes": "holdfast.client.settings",
+    "ClientLimits": "holdfast.upstream.settings",
+    "ClientTimes": "holdfast.upstream.settings",
     "InputNeeded": "holdfast.client.results",
     "ToolCallResult": "holdfast.client.results",
 }

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast import Client, Context, Limits, Server, Settings
-from holdfast.client.settings import ClientLimits
 from holdfast.errors import TooManyRounds
+from holdfast.upstream.settings import ClientLimits
 from tests.support import async_test
 
 ERAS = ("legacy", "modern")

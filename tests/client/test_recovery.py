@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 
 from holdfast import Client, ClientTimes, OutcomeUnknown
-from holdfast.client.connection import EraMemory
 from holdfast.errors import HttpRefused, McpError, NotSent, Unauthorized, VersionRefused
+from holdfast.upstream.negotiation import EraMemory
 from tests.client.servers import SERVE, free_port, listening, peer_command
 from tests.client.torture import (
     Exchange,
@@ -204,7 +204,7 @@ async def test_a_probe_that_a_balancer_refuses_says_nothing_of_the_servers_era()
     assert not server.opened
     server.probe = None
     async with Client(url, eras=eras, times=TIMES) as client:
-        assert client.agreed.is_modern
+        assert client.agreed.is_sessionless
     await server.aclose()
 
 
@@ -391,7 +391,7 @@ async def test_a_child_that_died_is_started_again_and_its_calls_end_with_its_las
         assert (await client.call_tool("echo", {"text": "one"})).text == "one"
         waiting = asyncio.create_task(client.call_tool("wait", {"name": "x", "seconds": 60}))
         await asyncio.sleep(0.2)
-        child = client._dialer.child  # type: ignore[union-attr]
+        child = client._connector.child  # type: ignore[attr-defined]
         assert child is not None
         os.kill(child.pid, signal.SIGKILL)
         with pytest.raises(OutcomeUnknown, match="closed the connection during tools/call"):

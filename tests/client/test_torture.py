@@ -6,10 +6,10 @@ from typing import Final
 import pytest
 
 from holdfast import CallTimeout, Client, ClientLimits, ClientTimes, HoldfastError, NotSent, OutcomeUnknown
-from holdfast.client.connection import EraMemory
 from holdfast.errors import BadAnswer
 from holdfast.ports import SilentObserver, SystemClock
 from holdfast.testing.chance import SeededRandom
+from holdfast.upstream.negotiation import EraMemory
 from tests.client.torture import Torture
 from tests.support import async_test_within
 

@@ -25,10 +25,10 @@ from holdfast.auth.oauth import (
 from holdfast.auth.oauth.discovery import find_resource
 from holdfast.auth.oauth.web import open_web
 from holdfast.client.client import Client
-from holdfast.client.eras import origin
 from holdfast.client.handlers import Elicitation
 from holdfast.errors import HoldfastError
 from holdfast.protocol.params import CreateMessageParams
+from holdfast.upstream.negotiation import origin
 
 CLIENT_DOCUMENT: Final = "https://conformance-test.local/client-metadata.json"
 """The suite expects this one; nobody fetches it."""

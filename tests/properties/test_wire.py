@@ -17,6 +17,7 @@ from holdfast.wire.jsonrpc import (
     Request,
     Response,
     decode,
+    decode_raw,
     notification_message,
     request_message,
 )
@@ -50,6 +51,30 @@ def test_how_a_sender_writes_json_does_not_matter(
     message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
     text = json.dumps(message, indent=indent, ensure_ascii=ascii_only)
     assert decode(text.encode()) == Request(request_id, method, params)
+
+
+@given(IDS, VALUES, st.sampled_from([None, 1]), st.booleans(), st.data())
+def test_a_raw_result_is_accepted_if_and_only_if_a_decoded_one_is_and_has_the_same_value(
+    request_id: int | str, result: Any, indent: int | None, ascii_only: bool, data: st.DataObject
+) -> None:
+    message = {"jsonrpc": "2.0", "id": request_id, "result": result}
+    text = bytearray(json.dumps(message, indent=indent, ensure_ascii=ascii_only).encode())
+    if data.draw(st.booleans()):
+        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        plain = decode(bytes(text))
+    except WireError as error:
+        if "duplicate" not in str(error):
+            with pytest.raises(WireError):
+                decode_raw(bytes(text))
+        return
+    raw = decode_raw(bytes(text))
+    if isinstance(plain, Response) and plain.error is None:
+        assert isinstance(raw, Response)
+        assert (raw.id, msgspec.json.decode(raw.result)) == (plain.id, plain.result)
+        assert not {10, 13} & set(bytes(raw.result))
+    else:
+        assert raw == plain
 
 
 @given(PARAMS, st.sampled_from([None, 1]), st.booleans(), VALUES, VALUES, st.data())

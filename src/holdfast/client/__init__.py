@@ -1,1 +1,1 @@
-"""The client: concurrent, bounded, both eras, recovers by itself."""
+"""The client: what users write against. `upstream` speaks the protocol for it."""

@@ -1,4 +1,4 @@
-"""What every feature of the client stands on: one request, in either era, with everything around it."""
+"""The base of all features of the client: one request, in either era, with cache, timeout, input and progress."""
 
 import asyncio
 from collections import Counter
@@ -8,16 +8,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.client.cache import Cache, cache_key
-from holdfast.client.calls import Call
-from holdfast.client.carry import Carrier
-from holdfast.client.connection import Connection, EraMemory
-from holdfast.client.dialers import PipeDialer, Route, dialer_for
-from holdfast.client.eras import Agreed
-from holdfast.client.feed import Callback, Feed
+from holdfast.client.callback_queue import Callback, CallbackQueue
 from holdfast.client.handlers import Handlers
-from holdfast.client.hello import Hello
-from holdfast.client.incoming import Incoming
-from holdfast.client.link import Link, Receiver
 from holdfast.client.listening import Listener, change_of
 from holdfast.client.results import InputNeeded
 from holdfast.errors import (
@@ -29,13 +21,21 @@ from holdfast.errors import (
     McpError,
     TooManyRounds,
 )
+from holdfast.ports import Clock, Observer, Random
 from holdfast.protocol.mirror import Mirrored, encode_value, values_of
 from holdfast.protocol.params import LoggingLevel
-from holdfast.protocol.sessionless import HEADER_MISMATCH, SUSPENDABLE, UNSUPPORTED_VERSION
-from holdfast.wire.jsonrpc import Notification, notification_message
+from holdfast.protocol.sessionless import HEADER_MISMATCH, SUBSCRIPTION_KEY, SUSPENDABLE
+from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
+from holdfast.upstream.connectors import ChildConnector, Connector
+from holdfast.upstream.identity import ClientIdentity
+from holdfast.upstream.link import UpstreamLink
+from holdfast.upstream.negotiation import Agreed, EraMemory
+from holdfast.upstream.pending import OnProgress, OutgoingRequest
+from holdfast.upstream.settings import ClientLimits, ClientTimes
+from holdfast.wire.jsonrpc import Notification
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None] | None]
-"""Told how far a call is: progress, total, message."""
+"""Receives the progress of a call: progress, total, message."""
 HARMLESS: Final = frozenset(
     {
         "ping",
@@ -57,56 +57,61 @@ HARMLESS: Final = frozenset(
         "tasks/update",
     }
 )
-"""Requests that may be sent twice by what the protocol says of them."""
+"""Requests that may be sent twice, by the definition of the protocol."""
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
-REMEMBERED: Final = EraMemory()
-"""Shared by all clients of a process unless they bring their own."""
 
 
 class Options(Struct, frozen=True):
-    """What a client was told about itself."""
+    """What the author of a client chose."""
 
+    connector: Connector
     handlers: Handlers
-    hello: Hello
+    identity: ClientIdentity
     version: str
-    eras: EraMemory
+    eras: EraMemory | None
     callbacks: tuple[Callback | None, Callback | None]
-    """Told of log messages, and of every notification."""
+    """Receive log messages, and every notification except progress."""
     auto_input: bool
+    limits: ClientLimits
+    times: ClientTimes
+    ports: tuple[Clock, Random, Observer]
 
 
 class Requester:
     """A client without its features: it connects, requests, listens and closes."""
 
-    def __init__(self, route: Route, options: Options) -> None:
-        self._limits, self._times, self._ports = route.limits, route.times, route.ports
-        self._clock, _, self._observer = route.ports
-        self._hello = options.hello
+    def __init__(self, options: Options) -> None:
+        self._limits, self._times, self._ports = options.limits, options.times, options.ports
+        self._clock, _, self._observer = options.ports
+        self._identity = options.identity
         self._auto_input = options.auto_input
-        self._incoming = Incoming(
-            options.handlers, route.limits.incoming, route.limits.incoming_queued, self._observer
-        )
-        self._dialer = dialer_for(route, self._new_receiver)
+        self._connector = options.connector
         self._connection = Connection(
-            self._dialer, options.hello, options.version, options.eras, route.times, route.ports
+            options.connector,
+            options.identity,
+            Callbacks(
+                on_request=options.handlers,
+                on_notification=self._notified,
+                on_reconnected=self._restore,
+                mirror=self._mirror,
+            ),
+            options=ConnectionOptions(version=options.version, limits=options.limits, times=options.times),
+            eras=options.eras,
+            ports=options.ports,
         )
-        self._connection.on_found = self._restore
-        self._carrier = Carrier(
-            self._connection, options.hello, self._mirror, route.limits, route.times, route.ports
-        )
-        self._cache = Cache(route.limits.cached)
-        self._log_feed, self._notification_feed = map(self._feed, options.callbacks)
+        self._cache = Cache(options.limits.cached)
+        self._log_queue, self._notification_queue = map(self._queue, options.callbacks)
         self._mirrored: dict[str, tuple[Mirrored, ...]] = {}
         self._listeners: set[Listener] = set()
         self._subscribers: dict[object, Listener] = {}
         self._subscribed: Counter[str] = Counter()
         self._level: LoggingLevel | None = None
 
-    # Who we talk to
+    # The server
 
     @property
     def agreed(self) -> Agreed:
-        """What was settled with the server: version, its name, capabilities, instructions.
+        """The result of the negotiation with the server: version, its name, capabilities, instructions.
 
         Raises:
             ClientError: there is no connection yet.
@@ -117,8 +122,8 @@ class Requester:
 
     @property
     def stderr(self) -> str:
-        """The end of what a child process has written to stderr; empty for other servers."""
-        child = self._dialer.child if isinstance(self._dialer, PipeDialer) else None
+        """The last part of what a child process has written to stderr; empty for other servers."""
+        child = self._connector.child if isinstance(self._connector, ChildConnector) else None
         return child.stderr if child is not None else ""
 
     # Requests
@@ -133,14 +138,15 @@ class Requester:
         idempotent: bool | None = None,
         fresh: bool = False,
     ) -> Any:
-        """Send a request and return its result as it came, answering on the way what the server asks.
+        """Send a request and return its result as plain values. Input that the server asks for is answered by handlers.
 
-        `timeout` replaces the client's own; `math.inf` waits for ever. `idempotent` says whether the call may
-        be repeated when nobody knows what became of it. Cancelling this cancels the request.
+        `timeout` replaces the client's own; `math.inf` means no limit. `idempotent` says whether the call may be sent
+        again when it is unknown whether it was executed. `fresh` does not use the cache. Cancelling this call cancels
+        the request.
 
         Raises:
-            McpError: the server answered with an error; OutcomeUnknown if the call's fate is not known.
-            ClientError: there was no usable answer (CallTimeout: none in time).
+            McpError: the server answered with an error; OutcomeUnknown if it is unknown whether the call was executed.
+            ClientError: there was no usable response (CallTimeout: none in time).
             NotSent: the server could not be reached, and nothing was executed.
         """
         plain = dict(params or {})
@@ -148,10 +154,12 @@ class Requester:
         if key is not None and not fresh and (kept := self._cache.find(key, self._clock.now())) is not None:
             return kept
         may_repeat = method in HARMLESS if idempotent is None else idempotent
-        feed = self._feed(progress)
-        result = await self._within(timeout, method, self._rounds(method, plain, feed, may_repeat=may_repeat))
-        if feed is not None:
-            await feed.drain()
+        queue = self._queue(progress)
+        result = await self._within(
+            timeout, method, self._rounds(method, plain, queue, may_repeat=may_repeat)
+        )
+        if queue is not None:
+            await queue.drain()
         if key is not None and _kind(result) == "complete":
             self._cache.keep(key, result, self._clock.now())
         return result
@@ -160,10 +168,9 @@ class Requester:
         """Send a notification.
 
         Raises:
-            LinkError: it did not arrive, or nobody knows.
+            LinkError: the server did not receive it, or it is unknown whether it did.
         """
-        link = await self._connection.link()
-        await link.notify(notification_message(method, params))
+        await self._connection.notify(method, params)
 
     async def _within(self, timeout: float | None, method: str, work: Awaitable[Any]) -> Any:
         seconds = self._times.call if timeout is None else timeout
@@ -177,23 +184,25 @@ class Requester:
             raise CallTimeout(f"no answer to {method} within {seconds:g} s") from None
 
     async def _rounds(
-        self, method: str, params: dict[str, Any], feed: Feed | None, *, may_repeat: bool
+        self, method: str, params: dict[str, Any], queue: CallbackQueue | None, *, may_repeat: bool
     ) -> Any:
-        """Send a request and go on answering until its result is there (2026-07-28)."""
+        """Send a request, and answer the input that the server asks for until the result is there (2026-07-28)."""
         sent = params
         for _ in range(self._limits.rounds + 1):
-            result = await self._carry(method, sent, feed, may_repeat=may_repeat)
+            result = await self._send(method, sent, queue, may_repeat=may_repeat)
             if _kind(result) != "input_required" or not self._auto_input:
                 return result
             if method not in SUSPENDABLE:
-                raise BadAnswer(f"the server asks for input to {method}, which may not")
+                raise BadAnswer(
+                    f"the server asks for input during {method}, which the protocol does not allow"
+                )
             sent = {**params, **await self._inputs(result)}
         raise TooManyRounds(
             f"the server asked for input more than {self._limits.rounds} times for one {method}"
         )
 
     async def _inputs(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Answer what a result asks for; what goes back with the retry."""
+        """Answer the input requests of a result; return the params that the retry adds."""
         asked = result.get("inputRequests")
         back: dict[str, Any] = {}
         if isinstance(asked, dict):
@@ -203,17 +212,19 @@ class Requester:
         return back
 
     async def answer_inputs(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer input requests by this client's handlers, all at once within its bound.
+        """Answer input requests by this client's handlers, all at once within the limit.
 
         Raises:
-            InputRefused: one of them nobody here answers.
+            InputRefused: no handler answers one of them.
         """
 
         async def one(key: str, request: Any) -> tuple[str, object]:
             method = request.get("method") if isinstance(request, dict) else None
             params = request.get("params") if isinstance(request, dict) else None
             try:
-                return key, await self._incoming.run(str(method), params if isinstance(params, dict) else {})
+                return key, await self._connection.incoming.run(
+                    str(method), params if isinstance(params, dict) else {}
+                )
             except McpError as error:
                 raise InputRefused(f"the server asks for {method}: {error}") from error
 
@@ -225,31 +236,24 @@ class Requester:
             for task in tasks:
                 task.cancel()
 
-    async def _carry(
-        self, method: str, params: dict[str, Any], feed: Feed | None, *, may_repeat: bool
+    async def _send(
+        self, method: str, params: dict[str, Any], queue: CallbackQueue | None, *, may_repeat: bool
     ) -> Any:
+        report = _reporter(queue) if queue is not None else None
         try:
-            return await self._carrier.carry(method, params, feed=feed, may_repeat=may_repeat)
+            return await self._connection.request(method, params, on_progress=report, may_repeat=may_repeat)
         except McpError as error:
-            if not await self._is_mended(method, error):
+            if error.code != HEADER_MISMATCH or method != "tools/call":
                 raise
-        return await self._carrier.carry(method, params, feed=feed, may_repeat=may_repeat)
-
-    async def _is_mended(self, method: str, error: McpError) -> bool:
-        """Find out whether a refusal came from knowing too little of the server, which is now known."""
-        if error.code == UNSUPPORTED_VERSION:
-            self._connection.distrust(await self._connection.link())
-            return True
-        if error.code == HEADER_MISMATCH and method == "tools/call":
-            await self._relearn_tools()
-            return True
-        return False
+        # The tool's schema has changed, and with it the headers that repeat its parameters.
+        await self._relearn_tools()
+        return await self._connection.request(method, params, on_progress=report, may_repeat=may_repeat)
 
     async def _relearn_tools(self) -> None:
-        """Read the tools' schemas again; the client's tools do."""
+        """Read the tools' schemas again; `Tools` implements it."""
 
     def _doubt_tools(self) -> None:
-        """Take note that the tools' schemas may have changed; the client's tools do."""
+        """Note that the tools' schemas may have changed; `Tools` implements it."""
 
     def _mirror(self, method: str, params: dict[str, Any]) -> dict[str, str]:
         mirrored = self._mirrored.get(params.get("name", "")) if method == "tools/call" else None
@@ -258,37 +262,40 @@ class Requester:
         values = values_of(mirrored, params.get("arguments"))
         return {header: encode_value(value) for header, value in values if isinstance(value, str | int)}
 
-    # What comes by itself
+    # Notifications
 
-    def _new_receiver(self) -> Receiver:
-        return Receiver(self._incoming, self._hear, self._limits.depth, self._observer)
+    def _queue(self, callback: Callback | None) -> CallbackQueue | None:
+        return CallbackQueue(callback, self._limits.behind, self._observer) if callback is not None else None
 
-    def _feed(self, callback: Callback | None) -> Feed | None:
-        return Feed(callback, self._limits.behind, self._observer) if callback is not None else None
-
-    def _hear(self, notification: Notification, subscription: object) -> None:
+    def _notified(self, notification: Notification, _origin: OutgoingRequest | None) -> None:
         self._cache.invalidate(notification.method, notification.params)
         if notification.method == TOOLS_CHANGED:
             self._doubt_tools()
-        if notification.method == "notifications/message" and self._log_feed is not None:
-            self._log_feed.put(notification.params)
-        mine = self._subscribers.get(subscription) if isinstance(subscription, int | str) else None
+        if notification.method == "notifications/message" and self._log_queue is not None:
+            self._log_queue.put(notification.params)
+        mine = self._subscriber(notification)
         if mine is not None:
             mine.acknowledge()
         change = change_of(notification.method, notification.params)
         if change is not None:
             for listener in {mine} if mine is not None else set(self._listeners):
                 listener.offer(change)
-        if self._notification_feed is not None:
-            self._notification_feed.put(notification.method, notification.params)
+        if self._notification_queue is not None:
+            self._notification_queue.put(notification.method, notification.params)
 
-    async def _restore(self, link: Link) -> None:
-        """Give a new session what the lost one had: log level and subscriptions."""
+    def _subscriber(self, notification: Notification) -> Listener | None:
+        """Return the listener whose `subscriptions/listen` the notification belongs to."""
+        meta = notification.params.get("_meta")
+        subscription = meta.get(SUBSCRIPTION_KEY) if isinstance(meta, dict) else None
+        return self._subscribers.get(subscription) if isinstance(subscription, int | str) else None
+
+    async def _restore(self, link: UpstreamLink) -> None:
+        """Restore in a new session what the lost one had: log level and subscriptions."""
         self._cache.clear()
         self._doubt_tools()
         for listener in self._listeners:
             listener.missed()
-        if link.is_modern:
+        if link.is_sessionless:
             return
         wanted: list[tuple[str, dict[str, Any]]] = [
             ("resources/subscribe", {"uri": uri}) for uri in self._subscribed
@@ -297,11 +304,11 @@ class Requester:
             wanted.append(("logging/setLevel", {"level": self._level}))
         for method, params in wanted:
             try:
-                await link.request(Call(self._connection.number(), method, params, None), {})
+                await link.request(self._connection.outgoing(link, method, params))
             except HoldfastError as error:
                 self._observer.note("client.not_restored", method=method, error=error)
 
-    # Life
+    # Open and close
 
     async def _open(self) -> None:
         try:
@@ -311,14 +318,17 @@ class Requester:
             raise
 
     async def aclose(self) -> None:
-        """Close: answers under way are abandoned, the session is ended, children are stopped."""
+        """Close: stop answering the server, delete the session, stop the child process."""
         for listener in list(self._listeners):
             listener.fail(ClientError("the client is closed"))
-        await self._incoming.aclose()
         await self._connection.aclose()
-        for feed in (self._log_feed, self._notification_feed):
-            if feed is not None:
-                feed.close()
+        for queue in (self._log_queue, self._notification_queue):
+            if queue is not None:
+                queue.close()
+
+
+def _reporter(queue: CallbackQueue) -> OnProgress:
+    return lambda params: queue.put(params.get("progress"), params.get("total"), params.get("message"))
 
 
 def _kind(result: Any) -> str:
@@ -327,7 +337,7 @@ def _kind(result: Any) -> str:
 
 
 def input_required(result: Any) -> InputNeeded | None:
-    """Return what a result asks for, if it does."""
+    """Return the input that a result asks for; None if it asks for none."""
     if _kind(result) != "input_required":
         return None
     requests, state = result.get("inputRequests"), result.get("requestState")

@@ -1,4 +1,4 @@
-"""The client: concurrent, bounded, both eras, and it recovers by itself.
+"""The client: concurrent, with limits, for both eras. It reconnects by itself.
 
 async with Client("https://example.com/mcp", sampling=on_sample) as client:
     result = await client.call_tool("forecast", {"city": "Oslo"})
@@ -13,26 +13,25 @@ from msgspec.structs import replace
 
 from holdfast import __version__
 from holdfast.auth.authorizer import Authorizer, Bearer, Token
-from holdfast.client.base import REMEMBERED, Options
-from holdfast.client.connection import EraMemory
-from holdfast.client.dialers import Route
-from holdfast.client.feed import Callback
+from holdfast.client.base import Options
+from holdfast.client.callback_queue import Callback
 from holdfast.client.handlers import Handlers, OnElicit, OnRoots, OnSample
-from holdfast.client.hello import Hello
+from holdfast.client.in_process import InProcessConnector
 from holdfast.client.resources import Resources
-from holdfast.client.settings import ClientLimits, ClientTimes
-from holdfast.client.targets import Target, find
+from holdfast.client.targets import Found, Target, find
 from holdfast.client.tools import Tools
 from holdfast.engine.observe import LogObserver
-from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Observer, Random, SystemClock, SystemRandom
 from holdfast.protocol.listing import Root
 from holdfast.protocol.params import LoggingLevel
-from holdfast.protocol.sessionless import TASKS, VERSION
-from holdfast.protocol.versions import REVISIONS
+from holdfast.protocol.sessionless import TASKS
 from holdfast.transports.child import ChildOptions
+from holdfast.upstream.connectors import ChildConnector, Connector, HttpConnector
+from holdfast.upstream.identity import ClientIdentity
+from holdfast.upstream.negotiation import EraMemory
+from holdfast.upstream.settings import ClientLimits, ClientTimes
 
-VERSIONS = ("auto", "modern", "legacy", VERSION, *REVISIONS)
+Ports = tuple[Clock, Random, Observer]
 
 
 class Client(Tools, Resources):
@@ -63,43 +62,38 @@ class Client(Tools, Resources):
         limits: ClientLimits = ClientLimits(),  # noqa: B008 - frozen
         times: ClientTimes = ClientTimes(),  # noqa: B008 - frozen
         eras: EraMemory | None = None,
-        ports: tuple[Clock, Random, Observer] | None = None,
+        ports: Ports | None = None,
     ) -> None:
         """Describe the client; `async with` connects it.
 
         target                         a URL; a command, as words or as one line; the path of a .py or .js file;
                                        {"mcpServers": {...}} with one server; or a `Server`
-        sampling, elicitation, roots   answer what the server asks; giving one declares the capability
-        on_log, on_notification        told of log messages, and of every notification
-        auth                           a bearer token, a function that gives one, or an Authorizer
+        sampling, elicitation, roots   answer requests of the server; passing one declares the capability
+        on_log, on_notification        receive log messages, and every notification except progress
+        auth                           a bearer token, a function that returns one, or an Authorizer
         env, cwd                       for a command
         version                        auto, modern, legacy, or one revision and no other
-        timeout                        seconds a call may take unless it says otherwise
-        repeat_safe                    repeat calls of tools that call themselves read-only or idempotent
-        max_incoming, in_order         how many of the server's requests are handled at once; one by one
-        auto_input                     False: what the server wants to know comes back to the caller
+        timeout                        seconds a call may take if it has no `timeout` of its own
+        repeat_safe                    repeat calls of tools that are annotated as read-only or idempotent
+        max_incoming, in_order         how many requests of the server are handled at once; one at a time, in order
+        auto_input                     False: input that the server asks for is returned to the caller
         """
         handlers = Handlers(sampling, elicitation, roots)
-        hello = _hello(handlers, capabilities or {}, info or {})
+        limits = replace(limits, incoming=1 if in_order else max_incoming or limits.incoming)
+        times = replace(times, call=timeout or times.call)
+        ports = ports or (SystemClock(), SystemRandom(), LogObserver())
+        authorizer = Bearer(auth) if isinstance(auth, str) or callable(auth) else auth
+        found = find(target, cwd).adding(env or {}, cwd, headers or {})
+        connector = _connector(found, authorizer, limits, times, ports)
+        identity = _identity(handlers, capabilities or {}, info or {})
         callbacks = (on_log, on_notification)
-        options = Options(handlers, hello, _checked(version), eras or REMEMBERED, callbacks, auto_input)
-        found = find(target, cwd)
-        route = Route(
-            target=found,
-            authorizer=Bearer(auth) if isinstance(auth, str) or callable(auth) else auth,
-            headers={**found.headers, **(headers or {})},
-            child=ChildOptions(
-                env={**found.env, **(env or {})}, cwd=cwd or found.cwd, message_bytes=limits.message
-            ),
-            limits=replace(limits, incoming=1 if in_order else max_incoming or limits.incoming),
-            times=replace(times, call=timeout or times.call),
-            ports=ports or (SystemClock(), SystemRandom(), LogObserver()),
+        super().__init__(
+            Options(connector, handlers, identity, version, eras, callbacks, auto_input, limits, times, ports)
         )
-        super().__init__(route, options)
         self._raise_on_error, self._repeat_safe = raise_on_error, repeat_safe
 
     def __repr__(self) -> str:
-        return f"<Client {self._connection}, {self._incoming}>"
+        return f"<Client {self._connection}, {self._connection.incoming}>"
 
     async def __aenter__(self) -> Self:
         """Connect.
@@ -117,30 +111,37 @@ class Client(Tools, Resources):
         await self.aclose()
 
     async def ping(self, *, timeout: float | None = None) -> None:
-        """See that the server is there."""
-        if self.agreed.is_modern:
+        """Check that the server answers."""
+        if self.agreed.is_sessionless:
             await self.request("server/discover", timeout=timeout, fresh=True)
         else:
             await self.request("ping", timeout=timeout)
 
     async def set_log_level(self, level: LoggingLevel) -> None:
-        """Say which log messages are wanted; it is said again to every later session."""
-        self._level = self._hello.level = level
-        if not self.agreed.is_modern:
+        """Choose the lowest level of log messages that the server sends; every later session gets it too."""
+        self._level = self._identity.level = level
+        if not self.agreed.is_sessionless:
             await self.request("logging/setLevel", {"level": level})
 
     async def roots_changed(self) -> None:
-        """Tell the server that the roots are others now."""
-        if not self.agreed.is_modern:
+        """Tell the server that the roots have changed."""
+        if not self.agreed.is_sessionless:
             await self.notify("notifications/roots/list_changed")
 
 
-def _checked(version: str) -> str:
-    if version not in VERSIONS:
-        raise ConfigError(f"version is one of {', '.join(VERSIONS)}; not {version!r}")
-    return version
+def _connector(
+    found: Found, authorizer: Authorizer | None, limits: ClientLimits, times: ClientTimes, ports: Ports
+) -> Connector:
+    if found.url:
+        return HttpConnector(
+            found.url, authorizer=authorizer, headers=found.headers, limits=limits, times=times, ports=ports
+        )
+    if found.server is not None:
+        return InProcessConnector(found.server, times.probe, ports[2])
+    options = ChildOptions(env=found.env, cwd=found.cwd, message_bytes=limits.message)
+    return ChildConnector(found.command, options, times=times, observer=ports[2])
 
 
-def _hello(handlers: Handlers, capabilities: Mapping[str, Any], info: Mapping[str, Any]) -> Hello:
+def _identity(handlers: Handlers, capabilities: Mapping[str, Any], info: Mapping[str, Any]) -> ClientIdentity:
     declared = {**handlers.capabilities(), "extensions": {TASKS: {}}, **capabilities}
-    return Hello({"name": "holdfast", "version": __version__, **info}, declared)
+    return ClientIdentity({"name": "holdfast", "version": __version__, **info}, declared)

@@ -51,7 +51,7 @@ class Handlers:
             declared["roots"] = {"listChanged": True}
         return declared
 
-    async def __call__(self, method: str, params: dict[str, Any]) -> object:
+    async def __call__(self, method: str, params: dict[str, Any], _origin: object = None) -> object:
         """Answer a request of the server's.
 
         Raises:

@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
-from holdfast.client.backoff import Backoff
 from holdfast.client.base import Requester
-from holdfast.client.calls import Call
 from holdfast.client.listening import Change, Kind, Listener
 from holdfast.client.paging import Pages
 from holdfast.client.results import typed
@@ -23,6 +21,7 @@ from holdfast.protocol.results import (
     ListResourceTemplatesResult,
     ReadResourceResult,
 )
+from holdfast.upstream.backoff import Backoff
 
 
 class Resources(Requester):
@@ -131,7 +130,7 @@ class Resources(Requester):
         while True:
             try:
                 link = await self._connection.link()
-                if not link.is_modern:
+                if not link.is_sessionless:
                     # Everything comes by the session's own stream; a link after this one may be of the other era.
                     return
                 if was_open:
@@ -150,18 +149,14 @@ class Resources(Requester):
 
     async def _listen_once(self, listener: Listener) -> None:
         link = await self._connection.link()
-        number = self._connection.number()
-        params = self._hello.stamp(
-            {"notifications": listener.filter()},
-            version=link.version,
-            is_modern=link.is_modern,
-            progress_token=None,
+        request = self._connection.outgoing(
+            link, "subscriptions/listen", {"notifications": listener.filter()}
         )
-        self._subscribers[number] = listener
+        self._subscribers[request.id] = listener
         try:
-            await link.request(Call(number, "subscriptions/listen", params, None), {})
+            await link.request(request)
         finally:
-            del self._subscribers[number]
+            del self._subscribers[request.id]
 
 
 class Changes:
@@ -198,7 +193,7 @@ class Changes:
         client = self._client
         client._listeners.add(self._listener)
         self._keeping = asyncio.get_running_loop().create_task(client._keep_open(self._listener))
-        if client.agreed.is_modern:
+        if client.agreed.is_sessionless:
             await self._listener.acknowledged()
         else:
             await client._subscribe(self._listener)

@@ -4,7 +4,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from holdfast.client.shapes import shaped
+from holdfast.client.structured import shaped
 from holdfast.errors import BadAnswer
 from holdfast.protocol.content import ContentBlock, Meta, TextContent
 

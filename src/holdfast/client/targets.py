@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError
@@ -49,6 +50,12 @@ class Found(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
     cwd: str | Path | None = None
     headers: Mapping[str, str] = {}
+
+    def adding(self, env: Mapping[str, str], cwd: str | Path | None, headers: Mapping[str, str]) -> "Found":
+        """Return the target with what the author of the client adds; an equal name replaces the target's own."""
+        return replace(
+            self, env={**self.env, **env}, cwd=cwd or self.cwd, headers={**self.headers, **headers}
+        )
 
 
 def find(target: object, cwd: str | Path | None = None) -> Found:

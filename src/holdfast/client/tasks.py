@@ -6,9 +6,9 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from holdfast.client.base import Requester
-from holdfast.client.calls import error_of
 from holdfast.client.results import typed
 from holdfast.errors import INTERNAL_ERROR, Cancelled, McpError
+from holdfast.upstream.pending import error_of
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 POLL_SECONDS: Final = (0.05, 1.0, 60.0)

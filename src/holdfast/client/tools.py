@@ -7,10 +7,9 @@ from typing import Any, TypeVar, overload
 from typing_extensions import override
 
 from holdfast.client.base import Options, Progress, Requester, input_required
-from holdfast.client.dialers import Route
 from holdfast.client.paging import Pages
 from holdfast.client.results import InputNeeded, ToolCallResult, tool_call_result, typed
-from holdfast.client.shapes import shaped
+from holdfast.client.structured import shaped
 from holdfast.client.tasks import Task, TaskState
 from holdfast.errors import BadAnswer, ConfigError, HoldfastError, ToolError
 from holdfast.protocol.listing import Tool
@@ -26,8 +25,8 @@ class Tools(Requester):
     _raise_on_error: bool
     _repeat_safe: bool
 
-    def __init__(self, route: Route, options: Options) -> None:
-        super().__init__(route, options)
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
         self._known: dict[str, Tool] = {}
         """The tools that were listed, by name."""
         self._current: set[str] = set()
@@ -207,7 +206,7 @@ class Tools(Requester):
 
     def _learn(self, tool: Tool) -> bool:
         """Remember a tool. False if its schema breaks a rule of 2026-07-28: then it is left out."""
-        if self.agreed.is_modern:
+        if self.agreed.is_sessionless:
             try:
                 self._mirrored[tool.name] = mirrored_parameters(tool.input_schema, tool.name)
             except ConfigError as error:

@@ -80,6 +80,11 @@ class Child:
         return bytes(self._stderr).decode("utf-8", "replace")
 
     @property
+    def exit_status(self) -> int | None:
+        """The exit status, negative for a signal; None while the process runs."""
+        return self._process.returncode if self._process is not None else None
+
+    @property
     def pid(self) -> int:
         """The process's number, which is also its group's."""
         return self._running.pid
@@ -154,7 +159,7 @@ class Child:
     def last_words(self) -> str:
         """How the child ended, if it has, and the end of its stderr, for messages."""
         lines, characters = WORDS
-        status = self._process.returncode if self._process is not None else None
+        status = self.exit_status
         ended = f"it ended with status {status}; " if status is not None else ""
         said = "\n".join(self.stderr.strip().splitlines()[-lines:])[-characters:]
         if said:

@@ -97,6 +97,54 @@ def _check_members(data: bytes, encoded: bytes) -> None:
         raise WireError(INVALID_REQUEST, f"Invalid request: duplicate member{_duplicate(data)}")
 
 
+class _RawResponse(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    jsonrpc: str
+    id: RequestId
+    result: msgspec.Raw
+
+
+_decode_raw: Callable[[bytes], _RawResponse] = msgspec.json.Decoder(_RawResponse).decode
+
+
+def decode_raw(data: bytes, *, max_depth: int = 64) -> Message | list[Message]:
+    """Decode as `decode`, but leave the result of a response as JSON text (`msgspec.Raw`) without line breaks.
+
+    The text is valid JSON and UTF-8, has no lone surrogates, and is not nested deeper than `max_depth`. Unlike `decode`,
+    this does not look for duplicate members in a result: we read nothing from it, and pass on what the server sent.
+
+    Raises:
+        WireError: as `decode`.
+    """
+    if not any(mark in data for mark in _NEEDS_DECODING):
+        try:
+            raw = _decode_raw(data)
+            # `Raw` checks the grammar, but neither UTF-8 nor nesting.
+            data.isascii() or data.decode()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return _with_raw_results(decode(data, max_depth=max_depth))
+        if (brackets := data.count(b"{") + data.count(b"[")) > max_depth:
+            _check_shape(data, brackets, max_depth, sys.maxsize)
+        if raw.jsonrpc == "2.0":
+            return Response(_checked_id(raw.id), raw.result, None)
+    return _with_raw_results(decode(data, max_depth=max_depth))
+
+
+_NEEDS_DECODING: Final = (b"\n", b"\r", b"\\ud", b"\\uD")
+"""A text with a line break or a surrogate is decoded and encoded again."""
+
+
+def _with_raw_results(message: Message | list[Message]) -> Message | list[Message]:
+    if isinstance(message, list):
+        return [_with_raw_result(one) for one in message]
+    return _with_raw_result(message)
+
+
+def _with_raw_result(message: Message) -> Message:
+    if isinstance(message, Response) and message.error is None:
+        return Response(message.id, msgspec.Raw(encode(message.result)), None)
+    return message
+
+
 _NAMED_BYTES: Final = 16_384
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{[]}")
 _STEPS: Final = bytes.maketrans(b"{[]}", b"\x01\x01\xff\xff")

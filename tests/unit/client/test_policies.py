@@ -4,16 +4,15 @@ import asyncio
 
 import pytest
 
-from holdfast.client.backoff import Backoff
 from holdfast.client.cache import Cache, cache_key
-from holdfast.client.connection import EraMemory
-from holdfast.client.eras import Verdict, choose, judge_result, origin
-from holdfast.client.http_status import json_rpc_error, refused, seconds_to_wait
-from holdfast.client.link import Overloaded, SessionLost
 from holdfast.client.listening import Change, Listener, change_of
 from holdfast.client.results import tool_call_result
 from holdfast.errors import BadAnswer, Broken, HttpRefused, McpError, NotSent, OutcomeUnknown, VersionRefused
 from holdfast.testing.chance import SeededRandom
+from holdfast.upstream.backoff import Backoff
+from holdfast.upstream.http_status import json_rpc_error, refused, seconds_to_wait
+from holdfast.upstream.link import Overloaded, SessionLost
+from holdfast.upstream.negotiation import EraMemory, ServerEra, choose, judge_result, origin
 from tests.support import virtual_test
 
 # Pauses
@@ -100,23 +99,23 @@ def test_the_longest_unused_result_goes_first() -> None:
 
 
 def test_the_best_version_in_common_decides() -> None:
-    assert choose(["2026-07-28", "2025-11-25"]) is Verdict.MODERN
-    assert choose(["2025-06-18", 7]) is Verdict.LEGACY
+    assert choose(["2026-07-28", "2025-11-25"]) is ServerEra.SESSIONLESS
+    assert choose(["2025-06-18", 7]) is ServerEra.SESSION
     with pytest.raises(VersionRefused, match="2031-01-01"):
         choose(["2031-01-01"])
-    assert judge_result({"tools": []}) is Verdict.LEGACY
-    assert judge_result(None) is Verdict.LEGACY
+    assert judge_result({"tools": []}) is ServerEra.SESSION
+    assert judge_result(None) is ServerEra.SESSION
 
 
 def test_an_era_is_remembered_by_origin() -> None:
     eras = EraMemory()
     assert origin("HTTPS://Example.com:8443/mcp?x=1") == "https://example.com:8443"
-    eras.learn("https://a", is_modern=False)
-    assert eras.is_legacy("https://a")
-    eras.learn("https://a", is_modern=True)
-    assert not eras.is_legacy("https://a")
-    eras.learn("", is_modern=False)
-    assert not eras.is_legacy("")
+    eras.learn("https://a", is_sessionless=False)
+    assert eras.has_sessions("https://a")
+    eras.learn("https://a", is_sessionless=True)
+    assert not eras.has_sessions("https://a")
+    eras.learn("", is_sessionless=False)
+    assert not eras.has_sessions("")
 
 
 # Statuses

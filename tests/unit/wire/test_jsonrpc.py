@@ -13,6 +13,7 @@ from holdfast.wire.jsonrpc import (
     Request,
     Response,
     decode,
+    decode_raw,
     error_message,
     notification_message,
     refusal,
@@ -346,3 +347,45 @@ def test_what_we_write_is_what_we_read(request_id: int | str) -> None:
 def test_nothing_we_write_holds_a_line_break() -> None:
     assert b"\n" not in error_message(1, 1, "a\nb\r\n")
     assert b"\n" not in notification_message("n", {"a": "\n\r"})
+
+
+# Raw results
+
+
+def response(result: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","id":1,"result":' + result + b"}"
+
+
+def raw(result: bytes) -> bytes:
+    message = decode_raw(response(result), max_depth=8)
+    assert isinstance(message, Response)
+    return bytes(message.result)
+
+
+def test_a_raw_result_is_the_text_that_the_server_sent() -> None:
+    assert raw(b'{ "n": 1.0, "big": 123456789012345678901234567890 }') == (
+        b'{ "n": 1.0, "big": 123456789012345678901234567890 }'
+    )
+
+
+def test_a_raw_result_has_no_line_break() -> None:
+    assert raw(b'{\n"a":\r\n1}') == b'{"a":1}'
+
+
+@pytest.mark.parametrize(
+    "result",
+    [b'"\xff"', b'"\\ud800"', b'"\\uD800"', b'"\x00"', b"[1,]", b"NaN", b"[[[[[[[[1]]]]]]]]", b'"\\q"'],
+    ids=repr,
+)
+def test_a_raw_result_that_another_parser_could_refuse_is_refused(result: bytes) -> None:
+    with pytest.raises(WireError):
+        raw(result)
+
+
+def test_everything_else_is_decoded_as_usual_beside_raw_results() -> None:
+    error = b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}'
+    request = request_message("a", "ping", {})
+    assert decode_raw(error) == decode(error)
+    assert decode_raw(request) == decode(request)
+    batch = decode_raw(b"[" + request + b"," + response(b"{}") + b"]")
+    assert batch == [Request("a", "ping", {}), Response(1, msgspec.Raw(b"{}"), None)]

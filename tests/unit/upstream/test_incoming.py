@@ -4,12 +4,10 @@ import asyncio
 from typing import Any
 
 import msgspec
-import pytest
 
-from holdfast.client.feed import Feed
-from holdfast.client.incoming import Incoming
 from holdfast.errors import Busy, MethodNotFound
 from holdfast.ports import SilentObserver
+from holdfast.upstream.incoming import IncomingRequests
 from holdfast.wire.jsonrpc import Request
 from tests.support import virtual_test
 
@@ -18,12 +16,12 @@ class Desk:
     """Requests put to an Incoming, and the answers it sent."""
 
     def __init__(self, places: int, queue: int) -> None:
-        self.incoming = Incoming(self.handle, places, queue, SilentObserver())
+        self.incoming = IncomingRequests(self.handle, places, queue, SilentObserver())
         self.sent: list[dict[str, Any]] = []
         self.now = self.peak = 0
         self.order: list[int] = []
 
-    async def handle(self, method: str, params: dict[str, Any]) -> object:
+    async def handle(self, method: str, params: dict[str, Any], _origin: object) -> object:
         if method != "work":
             raise MethodNotFound(method)
         self.now += 1
@@ -37,12 +35,12 @@ class Desk:
             raise RuntimeError("secret detail")
         return {"n": params["n"]}
 
-    async def send(self, answer: bytes) -> None:
+    async def answer(self, answer: bytes) -> None:
         await asyncio.sleep(0)
         self.sent.append(msgspec.json.decode(answer))
 
     def put(self, number: int, method: str = "work", **params: Any) -> None:
-        self.incoming.take(self, Request(number, method, {"n": number, **params}), self.send)
+        self.incoming.take(self, Request(number, method, {"n": number, **params}))
 
     def by_id(self) -> dict[int, dict[str, Any]]:
         return {answer["id"]: answer for answer in self.sent}
@@ -141,43 +139,3 @@ async def test_what_waits_for_a_connection_that_is_gone_is_forgotten() -> None:
     await asyncio.sleep(10)
     assert desk.order == [1]
     assert desk.sent == []
-
-
-# Callbacks
-
-
-@virtual_test
-async def test_a_slow_callback_gets_messages_one_by_one_and_only_the_newest_that_fit() -> None:
-    seen: list[int] = []
-
-    async def slowly(number: int) -> None:
-        await asyncio.sleep(1)
-        seen.append(number)
-
-    feed = Feed(slowly, 3, SilentObserver())
-    for number in range(10):
-        feed.put(number)
-    await feed.drain()
-    assert seen == [0, 7, 8, 9]
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_callback_that_fails_ends_nothing(is_async: bool) -> None:
-    seen: list[int] = []
-
-    def fail(number: int) -> None:
-        seen.append(number)
-        raise RuntimeError
-
-    async def fail_later(number: int) -> None:
-        fail(number)
-
-    @virtual_test
-    async def run() -> None:
-        feed = Feed(fail_later if is_async else fail, 10, SilentObserver())
-        for number in range(3):
-            feed.put(number)
-        await feed.drain()
-
-    run()
-    assert seen == [0, 1, 2]

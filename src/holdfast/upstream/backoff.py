@@ -1,17 +1,17 @@
-"""How long to wait before the next attempt. Pure: randomness comes in, seconds come out."""
+"""How long to wait before the next attempt. Pure: the random numbers are passed in."""
 
 from typing import Final
 
 from holdfast.ports import Random
 
 JITTER: Final = 0.5
-"""A pause is drawn between this part of it and the whole, so that clients do not come back together."""
+"""A pause is a random number between this fraction of it and the whole, so that clients do not return together."""
 HINT_JITTER: Final = 0.05
-"""What the server asked for is kept: never earlier, and only a little later."""
+"""A pause that the server asked for is never shortened and only lengthened by up to this fraction."""
 
 
 class Backoff:
-    """Pauses that double up to a bound; a server's own wish replaces the first."""
+    """Pauses that double up to a limit. A pause that the server asks for replaces the first."""
 
     __slots__ = ("_failures", "_first", "_most", "_random", "hint")
 
@@ -20,7 +20,7 @@ class Backoff:
         self._first, self._most = pauses
         self._failures = 0
         self.hint: float | None = None
-        """What the server asked for (`retry:` of a stream), until it says otherwise."""
+        """The pause that the server asks for in every stream (`retry:`)."""
 
     def __repr__(self) -> str:
         return f"<Backoff {self._failures} failures, hint {self.hint}>"
@@ -30,7 +30,7 @@ class Backoff:
         self._failures = 0
 
     def pause(self, wish: float | None = None) -> float:
-        """Count a failure and return the seconds to wait; `wish` (Retry-After) counts once."""
+        """Count a failure and return the seconds to wait. `wish` (Retry-After) is for this pause only."""
         asked = self.hint if wish is None else wish
         doubled = min(self._most, self._first * 2.0 ** min(self._failures, 30))
         self._failures += 1

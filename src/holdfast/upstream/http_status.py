@@ -1,12 +1,12 @@
-"""What an HTTP answer means that is not simply the answer. Pure.
+"""The meaning of an HTTP status that is not 2xx. Pure.
 
-The question behind every line: was the request executed? Certainly not (`NotSent`: try again),
-certainly answered (`McpError`), or nobody knows (`Broken`).
+Each function answers one question: was the request executed? Certainly not (`NotSent`: it may be sent again), it was
+answered (`McpError`), or it is unknown (`Broken`).
 
-Two refusals are certain. One carries the mark that our server sets before anything runs. The other is
-404 inside a session, which the protocol defines: the server does not know the session, so nothing can have
-run in it. A 429 or 503 without the mark proves nothing: balancers send 503 when the connection to a server
-breaks, also after the server has executed the request.
+Two refusals are certain. One carries the mark that our server sets before it runs anything. The other is 404 within a
+session, which the protocol defines: the server does not know the session, so it ran nothing in it. A 429 or 503 without
+the mark proves nothing: balancers send 503 when the connection to a server breaks, also after the server has executed
+the request.
 """
 
 from datetime import UTC, datetime
@@ -15,9 +15,9 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from holdfast.client.calls import error_of
-from holdfast.client.link import Overloaded, SessionLost
 from holdfast.errors import NOT_EXECUTED, Broken, HoldfastError, HttpRefused, NotSent, Unauthorized
+from holdfast.upstream.link import Overloaded, SessionLost
+from holdfast.upstream.pending import error_of
 
 WAIT: Final = frozenset({429, 503})
 UNAUTHORIZED: Final = frozenset({401, 403})
@@ -32,15 +32,15 @@ MARK, UNSTARTED = NOT_EXECUTED
 def refused(
     status: int, body: bytes, retry_after: float | None, *, in_session: bool, mark: str = ""
 ) -> HoldfastError:
-    """Return the exception that an answer of 400 or more stands for. `mark` is the value of its header `MARK`."""
+    """Return the exception for a status of 400 or more. `mark` is the value of the header `MARK`."""
     if status == NOT_FOUND and in_session:
-        return SessionLost("the server does not know the session any more")
+        return SessionLost("the server no longer knows the session")
     if status in WAIT:
         kind = NotSent if mark == UNSTARTED else Overloaded
         return kind(f"the server is busy (HTTP {status}){_said(body)}", retry_after)
     error = json_rpc_error(body)
     if status in UNAUTHORIZED:
-        return Unauthorized(status, f"the server wants other credentials (HTTP {status}){_said(body)}")
+        return Unauthorized(status, f"the server requires other credentials (HTTP {status}){_said(body)}")
     if error is not None:
         return error
     if status >= SERVER_FAULTS:
@@ -49,7 +49,7 @@ def refused(
 
 
 def json_rpc_error(body: bytes) -> HoldfastError | None:
-    """Return the JSON-RPC error in a body, with or without an id; None where it is something else."""
+    """Return the JSON-RPC error in a body, with or without an id; None if the body is not one."""
     try:
         message = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
@@ -61,7 +61,7 @@ def json_rpc_error(body: bytes) -> HoldfastError | None:
 
 
 def seconds_to_wait(retry_after: str, wall: float) -> float | None:
-    """Read a Retry-After header: seconds, or a date; nothing where it is neither."""
+    """Read a Retry-After header: seconds or a date; None if it is neither."""
     if retry_after.isascii() and retry_after.isdigit():
         return min(float(retry_after[:9]), LONGEST_WAIT)
     try:
@@ -72,12 +72,13 @@ def seconds_to_wait(retry_after: str, wall: float) -> float | None:
 
 
 def moved_to(status: int, url: str, location: str, *, has_credentials: bool) -> str:
-    """Return where a redirect leads, if it may be followed.
+    """Return the target of a redirect that may be followed.
 
-    Only to the same origin, only without credentials, and only where the request stays the same.
+    It must lead to the same origin, the request must carry no credentials, and the status must keep the method (307,
+    308).
 
     Raises:
-        HttpRefused: it may not.
+        HttpRefused: the redirect may not be followed.
     """
     target = urljoin(url, location)
     here, there = urlsplit(url), urlsplit(target)

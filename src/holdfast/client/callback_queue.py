@@ -1,4 +1,4 @@
-"""Messages for a callback that may be slow: one at a time, in order, bounded; the oldest go first."""
+"""Messages for a callback that may be slow: one at a time, in order, in a bounded queue that drops the oldest."""
 
 import asyncio
 import inspect
@@ -11,8 +11,8 @@ from holdfast.ports import Observer
 Callback = Callable[..., Awaitable[None] | None]
 
 
-class Feed:
-    """Calls back without making anybody wait. A plain function is called at once; a coroutine takes turns."""
+class CallbackQueue:
+    """Calls a callback; the caller of `put` never waits. A plain function is called at once, a coroutine one at a time."""
 
     __slots__ = ("_callback", "_observer", "_task", "_waiting")
 
@@ -23,10 +23,10 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Feed {len(self._waiting)} waiting>"
+        return f"<CallbackQueue {len(self._waiting)} waiting>"
 
     def put(self, *message: Any) -> None:
-        """Hand over a message."""
+        """Call the callback with a message, or queue the message."""
         if self._task is not None:
             self._waiting.append(message)
             return
@@ -35,7 +35,7 @@ class Feed:
             self._task = asyncio.get_running_loop().create_task(self._run(turn))
 
     async def drain(self) -> None:
-        """Wait until the callback has seen everything."""
+        """Wait until the callback has received every message."""
         if self._task is not None:
             await asyncio.wait({self._task})
 
@@ -48,7 +48,7 @@ class Feed:
     def _call(self, message: tuple[Any, ...]) -> Awaitable[None] | None:
         try:
             turn = self._callback(*message)
-        except Exception as error:  # noqa: BLE001 - a callback's failure is its author's, and ends nothing
+        except Exception as error:  # noqa: BLE001 - a callback that fails must not end the connection
             self._observer.note("client.callback_failed", error=error)
             return None
         return turn if inspect.isawaitable(turn) else None

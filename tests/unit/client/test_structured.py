@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from holdfast import Client, Server
-from holdfast.client.shapes import Record, shaped
+from holdfast.client.structured import Record, shaped
 from tests.support import async_test
 
 JSON = st.recursive(

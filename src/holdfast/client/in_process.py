@@ -1,0 +1,118 @@
+"""A server in the same process, as a pipe: every message is encoded and decoded as on any other connection."""
+
+import asyncio
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from holdfast.client.targets import HasEngine
+from holdfast.core.lifecycle import Input
+from holdfast.engine.engine import Engine
+from holdfast.errors import Broken
+from holdfast.fronts.duplex import Duplex
+from holdfast.ports import Observer
+from holdfast.upstream.link import Receiver, UpstreamLink
+from holdfast.upstream.pipe_link import PipeLink
+
+BEHIND: Final = 256
+"""Messages that may wait for the client before the server has to wait."""
+_STARTED_HERE: Final[WeakKeyDictionary[Engine, int]] = WeakKeyDictionary()
+"""Engines that a pipe started, with the number of their pipes. The last pipe stops the engine, so that the next one may
+start it on another event loop, as tests do."""
+
+
+class InProcessPipe:
+    """The client's end of a pipe in memory."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._duplex = Duplex(engine, self._deliver)
+        self._arrived: asyncio.Queue[bytes] = asyncio.Queue(BEHIND)
+        self._closed = False
+        self._counts = False
+
+    def __repr__(self) -> str:
+        return f"<InProcessPipe {self._duplex!r}>"
+
+    @property
+    def exit_status(self) -> None:
+        """There is no process."""
+        return
+
+    @property
+    def last_words(self) -> str:
+        """Nothing more is known."""
+        return "it is a server of this process"
+
+    async def start(self) -> None:
+        """Start the server if it is not running."""
+        if not self._engine.started or self._engine in _STARTED_HERE:
+            _STARTED_HERE[self._engine] = _STARTED_HERE.get(self._engine, 0) + 1
+            self._counts = True
+        await self._engine.ensure_started()
+
+    async def read(self) -> bytes:
+        """Return the server's next message; b"" at the end."""
+        return b"" if self._closed else await self._arrived.get()
+
+    async def write(self, message: bytes) -> None:
+        """Give a message to the server.
+
+        Raises:
+            Broken: this end was closed.
+        """
+        if self._closed:
+            raise Broken("the connection was closed")
+        await self._duplex.take(message)
+
+    async def aclose(self) -> None:
+        """Close: running requests may finish, then the session is closed."""
+        if self._closed:
+            return
+        self._closed = True
+        self._duplex.gone.set()
+        await self._duplex.hang_up(Input.DELETED)
+        # Wake the reader. A full queue has no waiting reader.
+        if not self._arrived.full():
+            self._arrived.put_nowait(b"")
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Stop the server if a pipe started it and this is its last pipe."""
+        if not self._counts:
+            return
+        self._counts = False
+        _STARTED_HERE[self._engine] -= 1
+        if not _STARTED_HERE[self._engine]:
+            del _STARTED_HERE[self._engine]
+            await self._engine.aclose()
+
+    async def _deliver(self, message: bytes) -> None:
+        if self._closed:
+            raise ConnectionResetError
+        await self._arrived.put(message)
+
+
+class InProcessConnector:
+    """Links to a server in this process."""
+
+    def __init__(self, server: HasEngine, probe_seconds: float, observer: Observer) -> None:
+        self.remembered_as = ""
+        self.probe_seconds: float | None = probe_seconds
+        # The start of the server is the author's own code and may take long.
+        self.answer_seconds: float | None = None
+        self._server = server
+        self._observer = observer
+
+    @property
+    def last_words(self) -> str:
+        """Nothing is known."""
+        return ""
+
+    async def connect(self, receiver: Receiver) -> UpstreamLink:
+        """Start the server if it is not running, and open a pipe to it."""
+        pipe = InProcessPipe(self._server.engine)
+        await pipe.start()
+        return PipeLink(pipe, receiver, self._observer)
+
+    async def aclose(self) -> None:
+        """Do nothing: each link closes its own pipe."""

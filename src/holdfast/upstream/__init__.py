@@ -1,0 +1,16 @@
+"""Speaking MCP to a server as its client: connections, both eras, retries. `client` and `backs` build on it.
+
+From the outside in:
+
+    connection.py     the connection to one server: send requests, reconnect, renegotiate
+    retries.py        which failed requests may be sent again
+    negotiation.py    the first messages: which era and which version the server speaks
+    connectors.py     how a link is opened: to a URL, or to a child process
+    link.py           what every link does, and where received messages go
+    http_link.py      a link over Streamable HTTP
+    pipe_link.py      a link over a pair of pipes
+    pending.py        requests of ours that wait for their response
+    incoming.py       requests of the server that wait for ours
+    identity.py       what we tell the server about ourselves
+    settings.py       limits and times
+"""

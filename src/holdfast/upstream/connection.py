@@ -1,0 +1,353 @@
+"""The connection to one server, through all its links.
+
+    user  ──request──▶  Connection  ──▶  Retries  ──▶  UpstreamLink  ──▶  server
+    user  ◀─callbacks─  Connection  ◀──  Receiver  ◀─────────┘
+
+The connection has at most one working link. `link()` returns it. If it has ended, the first task that asks opens and
+negotiates the next one, and every other task waits for the same one: so a lost session is replaced once, however many
+requests notice the loss. Requests that were in flight on the old link end there, on their own streams or with an error.
+Ids are never used twice, so a late response cannot reach a newer request.
+
+The users are `Client`, and the backs that stand in front of another server. The connection knows nothing of results:
+it returns them as plain values, or, with `raw_results`, as JSON text (`msgspec.Raw`) that was checked and not decoded.
+It never answers an `input_required` result (2026-07-28): the caller gets it and sends the request again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.errors import Broken, ClientError, ConfigError, McpError, NotSent
+from holdfast.ports import Clock, Observer, Random
+from holdfast.protocol.sessionless import UNSUPPORTED_VERSION
+from holdfast.upstream.backoff import Backoff
+from holdfast.upstream.connectors import Connector
+from holdfast.upstream.identity import ClientIdentity
+from holdfast.upstream.incoming import IncomingRequests, OnRequest
+from holdfast.upstream.link import LinkEnd, OnEnd, OnNotification, Overloaded, Receiver, UpstreamLink
+from holdfast.upstream.negotiation import VERSIONS, Agreed, DiedOfProbe, EraMemory, Negotiation
+from holdfast.upstream.pending import NO_HEADERS, OnProgress, OutgoingRequest
+from holdfast.upstream.retries import Retries
+from holdfast.upstream.settings import ClientLimits, ClientTimes
+from holdfast.upstream.slots import Slots
+from holdfast.wire.jsonrpc import decode, decode_raw, notification_message
+
+Headers = Mapping[str, str]
+MirrorHeaders = Callable[[str, dict[str, Any]], Headers]
+"""Returns the headers that repeat parameters of a request (2026-07-28), by method and params."""
+WITHOUT_SLOT: Final = frozenset({"ping", "server/discover", "subscriptions/listen"})
+"""Requests that `requests_at_once` does not count: control traffic, and a stream that stays open."""
+REMEMBERED: Final = EraMemory()
+"""Shared by all connections of a process unless they bring their own."""
+
+
+def no_mirror(method: str, params: dict[str, Any]) -> Headers:  # noqa: ARG001 - the signature is MirrorHeaders
+    """Repeat nothing."""
+    return NO_HEADERS
+
+
+class Callbacks(Struct, frozen=True, kw_only=True):
+    """What the user of a connection does with what comes from the server."""
+
+    on_request: OnRequest
+    on_notification: OnNotification
+    on_end: OnEnd | None = None
+    """Called exactly once for each link that was negotiated, when it ends."""
+    on_reconnected: Callable[[UpstreamLink], Awaitable[None]] | None = None
+    """Restores on a new link what the old session had. No other request uses the link before this returns."""
+    mirror: MirrorHeaders = no_mirror
+
+
+class ConnectionOptions(Struct, frozen=True, kw_only=True):
+    """How a connection behaves."""
+
+    version: str = "auto"
+    """One of `VERSIONS`."""
+    raw_results: bool = False
+    """Return results as JSON text (`msgspec.Raw`)."""
+    reconnect: bool = True
+    """Open another link when one has ended. False: every later request raises NotSent with the reason of the end."""
+    requests_at_once: int | None = None
+    """How many requests may run at the server at once; None: no limit."""
+    requests_queued: int = 1_024
+    """How many may wait for that; the next ones raise Busy."""
+    limits: ClientLimits = ClientLimits()
+    times: ClientTimes = ClientTimes()
+
+
+class Connection:
+    """A connection to one server. Call `open` first, `aclose` last."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        identity: ClientIdentity,
+        callbacks: Callbacks,
+        *,
+        options: ConnectionOptions = ConnectionOptions(),  # noqa: B008 - frozen
+        eras: EraMemory | None = None,
+        ports: tuple[Clock, Random, Observer],
+    ) -> None:
+        if options.version not in VERSIONS:
+            raise ConfigError(f"version is one of {', '.join(VERSIONS)}; not {options.version!r}")
+        self._connector = connector
+        self._identity = identity
+        self._callbacks = callbacks
+        self._reconnect = options.reconnect
+        self._times = options.times
+        self._clock, self._random, self._observer = ports
+        self._eras = eras or REMEMBERED
+        self._negotiation = Negotiation(identity, options.version, self._eras, self._ask, self._observer)
+        self._retries = Retries(self.link, options.limits, options.times, ports)
+        at_once = options.requests_at_once
+        self._slots = Slots(at_once, options.requests_queued) if at_once is not None else None
+        limits = options.limits
+        self._decode = partial(decode_raw if options.raw_results else decode, max_depth=limits.depth)
+        self.incoming: IncomingRequests = IncomingRequests(
+            callbacks.on_request, limits.incoming, limits.incoming_queued, self._observer
+        )
+        self._numbers: Iterator[int] = count(1)
+        self._link: UpstreamLink | None = None
+        self._finding: asyncio.Task[UpstreamLink] | None = None
+        self._closed = False
+        self.agreed: Agreed | None = None
+        """The result of the last negotiation; None before the first."""
+
+    def __repr__(self) -> str:
+        return f"<Connection {self._link}>"
+
+    # Messages
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        headers: Headers = NO_HEADERS,
+        may_repeat: bool = False,
+        owner: object = None,
+    ) -> Any:
+        """Send a request and return its result, over as many attempts and links as that is allowed to take.
+
+        Values in `params` may be `msgspec.Raw`. `_meta` goes to the server as it is, plus the members that the era
+        requires; with `on_progress` the progress token in it is replaced by the id of the request. `headers` go with
+        this request only (HTTP). `owner` is given back in callbacks, as `origin.owner`. Cancelling this call cancels
+        the request at the server; `Task.cancel(reason)` sends the reason with it.
+
+        Raises:
+            McpError: the server answered with an error; OutcomeUnknown if it is unknown whether it was executed;
+                Busy if too many requests wait for a slot.
+            NotSent: the server could not be reached, and nothing was executed.
+            ClientError: the server's response is not usable.
+        """
+        plain = params if params is not None else {}
+
+        async def send(link: UpstreamLink) -> Any:
+            sent = self._headers(link, method, plain, headers)
+            return await link.request(
+                self.outgoing(link, method, plain, headers=sent, on_progress=on_progress, owner=owner)
+            )
+
+        if self._slots is None or method in WITHOUT_SLOT:
+            return await self._run(method, send, may_repeat=may_repeat)
+        async with self._slots:
+            return await self._run(method, send, may_repeat=may_repeat)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send a notification.
+
+        Raises:
+            LinkError: the server did not receive it, or it is unknown whether it did.
+        """
+        link = await self.link()
+        await link.notify(notification_message(method, params))
+
+    def outgoing(
+        self,
+        link: UpstreamLink,
+        method: str,
+        params: dict[str, Any],
+        *,
+        headers: Headers = NO_HEADERS,
+        on_progress: OnProgress | None = None,
+        owner: object = None,
+    ) -> OutgoingRequest:
+        """Return a request with a new id and the `_meta` of the link's era, for one `link.request`.
+
+        `request` does this and more. Use this one if the id must be known before the request is sent.
+        """
+        number = next(self._numbers)
+        stamped = self._identity.stamp(
+            params,
+            version=link.version,
+            is_sessionless=link.is_sessionless,
+            progress_token=None if on_progress is None else number,
+        )
+        return OutgoingRequest(number, method, stamped, headers=headers, on_progress=on_progress, owner=owner)
+
+    async def _run(
+        self, method: str, send: Callable[[UpstreamLink], Awaitable[Any]], *, may_repeat: bool
+    ) -> Any:
+        try:
+            return await self._retries.run(method, send, may_repeat=may_repeat)
+        except McpError as error:
+            if error.code != UNSUPPORTED_VERSION or not self._reconnect:
+                raise
+            # The server was replaced by one with other versions. It executed nothing.
+            self.renegotiate(await self.link())
+        return await self._retries.run(method, send, may_repeat=may_repeat)
+
+    def _headers(self, link: UpstreamLink, method: str, params: dict[str, Any], own: Headers) -> Headers:
+        mirrored = self._callbacks.mirror(method, params) if link.is_sessionless else NO_HEADERS
+        return {**own, **mirrored} if own else mirrored
+
+    async def _ask(self, link: UpstreamLink, method: str, params: dict[str, Any]) -> Any:
+        return await link.request(self.outgoing(link, method, params))
+
+    # Links
+
+    async def open(self) -> Agreed:
+        """Connect for the first time and return what was negotiated.
+
+        Raises:
+            NotSent: the server cannot be reached. There is only one attempt.
+            VersionRefused: there is no protocol version in common.
+        """
+        link, agreed = await self._connect()
+        self._use(link)
+        return agreed
+
+    async def link(self) -> UpstreamLink:
+        """Return a working link, and open one if there is none.
+
+        Raises:
+            HoldfastError: no link could be opened.
+        """
+        link = self._link
+        if link is not None and not link.lost:
+            return link
+        if self._closed:
+            raise ClientError("the client is closed")
+        if not self._reconnect:
+            raise NotSent(f"the connection has ended: {_words(link)}")
+        if self._finding is None:
+            self._finding = asyncio.get_running_loop().create_task(self._find(link))
+            self._finding.add_done_callback(self._found)
+        return await asyncio.shield(self._finding)
+
+    def renegotiate(self, link: UpstreamLink) -> None:
+        """Open and negotiate another link before the next request."""
+        if link is self._link:
+            link.lost = True
+
+    async def aclose(self) -> None:
+        """End the conversation: stop answering the server, delete the session, stop the process."""
+        self._closed = True
+        await self.incoming.aclose()
+        if self._finding is not None:
+            self._finding.cancel()
+            await asyncio.wait({self._finding})
+        if self._link is not None:
+            await self._link.aclose()
+        await self._connector.aclose()
+
+    def _use(self, link: UpstreamLink) -> None:
+        self._link = link
+        link.receiver.when_ended(self._ended)
+
+    def _ended(self, end: LinkEnd) -> None:
+        self._observer.note("client.link_ended", reason=end.reason.value)
+        if self._callbacks.on_end is not None:
+            self._callbacks.on_end(end)
+
+    def _found(self, finding: asyncio.Task[UpstreamLink]) -> None:
+        self._finding = None
+        if not finding.cancelled():
+            # Every waiting task has received the exception. Read it, or asyncio logs it once more.
+            finding.exception()
+
+    async def _find(self, lost: UpstreamLink | None) -> UpstreamLink:
+        if lost is not None:
+            await lost.aclose(goodbye=False)
+        backoff = Backoff(self._random, self._times.backoff)
+        deadline = self._clock.now() + self._times.patience
+        while True:
+            try:
+                link, _ = await self._connect()
+            except NotSent as error:
+                pause = backoff.pause(error.retry_after)
+                if self._clock.now() + pause > deadline:
+                    raise
+                await asyncio.sleep(pause)
+                continue
+            if self._callbacks.on_reconnected is not None:
+                await self._callbacks.on_reconnected(link)
+            self._use(link)
+            self._observer.note("client.reconnected", version=link.version)
+            return link
+
+    async def _connect(self) -> tuple[UpstreamLink, Agreed]:
+        """Return a new, negotiated link.
+
+        Raises:
+            NotSent: the server cannot be reached, or the negotiation broke. No request of the caller was sent.
+        """
+        connector = self._connector
+        probe = partial(
+            self._negotiation.negotiate,
+            remembered_as=connector.remembered_as,
+            probe_seconds=connector.probe_seconds,
+        )
+        try:
+            link, agreed = await self._negotiated(probe)
+        except DiedOfProbe as error:
+            if not self._negotiation.is_automatic:
+                raise
+            self._observer.note("client.died_of_probe", error=error)
+            link, agreed = await self._negotiated(self._negotiation.initialize)
+        if self._negotiation.is_automatic:
+            self._eras.learn(connector.remembered_as, is_sessionless=link.is_sessionless)
+        self.agreed = agreed
+        return link, agreed
+
+    async def _negotiated(
+        self, negotiate: Callable[[UpstreamLink], Awaitable[Agreed]]
+    ) -> tuple[UpstreamLink, Agreed]:
+        bound = asyncio.timeout(self._connector.answer_seconds)
+        on_notification = self._callbacks.on_notification
+        receiver = Receiver(self.incoming, on_notification, self._decode, self._observer)
+        link = await self._connector.connect(receiver)
+        try:
+            async with bound:
+                return link, await negotiate(link)
+        except BaseException as error:
+            failure = self._failure(error, is_late=bound.expired())
+            await link.aclose(goodbye=False)
+            if failure is not None:
+                raise failure from error
+            raise
+
+    def _failure(self, error: BaseException, *, is_late: bool) -> NotSent | None:
+        """Return the error that the caller gets for a broken negotiation; None: the error itself."""
+        if is_late and isinstance(error, TimeoutError):
+            seconds = self._connector.answer_seconds
+            return NotSent(
+                f"the server did not answer within {seconds:g} s of its start (ClientTimes.connect); "
+                f"{self._connector.last_words}"
+            )
+        if isinstance(error, Broken):
+            wait = error.retry_after if isinstance(error, Overloaded) else None
+            return NotSent(f"cannot connect: {error}", wait)
+        return None
+
+
+def _words(link: UpstreamLink | None) -> str:
+    end = link.receiver.end if link is not None else None
+    if end is None:
+        return "it was never opened"
+    return f"{end.reason.value}; {end.message}" if end.message else end.reason.value

@@ -1,0 +1,124 @@
+"""How a link to a server is opened: to a URL, or to a child process. `client/in_process.py` has the third way."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.auth.authorizer import Authorizer
+from holdfast.errors import ConfigError
+from holdfast.ports import Clock, Observer, Random
+from holdfast.transports.child import Child, ChildOptions
+from holdfast.upstream.http_link import HttpLink, HttpServer
+from holdfast.upstream.link import Receiver, UpstreamLink
+from holdfast.upstream.negotiation import origin
+from holdfast.upstream.pipe_link import PipeLink
+from holdfast.upstream.settings import ClientLimits, ClientTimes
+
+if TYPE_CHECKING:
+    from holdfast.transports.http import HttpTransport
+
+
+class Connector(Protocol):
+    """Opens links to one server."""
+
+    remembered_as: str
+    """The key under which the server's era is remembered; empty: it is not remembered."""
+    probe_seconds: float | None
+    """How long `server/discover` may stay unanswered; None for HTTP, where a status code answers it."""
+    answer_seconds: float | None
+    """How long the whole negotiation may take; None: no limit of its own."""
+
+    @property
+    def last_words(self) -> str:
+        """What is known about a server that does not answer, for error messages."""
+        ...
+
+    async def connect(self, receiver: Receiver) -> UpstreamLink:
+        """Return a new link on which nothing has been sent.
+
+        Raises:
+            NotSent: the server cannot be reached.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Release everything that the links shared."""
+        ...
+
+
+class HttpConnector:
+    """Links to a URL. They share a pool of connections.
+
+    Several connectors may share one pool: pass it as `transport`, and close it yourself.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        authorizer: Authorizer | None = None,
+        headers: Mapping[str, str] | None = None,
+        limits: ClientLimits = ClientLimits(),  # noqa: B008 - frozen
+        times: ClientTimes = ClientTimes(),  # noqa: B008 - frozen
+        ports: tuple[Clock, Random, Observer],
+        transport: "HttpTransport | None" = None,
+    ) -> None:
+        self.probe_seconds: float | None = None
+        self.answer_seconds: float | None = None
+        try:
+            from holdfast.transports.http import HttpOptions, HttpTransport  # noqa: PLC0415 - aiohttp is an extra
+        except ImportError:
+            raise ConfigError("a client of a URL needs aiohttp: pip install 'holdfast[client]'") from None
+        self.remembered_as: str = origin(url)
+        self._is_shared = transport is not None
+        self._http = transport or HttpTransport(HttpOptions(connect_seconds=times.connect))
+        lowered = {name.lower(): value for name, value in (headers or {}).items()}
+        self._server = HttpServer(url, self._http, authorizer, lowered, limits, times, ports)
+
+    async def connect(self, receiver: Receiver) -> UpstreamLink:
+        """Return a new link. Nothing is sent yet."""
+        return HttpLink(self._server, receiver)
+
+    @property
+    def last_words(self) -> str:
+        """Nothing is known about a server behind a URL."""
+        return ""
+
+    async def aclose(self) -> None:
+        """Close every connection, unless the pool is shared."""
+        if not self._is_shared:
+            await self._http.aclose()
+
+
+class ChildConnector:
+    """Links to a child process. Each link starts a process and stops it."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        options: ChildOptions = ChildOptions(),  # noqa: B008 - frozen
+        *,
+        times: ClientTimes = ClientTimes(),  # noqa: B008 - frozen
+        observer: Observer,
+    ) -> None:
+        self.remembered_as = ""
+        self.probe_seconds: float | None = times.probe
+        self.answer_seconds: float | None = times.connect
+        self._command = command
+        self._options = options
+        self._observer = observer
+        self.child: Child | None = None
+        """The present child process."""
+
+    async def connect(self, receiver: Receiver) -> UpstreamLink:
+        """Start the process."""
+        self.child = Child(self._command, self._options)
+        await self.child.start()
+        return PipeLink(self.child, receiver, self._observer)
+
+    @property
+    def last_words(self) -> str:
+        """The exit status of the child, if it has exited, and the last lines of its stderr."""
+        return self.child.last_words if self.child is not None else ""
+
+    async def aclose(self) -> None:
+        """Do nothing: each link stops its own process."""

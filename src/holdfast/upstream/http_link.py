@@ -1,0 +1,491 @@
+"""A link over Streamable HTTP, in both eras: each message is a POST.
+
+How a request is answered. Each request reads its own response in its own task, so a slow, broken or hostile response
+concerns that request only. The response is one JSON body, or a stream of events (SSE) that ends with the result. A
+result is matched by its id, so it may also come on another stream: then the request ends, and its own stream is closed.
+
+Which messages belong to which request. A notification or a request of the server that comes on the stream of a POST
+belongs to that POST (`origin`); also after the stream was resumed by a GET. What comes on the standalone stream (the GET
+that is opened after `initialize`) has no origin.
+
+Resuming. In a session, a stream that breaks before its result is opened again by a GET with `Last-Event-ID`, the id of
+the last event that had one. The attempts go on for `times.patience`. A stream without event ids cannot be resumed. A
+stream that could be resumed and sends no byte for `times.silence` is treated as broken. 2026-07-28 has no resumption:
+there a broken stream is the end, and closing the stream is how a request is cancelled.
+
+"Certainly not executed". Every failure says whether the server can have executed the request, because only then may it
+be sent again (`retries.py`):
+
+    no connection could be opened                          certainly not      NotSent
+    429 or 503 with the mark of our own server             certainly not      NotSent
+    404 within a session                                   certainly not      SessionLost, which is a NotSent
+    429 or 503 without the mark                            unknown            Overloaded, which is a Broken
+    500 and higher, a broken connection, an unreadable     unknown            Broken
+    body, a stream that ended and cannot be resumed
+
+404 within a session is also the end of the link: the session is gone. Requests that are in flight then get
+`times.settle` seconds, because their streams may still deliver results; then they fail as Broken.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.auth.authorizer import Authorizer, Challenge
+from holdfast.errors import PARSE_ERROR, BadAnswer, Broken, HoldfastError, HttpRefused, LinkError, WireError
+from holdfast.ports import Clock, Observer, Random
+from holdfast.protocol.mirror import encode_value
+from holdfast.protocol.sessionless import NAMED, VERSION
+from holdfast.upstream.backoff import Backoff
+from holdfast.upstream.http_status import MARK, MOVED, UNAUTHORIZED, moved_to, refused, seconds_to_wait
+from holdfast.upstream.link import EndReason, LinkEnd, Receiver, SessionLost
+from holdfast.upstream.pending import OutgoingRequest
+from holdfast.upstream.settings import ClientLimits, ClientTimes
+from holdfast.wire.jsonrpc import Response, request_message
+from holdfast.wire.sse import EventParser
+
+if TYPE_CHECKING:
+    from holdfast.transports.http import HttpAnswer, HttpTransport
+
+SESSION: Final = "mcp-session-id"
+EVENTS: Final = "text/event-stream"
+ACCEPTED: Final = 202
+MOST_MOVES: Final = 3
+MOST_CHALLENGES: Final = 4
+"""How often one request answers a 401 or 403. A step-up may need several."""
+POST_HEADERS: Final = {"accept": f"application/json, {EVENTS}", "content-type": "application/json"}
+GET_HEADERS: Final = {"accept": EVENTS}
+
+
+class HttpServer:
+    """The server's URL, and what every link to it uses."""
+
+    __slots__ = ("authorizer", "clock", "headers", "http", "limits", "observer", "random", "times", "url")
+
+    def __init__(
+        self,
+        url: str,
+        http: "HttpTransport",
+        authorizer: Authorizer | None,
+        headers: Mapping[str, str],
+        limits: ClientLimits,
+        times: ClientTimes,
+        ports: tuple[Clock, Random, Observer],
+    ) -> None:
+        self.url: str = url
+        self.http: HttpTransport = http
+        self.authorizer: Authorizer | None = authorizer
+        self.headers: Mapping[str, str] = headers
+        self.limits: ClientLimits = limits
+        self.times: ClientTimes = times
+        self.clock: Clock
+        self.random: Random
+        self.observer: Observer
+        self.clock, self.random, self.observer = ports
+
+    def backoff(self) -> Backoff:
+        return Backoff(self.random, self.times.backoff)
+
+
+class HttpLink:
+    """One session, or the sessionless conversation of 2026-07-28."""
+
+    def __init__(self, server: HttpServer, receiver: Receiver) -> None:
+        self.version = VERSION
+        self.is_sessionless = True
+        self.lost: bool = False
+        self._server = server
+        self.receiver: Receiver = receiver
+        self._session = ""
+        self._initialized = False
+        self._standalone: asyncio.Task[None] | None = None
+        self._has_standalone = asyncio.Event()
+        self._last_messages: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<HttpLink {self.version}{' lost' if self.lost else ''}, {self.receiver.pending}>"
+
+    # Requests
+
+    async def request(self, request: OutgoingRequest) -> Any:
+        """Send a request and return its result; see `UpstreamLink`."""
+        message = request_message(request.id, request.method, request.params)
+        self.receiver.pending.add(request)
+        answer: HttpAnswer | None = None
+        try:
+            answer = await self._head(request, message)
+            if answer is None:
+                return request.answer.result()
+            if request.method == "initialize":
+                self._session, self._initialized = answer.header(SESSION), True
+            if answer.header("content-type").partition(";")[0].strip().lower() == EVENTS:
+                return await self._read_until_answered(answer, request)
+            return await self._read_body(answer, request)
+        except asyncio.CancelledError as cancelled:
+            self._send_cancellation(request, cancelled)
+            raise
+        except SessionLost:
+            self._lose()
+            raise
+        finally:
+            self.receiver.pending.remove(request)
+            if answer is not None:
+                answer.close()
+
+    async def _head(self, request: OutgoingRequest, message: bytes) -> "HttpAnswer | None":
+        """Send a request and wait for the head of its response; None if its result came on another stream before that."""
+        task = asyncio.current_task()
+        is_waiting = True
+
+        def wake(_done: object) -> None:
+            if is_waiting and task is not None:
+                task.cancel()
+
+        request.answer.add_done_callback(wake)
+        try:
+            return await self._open("POST", self._request_headers(request), message)
+        except asyncio.CancelledError:
+            if task is not None and request.answer.done() and not task.uncancel():
+                return None
+            raise
+        finally:
+            is_waiting = False
+            request.answer.remove_done_callback(wake)
+
+    async def _read_body(self, answer: "HttpAnswer", request: OutgoingRequest) -> Any:
+        """Read a response that is one JSON body."""
+        try:
+            body = await answer.body(self._server.limits.message)
+            if answer.status == ACCEPTED or not body:
+                raise BadAnswer(
+                    f"the server answered {request.method} with HTTP {answer.status} and no content"
+                )
+            message = self.receiver.decode(body)
+        except WireError as error:
+            # A proxy on the way may have damaged the body. A response over the limit would be over it again.
+            kind = Broken if error.code == PARSE_ERROR else BadAnswer
+            raise kind(f"the answer to {request.method} cannot be read: {error}") from None
+        for one in message if isinstance(message, list) else (message,):
+            if isinstance(one, Response) and one.id == request.id:
+                request.settle(one)
+            else:
+                self.receiver.take_message(self, one, request)
+        if not request.answer.done():
+            raise BadAnswer(f"the server answered {request.method} with a message that is not its response")
+        return request.answer.result()
+
+    async def _read_until_answered(self, answer: "HttpAnswer", request: OutgoingRequest) -> Any:
+        """Read the stream of a request until its result is there, and resume it where that is possible."""
+        stream = _Stream(self._server)
+        resumed: HttpAnswer | None = answer
+        while resumed is not None:
+            # The result may come on another stream; then this one is not needed.
+            _close_with(request, resumed)
+            await self._read_stream(resumed, stream, request)
+            if request.answer.done():
+                break
+            if self.is_sessionless or not stream.last_id:
+                raise Broken(f"the stream ended before the answer to {request.method}")
+            resumed = await self._resume(stream, request)
+        return request.answer.result()
+
+    async def _read_stream(
+        self, answer: "HttpAnswer", stream: "_Stream", request: OutgoingRequest | None
+    ) -> None:
+        """Read a stream to its end, or until its request is answered. A broken stream is noted; the caller resumes it."""
+        parser = EventParser(self._server.limits.line, self._server.limits.message)
+        try:
+            while request is None or not request.answer.done():
+                chunk = await stream.next(answer)
+                if not chunk:
+                    return
+                for event in parser.feed(chunk):
+                    stream.saw(event.id, event.retry)
+                    if event.data:
+                        self.receiver.take(self, event.data, request)
+        except (Broken, WireError, TimeoutError) as error:
+            if request is None or not request.answer.done():
+                self._server.observer.note("client.stream_broke", error=error)
+        finally:
+            answer.close()
+
+    async def _resume(self, stream: "_Stream", request: OutgoingRequest) -> "HttpAnswer | None":
+        """Resume the stream of a request; None if its result came on another stream meanwhile.
+
+        Raises:
+            Broken: the stream cannot be resumed. It is unknown whether the request was executed.
+        """
+        deadline = self._server.clock.now() + self._server.times.patience
+        while True:
+            pause = stream.backoff.pause()
+            if self._server.clock.now() + pause > deadline and stream.backoff_failed:
+                raise Broken(f"the stream of {request.method} broke and could not be resumed in time")
+            await self._pause(pause, request)
+            if request.answer.done():
+                return None
+            try:
+                headers = {**GET_HEADERS, **request.headers, "last-event-id": stream.last_id}
+                answer = await self._open("GET", headers)
+            except SessionLost:
+                self._lose()
+                raise Broken(f"the session was lost while {request.method} was in flight") from None
+            except (LinkError, HttpRefused) as error:
+                if isinstance(error, HttpRefused):
+                    raise Broken(f"the stream of {request.method} cannot be resumed: {error}") from None
+                stream.backoff_failed = True
+                continue
+            stream.backoff_failed = False
+            return answer
+
+    @staticmethod
+    async def _pause(seconds: float, request: OutgoingRequest) -> None:
+        await asyncio.wait({request.answer}, timeout=seconds)
+
+    def _send_cancellation(self, request: OutgoingRequest, cancelled: asyncio.CancelledError) -> None:
+        # In 2026-07-28 closing the stream is the cancellation.
+        if self.is_sessionless or self.lost or request.method == "initialize":
+            return
+        headers = {**POST_HEADERS, **request.headers}
+        self._send_in_background(self._post(headers, request.cancellation(cancelled)))
+
+    # Other messages
+
+    async def notify(self, message: bytes) -> None:
+        """Send a notification; see `UpstreamLink`."""
+        await self._post(POST_HEADERS, message)
+
+    async def _post(self, headers: Mapping[str, str], message: bytes) -> None:
+        answer = await self._open("POST", headers, message)
+        await _discard(answer, self._server.limits.refusal)
+
+    async def answer(self, message: bytes) -> None:
+        """Send a response; repeat it while the server cannot be reached. The server ignores a second copy."""
+        backoff = self._server.backoff()
+        deadline = self._server.clock.now() + self._server.times.patience
+        while True:
+            try:
+                await self.notify(message)
+            except SessionLost:
+                self._lose()
+                return
+            except LinkError as error:
+                pause = backoff.pause(getattr(error, "retry_after", None))
+                if self.lost or self._server.clock.now() + pause > deadline:
+                    raise
+                await asyncio.sleep(pause)
+            except HoldfastError as error:
+                self._server.observer.note("client.answer_lost", error=error)
+                return
+            else:
+                return
+
+    # The standalone stream
+
+    async def settled(self) -> None:
+        """Open the standalone stream of a session.
+
+        Waits for it up to `times.standalone`: some servers drop messages while there is no such stream.
+        """
+        if not self.is_sessionless and self._standalone is None:
+            self._standalone = asyncio.get_running_loop().create_task(self._listen())
+            opened = asyncio.get_running_loop().create_task(self._has_standalone.wait())
+            await asyncio.wait(
+                {self._standalone, opened},
+                timeout=self._server.times.standalone,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            opened.cancel()
+
+    async def _listen(self) -> None:
+        stream = _Stream(self._server)
+        while not self.lost:
+            headers = GET_HEADERS | ({"last-event-id": stream.last_id} if stream.last_id else {})
+            try:
+                answer = await self._open("GET", headers)
+            except SessionLost:
+                self._lose()
+                return
+            except LinkError:
+                self._has_standalone.set()
+                await asyncio.sleep(stream.backoff.pause())
+                continue
+            except HoldfastError as error:
+                if not stream.last_id:
+                    # 405: the server has no such stream. Another refusal would not change either.
+                    self._server.observer.note("client.no_standalone_stream", error=error)
+                    return
+                stream.last_id = ""
+                continue
+            self._has_standalone.set()
+            await self._read_stream(answer, stream, None)
+            await asyncio.sleep(stream.backoff.pause())
+
+    # Ending
+
+    def _lose(self) -> None:
+        """End the link because its session is gone. Requests in flight get `times.settle` seconds for their results."""
+        if self.lost:
+            return
+        self.lost = True
+        self.receiver.ended(self, LinkEnd(reason=EndReason.SESSION_GONE))
+        loop = asyncio.get_running_loop()
+        lost = Broken("the session was lost while the request was in flight")
+        loop.call_later(self._server.times.settle, self.receiver.pending.fail_all, lambda _request: lost)
+
+    async def aclose(self, *, goodbye: bool = True) -> None:
+        """End the conversation. With `goodbye` the session is deleted at the server."""
+        was_lost, self.lost = self.lost, True
+        self.receiver.ended(self, LinkEnd(reason=EndReason.CLOSED))
+        if self._standalone is not None:
+            self._standalone.cancel()
+            await asyncio.wait({self._standalone})
+        await self._finish_last_messages()
+        if goodbye and self._session and not was_lost:
+            self._send_in_background(self._delete())
+            await self._finish_last_messages()
+
+    async def _finish_last_messages(self) -> None:
+        """Wait up to `times.close` for messages that are being sent."""
+        if self._last_messages:
+            await asyncio.wait(self._last_messages, timeout=self._server.times.close)
+        for task in self._last_messages:
+            task.cancel()
+
+    async def _delete(self) -> None:
+        answer = await self._open("DELETE", {})
+        await _discard(answer, self._server.limits.refusal)
+
+    def _send_in_background(self, work: Any) -> None:
+        async def quietly() -> None:
+            try:
+                await work
+            except HoldfastError as error:
+                self._server.observer.note("client.farewell_failed", error=error)
+
+        task = asyncio.get_running_loop().create_task(quietly())
+        self._last_messages.add(task)
+        task.add_done_callback(self._last_messages.discard)
+
+    # HTTP
+
+    def _request_headers(self, request: OutgoingRequest) -> dict[str, str]:
+        """Return the headers of a request; in 2026-07-28 they repeat its method and name."""
+        made = {**POST_HEADERS, **request.headers}
+        if self.is_sessionless:
+            made["mcp-method"] = request.method
+            name = request.params.get(NAMED.get(request.method, ""))
+            if isinstance(name, str):
+                made["mcp-name"] = encode_value(name)
+        return made
+
+    async def _open(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> "HttpAnswer":
+        """Send an HTTP request and return its response if the status is 2xx. Follow redirects, answer challenges.
+
+        Raises:
+            HoldfastError: the meaning of another status; see `http_status`.
+        """
+        server = self._server
+        url, moves, challenges = server.url, 0, 0
+        while True:
+            credentials = await server.authorizer.headers(method, url) if server.authorizer else {}
+            sent = {**self._common_headers(), **headers, **credentials}
+            answer = await server.http.open(method, url, sent, body)
+            if answer.status < 300:  # noqa: PLR2004 - every 2xx
+                return _streaming(answer) if method == "GET" else answer
+            if answer.status in MOVED and moves < MOST_MOVES:
+                answer.close()
+                has_credentials = bool(credentials) or "authorization" in sent
+                url = moved_to(answer.status, url, answer.header("location"), has_credentials=has_credentials)
+                moves += 1
+                continue
+            challenges += 1
+            if not await self._is_satisfied(answer, method, url, credentials, challenges):
+                raise await self._refusal(answer)
+
+    async def _is_satisfied(
+        self, answer: "HttpAnswer", method: str, url: str, credentials: Mapping[str, str], attempt: int
+    ) -> bool:
+        """Ask the authorizer for other credentials. True: send the request again."""
+        authorizer = self._server.authorizer
+        if authorizer is None or answer.status not in UNAUTHORIZED or attempt > MOST_CHALLENGES:
+            return False
+        challenge = Challenge(
+            method=method,
+            url=url,
+            status=answer.status,
+            headers=answer.headers(),
+            sent=credentials,
+            attempt=attempt,
+        )
+        try:
+            is_satisfied = await authorizer.challenged(challenge)
+        except BaseException:
+            answer.close()
+            raise
+        if is_satisfied:
+            answer.close()
+        return is_satisfied
+
+    async def _refusal(self, answer: "HttpAnswer") -> HoldfastError:
+        try:
+            body = await answer.body(self._server.limits.refusal)
+        except (Broken, WireError):
+            body = b""
+        wait = seconds_to_wait(answer.header("retry-after"), self._server.clock.wall())
+        mark = answer.header(MARK)
+        return refused(answer.status, body, wait, in_session=bool(self._session), mark=mark)
+
+    def _common_headers(self) -> dict[str, str]:
+        """Return the headers of every HTTP request on this link."""
+        common = dict(self._server.headers)
+        if self.is_sessionless or self._initialized:
+            common["mcp-protocol-version"] = self.version
+        if self._session:
+            common[SESSION] = self._session
+        return common
+
+
+class _Stream:
+    """What is kept of a stream when it is resumed: the last event id and the pauses."""
+
+    __slots__ = ("_silence", "backoff", "backoff_failed", "last_id")
+
+    def __init__(self, server: HttpServer) -> None:
+        self._silence = server.times.silence
+        self.backoff = server.backoff()
+        self.backoff_failed = False
+        self.last_id = ""
+
+    def saw(self, event_id: str | None, retry: int | None) -> None:
+        self.backoff.worked()
+        if event_id is not None:
+            self.last_id = event_id
+        if retry is not None:
+            self.backoff.hint = retry / 1_000
+
+    async def next(self, answer: "HttpAnswer") -> bytes:
+        """Return the next bytes. A stream that can be resumed raises TimeoutError after `times.silence`."""
+        if not self.last_id:
+            return await answer.chunk()
+        async with asyncio.timeout(self._silence):
+            return await answer.chunk()
+
+
+def _close_with(request: OutgoingRequest, answer: "HttpAnswer") -> None:
+    """Close the stream of a request when the request is answered."""
+    request.answer.add_done_callback(lambda _done: answer.close())
+
+
+def _streaming(answer: "HttpAnswer") -> "HttpAnswer":
+    if answer.header("content-type").partition(";")[0].strip().lower() == EVENTS:
+        return answer
+    answer.close()
+    raise HttpRefused(answer.status, "the server answered GET with a response that is not a stream of events")
+
+
+async def _discard(answer: "HttpAnswer", limit: int) -> None:
+    """Read a short response to its end, so that its connection can be used again."""
+    try:
+        await answer.body(limit)
+    except (Broken, WireError):
+        answer.close()

@@ -1,0 +1,163 @@
+"""Requests of the server: several run at once up to a limit, then they queue, then they are refused as busy (law 10).
+
+The code that receives messages never waits for a handler. Each request runs in its own task, and that task sends the
+response. So responses and cancellations always pass, and a handler may itself send a request to the server and get the
+result while every slot is taken.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from holdfast.core.admission import Admission, Gate
+from holdfast.errors import INTERNAL_ERROR, Busy, LinkError, McpError
+from holdfast.ports import Observer
+from holdfast.upstream.pending import OutgoingRequest
+from holdfast.wire.jsonrpc import Request, RequestId, encode, refusal, result_message
+
+OnRequest = Callable[[str, dict[str, Any], OutgoingRequest | None], Awaitable[object]]
+"""Answers a request of the server: method, params, and the request of ours whose HTTP response carried it. That one is
+None on pipes and on the standalone stream, where it is unknown.
+
+Returns the result as anything the encoder takes, `msgspec.Raw` included; raises McpError to refuse the request."""
+Ticket = tuple[object, RequestId]
+"""A request by its link and id."""
+UNSENT: Final = 1_024
+"""Responses to pings, and refusals, that may wait to be sent. A server that reads none of them gets no more."""
+
+
+class Answering(Protocol):
+    """The link that a request came on."""
+
+    async def answer(self, message: bytes) -> None:
+        """Send the response to a request of the server."""
+        ...
+
+
+class IncomingRequests:
+    """The requests of the server that are being answered, on every link of one connection."""
+
+    def __init__(self, on_request: OnRequest, places: int, queue: int, observer: Observer) -> None:
+        self._on_request = on_request
+        self._gate: Gate[Ticket] = Gate(places, queue)
+        self._waiting: dict[Ticket, tuple[Answering, Request, OutgoingRequest | None]] = {}
+        self._running: dict[Ticket, asyncio.Task[None]] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+        self._observer = observer
+
+    def __repr__(self) -> str:
+        return f"<IncomingRequests {self._gate}>"
+
+    def take(self, link: Answering, request: Request, origin: OutgoingRequest | None = None) -> None:
+        """Start, queue or refuse a request. A second one with the id of a running one is ignored."""
+        ticket = (link, request.id)
+        if ticket in self._running or ticket in self._waiting:
+            return
+        if request.method == "ping":
+            self._reply(link, result_message(request.id, b"{}"))
+            return
+        match self._gate.enter(ticket):
+            case Admission.START:
+                self._start(ticket, link, request, origin)
+            case Admission.WAIT:
+                self._waiting[ticket] = (link, request, origin)
+            case Admission.REFUSE:
+                self._reply(
+                    link, refusal(request.id, Busy("Busy: this client answers its limit of requests"))
+                )
+
+    def cancel(self, link: object, request_id: object) -> None:
+        """Stop answering a request that the server has cancelled."""
+        if not isinstance(request_id, int | str):
+            return
+        ticket = (link, request_id)
+        if self._gate.abandon(ticket):
+            del self._waiting[ticket]
+        elif ticket in self._running:
+            self._running[ticket].cancel()
+
+    def forget(self, link: object) -> None:
+        """Stop answering the requests of a link that has ended."""
+        for ticket in [*self._waiting, *self._running]:
+            if ticket[0] is link:
+                self.cancel(*ticket)
+
+    async def run(self, method: str, params: dict[str, Any]) -> object:
+        """Answer a request that came inside a result (2026-07-28). It takes a slot like any other.
+
+        Raises:
+            McpError: the handler refuses it, or the limit is reached.
+        """
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ticket: Ticket = (turn, 0)
+        verdict = self._gate.enter(ticket)
+        if verdict is Admission.REFUSE:
+            raise Busy("this client answers its limit of requests")
+        if verdict is Admission.START:
+            turn.set_result(None)
+        try:
+            await turn
+            return await self._on_request(method, params, None)
+        finally:
+            if not self._gate.abandon(ticket):
+                self._next()
+
+    async def aclose(self) -> None:
+        """Stop answering."""
+        self._waiting.clear()
+        tasks = {*self._running.values(), *self._sending}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _start(
+        self, ticket: Ticket, link: Answering, request: Request, origin: OutgoingRequest | None
+    ) -> None:
+        task = asyncio.get_running_loop().create_task(self._answer(link, request, origin))
+        self._running[ticket] = task
+        task.add_done_callback(lambda _done: self._ended(ticket))
+
+    def _ended(self, ticket: Ticket) -> None:
+        del self._running[ticket]
+        self._next()
+
+    def _next(self) -> None:
+        following = self._gate.leave()
+        if following is None:
+            return
+        if isinstance(following[0], asyncio.Future):
+            # A call of `run`. Its own task waits for the slot and gives it back, also if it was cancelled just now.
+            if not following[0].done():
+                following[0].set_result(None)
+            return
+        queued = self._waiting.pop(following, None)
+        if queued is None:
+            self._next()
+        else:
+            self._start(following, *queued)
+
+    async def _answer(self, link: Answering, request: Request, origin: OutgoingRequest | None) -> None:
+        try:
+            result = await self._on_request(request.method, request.params, origin)
+            answer = result_message(request.id, encode(result))
+        except McpError as error:
+            answer = refusal(request.id, error)
+        except Exception as error:  # noqa: BLE001 - the server gets an error, and the connection goes on
+            self._observer.note("client.handler_failed", method=request.method, error=error)
+            answer = refusal(request.id, McpError(INTERNAL_ERROR, f"Internal error: {type(error).__name__}"))
+        await self._send(link, answer)
+
+    def _reply(self, link: Answering, answer: bytes) -> None:
+        if len(self._sending) >= UNSENT:
+            self._observer.note("client.answer_lost", error="too many responses are unsent")
+            return
+        task = asyncio.get_running_loop().create_task(self._send(link, answer))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self, link: Answering, answer: bytes) -> None:
+        try:
+            await link.answer(answer)
+        except LinkError as error:
+            self._observer.note("client.answer_lost", error=error)

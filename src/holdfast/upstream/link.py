@@ -1,0 +1,167 @@
+"""What every link to a server does, and where its messages go.
+
+A link is one conversation with a server: one session (2025-03-26 to 2025-11-25), the sessionless conversation of
+2026-07-28 over HTTP, or one pair of pipes. When a link ends, the connection opens another one. A request never moves
+from one link to another by itself: `retries.py` decides whether it is sent again.
+
+The end of a link is reported exactly once, with its reason (`LinkEnd`). An HTTP link ends when the server answers 404
+to its session, or when we close it. A server that cannot be reached does not end it: each request then fails by itself.
+A pipe link ends when the other side closes its output.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from holdfast.errors import Broken, NotSent, WireError
+from holdfast.ports import Observer
+from holdfast.upstream.incoming import IncomingRequests
+from holdfast.upstream.pending import OutgoingRequest, PendingRequests
+from holdfast.wire.jsonrpc import Message, Notification, Request, Response
+
+
+class SessionLost(NotSent):
+    """HTTP 404 within a session: the server does not know the session, so it did not execute the request."""
+
+
+class Overloaded(Broken):
+    """HTTP 429 or 503 without our server's mark: a balancer may have sent it after the request was executed.
+
+    `retry_after` is how many seconds the response asks the client to wait.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class EndReason(Enum):
+    """Why a link ended."""
+
+    CLOSED = "closed by us"
+    SESSION_GONE = "the server does not know the session (HTTP 404)"
+    PROCESS_EXITED = "the server's process exited"
+    CONNECTION_LOST = "the server closed the connection"
+
+
+class LinkEnd(Struct, frozen=True, kw_only=True):
+    """The end of a link."""
+
+    reason: EndReason
+    message: str = ""
+    """A text for logs and errors. For a child process it contains the last lines of its stderr."""
+    exit_status: int | None = None
+    """The exit status of a child process; negative: the signal that ended it."""
+
+
+OnNotification = Callable[[Notification, OutgoingRequest | None], None]
+"""Receives each notification except progress, and the request whose HTTP response carried it. The request is None on
+pipes and on the standalone stream, where it is unknown. Must not wait and must not raise."""
+OnEnd = Callable[[LinkEnd], None]
+Decode = Callable[[bytes], Message | list[Message]]
+
+
+class UpstreamLink(Protocol):
+    """One conversation with a server."""
+
+    version: str
+    """The protocol version of this link; the negotiation sets it."""
+    is_sessionless: bool
+    """True for 2026-07-28."""
+    lost: bool
+    """True if the link has ended, or is about to be replaced: no new request may use it."""
+    receiver: "Receiver"
+
+    async def request(self, request: OutgoingRequest) -> Any:
+        """Send a request and return its result. Cancelling this call cancels the request at the server.
+
+        Raises:
+            McpError: the server answered with an error.
+            NotSent: the server certainly did not execute the request.
+            Broken: it is unknown whether the server executed it.
+        """
+        ...
+
+    async def notify(self, message: bytes) -> None:
+        """Send a notification.
+
+        Raises:
+            LinkError: the server did not receive it, or it is unknown whether it did.
+        """
+        ...
+
+    async def answer(self, message: bytes) -> None:
+        """Send the response to a request of the server."""
+        ...
+
+    async def settled(self) -> None:
+        """Start to listen for messages that belong to no request. Called when the negotiation is over."""
+        ...
+
+    async def aclose(self, *, goodbye: bool = True) -> None:
+        """End the conversation. With `goodbye` a session is deleted at the server."""
+        ...
+
+
+class Receiver:
+    """Gives each message of one link to the code it is for. Never waits."""
+
+    __slots__ = ("_incoming", "_observer", "_on_end", "_on_notification", "decode", "end", "pending")
+
+    def __init__(
+        self,
+        incoming: IncomingRequests,
+        on_notification: OnNotification,
+        decode: Decode,
+        observer: Observer,
+    ) -> None:
+        self.pending: PendingRequests = PendingRequests()
+        self.decode: Decode = decode
+        self.end: LinkEnd | None = None
+        """None while the link works."""
+        self._on_end: OnEnd | None = None
+        self._incoming = incoming
+        self._on_notification = on_notification
+        self._observer = observer
+
+    def take(self, link: UpstreamLink, data: bytes, origin: OutgoingRequest | None = None) -> None:
+        """Take the bytes of one message or of a batch. Bytes that are not a valid message are noted and dropped.
+
+        `origin` is the request whose HTTP response carried the message.
+        """
+        try:
+            message = self.decode(data)
+        except WireError as error:
+            self._observer.note("client.garbage", error=error)
+            return
+        for one in message if isinstance(message, list) else (message,):
+            self.take_message(link, one, origin)
+
+    def take_message(self, link: UpstreamLink, message: Message, origin: OutgoingRequest | None) -> None:
+        match message:
+            case Response():
+                self.pending.settle(message)
+            case Request():
+                self._incoming.take(link, message, origin)
+            case Notification("notifications/progress", params):
+                self.pending.progress(params)
+            case Notification():
+                if message.method == "notifications/cancelled":
+                    self._incoming.cancel(link, message.params.get("requestId"))
+                self._on_notification(message, origin)
+
+    def ended(self, link: UpstreamLink, end: LinkEnd) -> None:
+        """Cancel the server's requests on a link that has ended. Only the first end is reported."""
+        self._incoming.forget(link)
+        if self.end is None:
+            self.end = end
+            if self._on_end is not None:
+                self._on_end(end)
+
+    def when_ended(self, on_end: OnEnd) -> None:
+        """Report the end of the link once: now, if it has ended already."""
+        self._on_end = on_end
+        if self.end is not None:
+            on_end(self.end)

@@ -1,0 +1,115 @@
+"""Requests of ours that wait for their response.
+
+A connection never uses an id twice, also not on its next link. So a response that arrives late, or on the stream of
+another request, finds its own request or none.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from holdfast.errors import OUTCOME_UNKNOWN, McpError, OutcomeUnknown
+from holdfast.wire.jsonrpc import Response, notification_message
+
+NO_HEADERS: Final[Mapping[str, str]] = {}
+OnProgress = Callable[[dict[str, Any]], None]
+"""Receives the params of each progress notification of one request. Must not wait and must not raise."""
+
+
+class OutgoingRequest:
+    """One request and the future that receives its result."""
+
+    __slots__ = ("answer", "headers", "id", "method", "on_progress", "owner", "params")
+
+    def __init__(
+        self,
+        number: int,
+        method: str,
+        params: dict[str, Any],
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+        on_progress: OnProgress | None = None,
+        owner: object = None,
+    ) -> None:
+        self.id: int = number
+        self.method: str = method
+        self.params: dict[str, Any] = params
+        self.headers: Mapping[str, str] = headers
+        """HTTP headers of this request only, by lower-case name. A pipe ignores them."""
+        self.on_progress: OnProgress | None = on_progress
+        self.owner: object = owner
+        """Any object of the caller. It finds its request again by this in callbacks."""
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def __repr__(self) -> str:
+        return f"<OutgoingRequest {self.id} {self.method}>"
+
+    def cancellation(self, cancelled: asyncio.CancelledError) -> bytes:
+        """Return the notification that cancels the request. Its reason is the argument of `Task.cancel`."""
+        reason = str(cancelled.args[0]) if cancelled.args else "cancelled by the caller"
+        return notification_message("notifications/cancelled", {"requestId": self.id, "reason": reason})
+
+    def settle(self, response: Response) -> None:
+        """Accept the response. A second response is ignored."""
+        if self.answer.done():
+            return
+        if response.error is None:
+            self.answer.set_result(response.result)
+        else:
+            self.answer.set_exception(error_of(response.error))
+
+    def fail(self, error: Exception) -> None:
+        """End without a response."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class PendingRequests:
+    """The requests of one link by id."""
+
+    __slots__ = ("_by_id",)
+
+    def __init__(self) -> None:
+        self._by_id: dict[int | str, OutgoingRequest] = {}
+
+    def __repr__(self) -> str:
+        return f"<PendingRequests {len(self._by_id)}>"
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def add(self, request: OutgoingRequest) -> None:
+        self._by_id[request.id] = request
+
+    def remove(self, request: OutgoingRequest) -> None:
+        """Forget a request. A response that arrives later is ignored."""
+        self._by_id.pop(request.id, None)
+        if request.answer.done() and not request.answer.cancelled():
+            # Read the exception, or asyncio logs that it was never retrieved.
+            request.answer.exception()
+
+    def settle(self, response: Response) -> None:
+        """Give a response to its request."""
+        request = self._by_id.get(response.id)
+        if request is not None:
+            request.settle(response)
+
+    def progress(self, params: dict[str, Any]) -> None:
+        """Give progress to the request whose id is the token."""
+        token = params.get("progressToken")
+        request = self._by_id.get(token) if isinstance(token, int | str) else None
+        if request is not None and request.on_progress is not None:
+            request.on_progress(params)
+
+    def fail_all(self, make: Callable[[OutgoingRequest], Exception]) -> None:
+        """End every request without a response."""
+        for request in list(self._by_id.values()):
+            request.fail(make(request))
+
+
+def error_of(error: dict[str, Any]) -> McpError:
+    """Return the exception for a JSON-RPC error object."""
+    code, message, data = error["code"], error["message"], error.get("data")
+    if code == OUTCOME_UNKNOWN:
+        return OutcomeUnknown(message)
+    return McpError(code, message, data)

@@ -1,0 +1,128 @@
+"""A link over a pair of pipes: every message, in both directions, goes through it."""
+
+import asyncio
+from typing import Any, Protocol
+
+from holdfast.errors import Broken, LinkError, NotSent
+from holdfast.ports import Observer
+from holdfast.protocol.sessionless import VERSION
+from holdfast.upstream.link import EndReason, LinkEnd, Receiver
+from holdfast.upstream.pending import OutgoingRequest
+from holdfast.wire.jsonrpc import request_message
+
+
+class Pipe(Protocol):
+    """A transport of whole messages. It moves bytes and decides nothing."""
+
+    @property
+    def exit_status(self) -> int | None:
+        """The exit status of the process at the other end; None while it runs, or if there is no process."""
+        ...
+
+    @property
+    def last_words(self) -> str:
+        """What is known about the other end, for error messages."""
+        ...
+
+    async def read(self) -> bytes:
+        """Return the next message; b"" at the end."""
+        ...
+
+    async def write(self, message: bytes) -> None:
+        """Write a message; wait while the other side does not read.
+
+        Raises:
+            Broken: the other side has closed its input.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close both directions, and stop the process at the other end."""
+        ...
+
+
+class PipeLink:
+    """One pair of pipes. The link ends when the other side closes its output."""
+
+    def __init__(self, pipe: Pipe, receiver: Receiver, observer: Observer) -> None:
+        self.version = VERSION
+        self.is_sessionless = True
+        self.lost: bool = False
+        self.receiver: Receiver = receiver
+        self._pipe = pipe
+        self._observer = observer
+        self._cancellations: set[asyncio.Task[None]] = set()
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+
+    def __repr__(self) -> str:
+        return f"<PipeLink {self.version}{' lost' if self.lost else ''}, {self.receiver.pending}>"
+
+    async def request(self, request: OutgoingRequest) -> Any:
+        """Send a request and return its result; see `UpstreamLink`."""
+        if self.lost:
+            raise NotSent(f"the server has closed the connection; {self._pipe.last_words}")
+        self.receiver.pending.add(request)
+        try:
+            await self._pipe.write(request_message(request.id, request.method, request.params))
+            return await request.answer
+        except asyncio.CancelledError as cancelled:
+            if request.method != "initialize" and not self.lost:
+                self._send_cancellation(request.cancellation(cancelled))
+            raise
+        finally:
+            self.receiver.pending.remove(request)
+
+    async def notify(self, message: bytes) -> None:
+        """Send a notification; see `UpstreamLink`."""
+        if self.lost:
+            raise NotSent("the server has closed the connection")
+        await self._pipe.write(message)
+
+    async def answer(self, message: bytes) -> None:
+        """Send the response to a request of the server."""
+        await self.notify(message)
+
+    async def settled(self) -> None:
+        """Do nothing: the pipe carries every message already."""
+
+    async def aclose(self, *, goodbye: bool = True) -> None:  # noqa: ARG002 - closing the pipe is the goodbye
+        """Close the pipe, which ends the conversation."""
+        self.lost = True
+        self.receiver.ended(self, LinkEnd(reason=EndReason.CLOSED))
+        for task in self._cancellations:
+            task.cancel()
+        await self._pipe.aclose()
+        self._reading.cancel()
+        await asyncio.wait({self._reading})
+
+    async def _read(self) -> None:
+        try:
+            while message := await self._pipe.read():
+                self.receiver.take(self, message)
+        except LinkError as error:
+            self._observer.note("client.pipe_broke", error=error)
+        finally:
+            self.lost = True
+            end = self._end()
+            self.receiver.ended(self, end)
+            self.receiver.pending.fail_all(
+                lambda request: Broken(
+                    f"the server closed the connection during {request.method}; {end.message}"
+                )
+            )
+
+    def _end(self) -> LinkEnd:
+        status = self._pipe.exit_status
+        reason = EndReason.CONNECTION_LOST if status is None else EndReason.PROCESS_EXITED
+        return LinkEnd(reason=reason, message=self._pipe.last_words, exit_status=status)
+
+    def _send_cancellation(self, message: bytes) -> None:
+        async def send() -> None:
+            try:
+                await self._pipe.write(message)
+            except LinkError as error:
+                self._observer.note("client.farewell_failed", error=error)
+
+        task = asyncio.get_running_loop().create_task(send())
+        self._cancellations.add(task)
+        task.add_done_callback(self._cancellations.discard)

@@ -1,0 +1,46 @@
+"""Callbacks: slow ones, and ones that fail."""
+
+import asyncio
+
+import pytest
+
+from holdfast.client.callback_queue import CallbackQueue
+from holdfast.ports import SilentObserver
+from tests.support import virtual_test
+
+
+@virtual_test
+async def test_a_slow_callback_gets_messages_one_by_one_and_only_the_newest_that_fit() -> None:
+    seen: list[int] = []
+
+    async def slowly(number: int) -> None:
+        await asyncio.sleep(1)
+        seen.append(number)
+
+    queue = CallbackQueue(slowly, 3, SilentObserver())
+    for number in range(10):
+        queue.put(number)
+    await queue.drain()
+    assert seen == [0, 7, 8, 9]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_callback_that_fails_ends_nothing(is_async: bool) -> None:
+    seen: list[int] = []
+
+    def fail(number: int) -> None:
+        seen.append(number)
+        raise RuntimeError
+
+    async def fail_later(number: int) -> None:
+        fail(number)
+
+    @virtual_test
+    async def run() -> None:
+        queue = CallbackQueue(fail_later if is_async else fail, 10, SilentObserver())
+        for number in range(3):
+            queue.put(number)
+        await queue.drain()
+
+    run()
+    assert seen == [0, 1, 2]

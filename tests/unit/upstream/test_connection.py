@@ -1,0 +1,353 @@
+"""What a proxy needs of a connection: raw results, the origin of messages, progress, cancellation, ends, limits."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.errors import Busy, McpError, NotSent, OutcomeUnknown
+from holdfast.ports import SilentObserver, SystemRandom
+from holdfast.testing.clock import VirtualClock
+from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
+from holdfast.upstream.identity import ClientIdentity
+from holdfast.upstream.link import EndReason, LinkEnd, Receiver
+from holdfast.upstream.negotiation import EraMemory
+from holdfast.upstream.pending import OutgoingRequest
+from holdfast.upstream.pipe_link import PipeLink
+from holdfast.wire.jsonrpc import Notification
+from tests.support import virtual_test
+
+Message = dict[str, Any]
+Answer = Callable[["Server", Message], Awaitable[None]]
+
+
+class Server:
+    """A server of either era at the other end of a pipe. `on_call` answers `tools/call`."""
+
+    def __init__(self, on_call: Answer, *, is_sessionless: bool = False) -> None:
+        self.on_call = on_call
+        self.is_sessionless = is_sessionless
+        self.received: list[Message] = []
+        self.exit_status: int | None = None
+        self.last_words = "the end of its stderr:\nno disk"
+        self._out: asyncio.Queue[bytes] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def write(self, message: bytes) -> None:
+        decoded = json.loads(message)
+        self.received.append(decoded)
+        task = asyncio.get_running_loop().create_task(self._take(decoded))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _take(self, message: Message) -> None:
+        match message.get("method"):
+            case "server/discover" if self.is_sessionless:
+                self.result(message, {"supportedVersions": ["2026-07-28"], "capabilities": {}})
+            case "initialize":
+                self.result(message, {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}})
+            case "tools/call":
+                await self.on_call(self, message)
+            case "ping":
+                self.result(message, {})
+            case _ if "id" in message and "method" in message:
+                self.say({"id": message["id"], "error": {"code": -32601, "message": "no"}})
+            case _:
+                pass
+
+    def result(self, message: Message, result: object) -> None:
+        self.say({"id": message["id"], "result": result})
+
+    def say(self, message: Message) -> None:
+        self._out.put_nowait(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    def exit(self, status: int | None) -> None:
+        self.exit_status = status
+        self._out.put_nowait(b"")
+
+    async def read(self) -> bytes:
+        return await self._out.get()
+
+    async def aclose(self) -> None:
+        self._out.put_nowait(b"")
+
+
+class User:
+    """The user of a connection: it connects to a list of servers, one after the other, and writes down everything."""
+
+    remembered_as = ""
+    probe_seconds: float | None = 5.0
+    answer_seconds: float | None = 10.0
+    last_words = ""
+
+    def __init__(self, *servers: Server) -> None:
+        self.servers = list(servers)
+        self.ends: list[LinkEnd] = []
+        self.notifications: list[tuple[str, object]] = []
+
+    async def connect(self, receiver: Receiver) -> PipeLink:
+        if not self.servers:
+            raise NotSent("no server is left")
+        return PipeLink(self.servers.pop(0), receiver, SilentObserver())
+
+    async def aclose(self) -> None:
+        """Nothing is shared."""
+
+    async def on_request(
+        self, method: str, params: dict[str, Any], origin: OutgoingRequest | None
+    ) -> msgspec.Raw:
+        assert (method, params, origin) == ("roots/list", {}, None)
+        return msgspec.Raw(b'{"roots": [ ]}')
+
+    def on_notification(self, notification: Notification, origin: OutgoingRequest | None) -> None:
+        self.notifications.append((notification.method, origin))
+
+
+@asynccontextmanager
+async def connected(user: User, **options: Any) -> AsyncIterator[Connection]:
+    callbacks = Callbacks(
+        on_request=user.on_request, on_notification=user.on_notification, on_end=user.ends.append
+    )
+    connection = Connection(
+        user,
+        ClientIdentity({"name": "proxy", "version": "1"}, {"roots": {}}),
+        callbacks,
+        options=ConnectionOptions(**options),
+        eras=EraMemory(),
+        ports=(VirtualClock(), SystemRandom(), SilentObserver()),
+    )
+    await connection.open()
+    try:
+        yield connection
+    finally:
+        await connection.aclose()
+
+
+async def echo(server: Server, message: Message) -> None:
+    server.result(message, {"echo": message["params"]["arguments"]})
+
+
+async def never(server: Server, message: Message) -> None:
+    """Leave a call unanswered."""
+
+
+@pytest.mark.parametrize("is_sessionless", [False, True])
+def test_params_and_results_travel_as_json_text(is_sessionless: bool) -> None:
+    @virtual_test
+    async def run() -> None:
+        user = User(Server(echo, is_sessionless=is_sessionless))
+        async with connected(user, raw_results=True) as connection:
+            assert connection.agreed is not None
+            assert connection.agreed.is_sessionless is is_sessionless
+            arguments = msgspec.Raw(b'{"big":123456789012345678901234567890,"n":1.0}')
+            result = await connection.request("tools/call", {"name": "x", "arguments": arguments})
+            assert isinstance(result, msgspec.Raw)
+            assert b'"n": 1.0' in bytes(result)
+
+    run()
+
+
+@virtual_test
+async def test_the_user_chooses_the_era() -> None:
+    user = User(Server(echo, is_sessionless=True))
+    async with connected(user, version="2025-11-25") as connection:
+        assert connection.agreed is not None
+        assert connection.agreed.version == "2025-11-25"
+
+
+@virtual_test
+async def test_a_result_that_asks_for_input_is_returned_and_the_caller_sends_the_retry() -> None:
+    async def ask_once(server: Server, message: Message) -> None:
+        if "inputResponses" in message["params"]:
+            assert message["params"]["requestState"] == "s"
+            server.result(message, {"resultType": "complete"})
+        else:
+            server.result(message, {"resultType": "input_required", "requestState": "s", "inputRequests": {}})
+
+    async with connected(User(Server(ask_once, is_sessionless=True))) as connection:
+        first = await connection.request("tools/call", {"name": "x"})
+        assert first["resultType"] == "input_required"
+        retry = {"name": "x", "requestState": first["requestState"], "inputResponses": {}}
+        assert await connection.request("tools/call", retry) == {"resultType": "complete"}
+
+
+@virtual_test
+async def test_progress_reaches_the_callback_of_its_request_under_a_token_of_the_connection() -> None:
+    async def report(server: Server, message: Message) -> None:
+        token = message["params"]["_meta"]["progressToken"]
+        assert token != "mine"
+        for progress in (1, 2):
+            params = {"progressToken": token, "progress": progress, "message": message["params"]["name"]}
+            server.say({"method": "notifications/progress", "params": params})
+        server.result(message, {})
+
+    async with connected(User(Server(report))) as connection:
+        seen: dict[str, list[dict[str, Any]]] = {"a": [], "b": []}
+        await asyncio.gather(
+            *(
+                connection.request(
+                    "tools/call",
+                    {"name": name, "_meta": {"progressToken": "mine"}},
+                    on_progress=seen[name].append,
+                )
+                for name in seen
+            )
+        )
+        for name, reports in seen.items():
+            assert [(one["progress"], one["message"]) for one in reports] == [(1, name), (2, name)]
+
+
+@virtual_test
+async def test_a_request_of_the_server_gets_its_answer_as_json_text_and_has_no_origin_on_a_pipe() -> None:
+    server = Server(echo)
+    user = User(server)
+    async with connected(user):
+        server.say({"id": "q", "method": "roots/list"})
+        server.say({"method": "notifications/tools/list_changed"})
+        await asyncio.sleep(1)
+        assert server.received[-1] == {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
+        assert user.notifications == [("notifications/tools/list_changed", None)]
+
+
+@virtual_test
+async def test_cancelling_a_request_cancels_it_alone_with_the_reason() -> None:
+    async def slow(server: Server, message: Message) -> None:
+        await asyncio.sleep(5)
+        server.result(message, {})
+
+    server = Server(slow)
+    async with connected(User(server)) as connection:
+        first = asyncio.create_task(connection.request("tools/call", {"name": "first"}))
+        second = asyncio.create_task(connection.request("tools/call", {"name": "second"}))
+        await asyncio.sleep(1)
+        first.cancel("the client has gone")
+        assert await second == {}
+        assert first.cancelled()
+        cancelled = [one for one in server.received if one.get("method") == "notifications/cancelled"]
+        [call] = [one for one in server.received if one.get("params", {}).get("name") == "first"]
+        assert [one["params"] for one in cancelled] == [
+            {"requestId": call["id"], "reason": "the client has gone"}
+        ]
+
+
+# Ends
+
+
+@virtual_test
+async def test_the_exit_of_a_process_is_reported_once_with_status_and_stderr_and_the_next_one_is_used() -> (
+    None
+):
+    server = Server(never)
+    user = User(server, Server(echo))
+    async with connected(user) as connection:
+        calls = [asyncio.create_task(connection.request("tools/call", {"name": "x"})) for _ in range(3)]
+        await asyncio.sleep(1)
+        server.exit(3)
+        for call in calls:
+            with pytest.raises(OutcomeUnknown, match="no disk"):
+                await call
+        assert [(end.reason, end.exit_status) for end in user.ends] == [(EndReason.PROCESS_EXITED, 3)]
+        assert "no disk" in user.ends[0].message
+        assert await connection.request("tools/call", {"arguments": 1}) == {"echo": 1}
+    assert [end.reason for end in user.ends] == [EndReason.PROCESS_EXITED, EndReason.CLOSED]
+
+
+@virtual_test
+async def test_a_pipe_that_closes_while_its_process_runs_is_a_lost_connection() -> None:
+    server = Server(echo)
+    user = User(server)
+    async with connected(user):
+        server.exit(None)
+        await asyncio.sleep(1)
+        assert [end.reason for end in user.ends] == [EndReason.CONNECTION_LOST]
+    assert len(user.ends) == 1
+
+
+@virtual_test
+async def test_without_reconnecting_every_later_request_is_refused_with_the_reason_of_the_end() -> None:
+    server = Server(echo)
+    user = User(server, Server(echo))
+    async with connected(user, reconnect=False) as connection:
+        server.exit(9)
+        await asyncio.sleep(1)
+        for _ in range(2):
+            with pytest.raises(NotSent, match=r"(?s)process exited.*no disk"):
+                await connection.request("tools/call", {"name": "x"})
+        assert len(user.servers) == 1
+
+
+@virtual_test
+async def test_a_server_that_exits_during_the_negotiation_is_an_error_and_no_end() -> None:
+    server = Server(echo)
+    server.exit(1)
+    user = User(server)
+    with pytest.raises(NotSent, match="no disk"):
+        async with connected(user, version="2025-11-25"):
+            pass
+    assert user.ends == []
+
+
+# The limit of requests
+
+
+class Counting:
+    """Answers after one second and counts how many calls it runs at once."""
+
+    def __init__(self) -> None:
+        self.now = self.peak = 0
+
+    async def __call__(self, server: Server, message: Message) -> None:
+        self.now += 1
+        self.peak = max(self.peak, self.now)
+        await asyncio.sleep(1)
+        self.now -= 1
+        server.result(message, message["params"]["name"])
+
+
+@virtual_test
+async def test_requests_over_the_limit_wait_in_order_then_are_refused_and_control_traffic_passes() -> None:
+    counting = Counting()
+    async with connected(User(Server(counting)), requests_at_once=2, requests_queued=3) as connection:
+        done: list[object] = []
+
+        async def call(number: int) -> None:
+            done.append(await connection.request("tools/call", {"name": number}))
+
+        calls = [asyncio.create_task(call(number)) for number in range(5)]
+        await asyncio.sleep(0.1)
+        with pytest.raises(Busy):
+            await call(5)
+        assert await asyncio.wait_for(connection.request("ping"), 0.1) == {}
+        await connection.notify("notifications/roots/list_changed")
+        await asyncio.gather(*calls)
+        assert (counting.peak, done) == (2, [0, 1, 2, 3, 4])
+
+
+@virtual_test
+async def test_a_cancelled_request_gives_its_slot_or_its_place_in_the_queue_to_the_next() -> None:
+    counting = Counting()
+    async with connected(User(Server(counting)), requests_at_once=1) as connection:
+        calls = [
+            asyncio.create_task(connection.request("tools/call", {"name": number})) for number in range(4)
+        ]
+        await asyncio.sleep(0.1)
+        calls[1].cancel()
+        calls[0].cancel()
+        calls[2].cancel()  # The slot was given to it in this moment.
+        assert await asyncio.wait_for(calls[3], 3) == 3
+        assert await asyncio.wait_for(connection.request("tools/call", {"name": 4}), 3) == 4
+
+
+@virtual_test
+async def test_an_error_frees_the_slot() -> None:
+    async def refuse(server: Server, message: Message) -> None:
+        server.say({"id": message["id"], "error": {"code": 7, "message": "no"}})
+
+    async with connected(User(Server(refuse)), requests_at_once=1, requests_queued=0) as connection:
+        for _ in range(2):
+            with pytest.raises(McpError, match="no"):
+                await connection.request("tools/call", {"name": "x"})
