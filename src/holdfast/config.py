@@ -172,6 +172,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     """User state of one session or handle; beyond: StateError."""
     principal_state_bytes: int = 256 * KIB
     """A principal's own state; beyond: StateError."""
+    principal_kept_bytes: int = 64 * MIB
+    """What the sessions and handles of one principal keep in the store beside streams and tasks (anonymous clients count
+    as one): state, subscriptions and the requests of `rerun_bytes`, and 256 bytes for each field and subscription;
+    beyond: StateError, −32602, and a request is not kept. Without it the limits above would multiply by the number of
+    sessions: one principal could make a store keep 1.5 GiB."""
     idle_readers: int = 4
     """Superseded GET readers left open and idle per session. Closing them makes clients flap."""
     threads: int = 64

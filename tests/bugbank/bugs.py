@@ -39,7 +39,7 @@ from holdfast.stores.base import (
 )
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.session import MemoryExchange, MemorySession
-from holdfast.stores.memory.state import Cells
+from holdfast.stores.memory.state import Bounds, Cells
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultyStore
 
@@ -241,9 +241,9 @@ def state_sent_again() -> Patches:
     """An addition whose reply was lost counts twice."""
     add_cell = Cells.add_cell
 
-    def add(self: Cells, field: str, by: int, op: str, limit: int) -> int:
+    def add(self: Cells, field: str, by: int, op: str, bounds: Bounds) -> int:
         self.ops.pop(op, None)
-        return add_cell(self, field, by, op, limit)
+        return add_cell(self, field, by, op, bounds)
 
     return _with((Cells, "add_cell", add))
 

@@ -119,9 +119,14 @@ async def _asked(
     try:
         await send(request_message(name, method, params))
         await arrived
-        return await _taken(store, session, name)
+        payload = await _taken(store, session, name)
     finally:
         del session.pending[name]
+    # An answer may be as long as a message, and its exchange may go on for long. Its digest stays for a repeat. If the
+    # store is away now, the answer goes with its exchange.
+    with contextlib.suppress(StoreUnavailable):
+        await store.withdraw(session.record.key, name)
+    return payload
 
 
 async def _taken(store: Store, session: Session, name: str) -> bytes | None:

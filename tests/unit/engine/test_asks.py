@@ -68,6 +68,30 @@ async def test_fifty_asks_are_in_flight_at_once_and_each_gets_its_own_answer() -
 
 
 @engine_test
+async def test_an_answer_that_was_received_is_no_longer_stored_while_its_call_runs() -> None:
+    received, done = asyncio.Event(), asyncio.Event()
+
+    async def ask_and_go_on(exchange: Exchange) -> object:
+        await exchange.ask(ASK, {"n": 1})
+        received.set()
+        await done.wait()
+        return {}
+
+    async with engine_harness(ScriptedBack({CALL: ask_and_go_on})) as d:
+        post = await d.post(1)
+        await settle_down()
+        [ask] = asks_of(post)
+        assert await d.answer(ask, {"long": "x" * 10_000}) is Answered.FIRST
+        await received.wait()
+        stored = d.engine.runtime.store._sessions[d.key]  # type: ignore[attr-defined]
+        assert stored.asks == {}
+        assert await d.answer(ask, {"long": "x" * 10_000}) is Answered.AGAIN, "its digest is"
+        done.set()
+        await post.whole()
+        nothing_is_left(d)
+
+
+@engine_test
 async def test_never_more_than_the_limit_are_outstanding() -> None:
     async with engine_harness(ScriptedBack({CALL: ask_many}), limits=Limits(asks=8)) as d:
         post = await d.post(1, params={"count": 60})

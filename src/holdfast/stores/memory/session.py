@@ -52,7 +52,7 @@ class MemorySession(Cells):
     """Everything of one session."""
 
     def __init__(self, record: SessionRecord, now: float) -> None:
-        super().__init__()
+        super().__init__(record.principal)
         self.record = record
         self.state = State.ATTACHED
         self.opened: float = now

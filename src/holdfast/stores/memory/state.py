@@ -2,39 +2,63 @@
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
 from holdfast.config import Limits
 from holdfast.errors import StateError
 from holdfast.stores.base import Cell
+from holdfast.stores.kept import Kept, growth, too_much
 from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
 REMEMBERED_OPS = 256
 """State operations whose result is kept for a command that is sent again."""
 
 
-class Cells:
-    """The fields of one owner."""
+class Bounds(NamedTuple):
+    """What bounds a field: the limit of its owner, and the total of the principal."""
 
-    def __init__(self) -> None:
+    limit: int
+    totals: Kept
+    limits: Limits
+
+
+class Cells:
+    """The fields of one owner, and what it keeps of its principal's total."""
+
+    def __init__(self, principal: str) -> None:
+        self.principal: str = principal
+        self.kept: int = 0
+        """Bytes of its principal's total (`holdfast.stores.kept`): its fields, and what else it keeps."""
         self.cells: dict[str, Cell] = {}
         self.cell_bytes: int = 0
         self.versions: int = 0
         self.ops: OrderedDict[str, int] = OrderedDict()
 
-    def set_cell(self, field: str, value: bytes | None, op: str, version: int | None, limit: int) -> int:
+    def keep(self, change: int, totals: Kept) -> bool:
+        """Keep so many bytes more or less; False, and nothing is changed, where the principal has no room."""
+        if not totals.add(self.principal, change):
+            return False
+        self.kept += change
+        return True
+
+    def set_cell(self, field: str, value: bytes | None, op: str, version: int | None, bounds: Bounds) -> int:
         """Set or delete a field if it has the expected version; return the new version or −1."""
         if op in self.ops:
             return self.ops[op]
         cell = self.cells.get(field)
         if version is not None and version != (cell.version if cell else 0):
             return self._remember(op, -1)
-        before = len(field) + len(cell.value) if cell else 0
-        after = len(field) + len(value) if value is not None else 0
-        if after > before and self.cell_bytes + after - before > limit:
-            raise StateError(f"state is limited to {limit} bytes; {field!r} would exceed it")
-        self.cell_bytes += after - before
+        length = len(field.encode())
+        before = length + len(cell.value) if cell else None
+        after = length + len(value) if value is not None else None
+        more = (after or 0) - (before or 0)
+        if more > 0 and self.cell_bytes + more > bounds.limit:
+            raise StateError(f"state is limited to {bounds.limit} bytes; {field!r} would exceed it")
+        if not self.keep(growth(before, after), bounds.totals):
+            raise too_much(field, bounds.limits)
+        self.cell_bytes += more
         self.versions += 1
         if value is None:
             self.cells.pop(field, None)
@@ -42,7 +66,7 @@ class Cells:
         self.cells[field] = Cell(value, self.versions)
         return self._remember(op, self.versions)
 
-    def add_cell(self, field: str, by: int, op: str, limit: int) -> int:
+    def add_cell(self, field: str, by: int, op: str, bounds: Bounds) -> int:
         """Add to an integer field; return its new value."""
         if op in self.ops:
             return self.ops[op]
@@ -51,7 +75,7 @@ class Cells:
             total = (msgspec.json.decode(cell.value, type=int) if cell else 0) + by
         except msgspec.DecodeError:
             raise StateError(f"state field {field!r} does not hold an integer") from None
-        self.set_cell(field, msgspec.json.encode(total), "", None, limit)
+        self.set_cell(field, msgspec.json.encode(total), "", None, bounds)
         return self._remember(op, total)
 
     def _remember(self, op: str, result: int) -> int:
@@ -66,8 +90,7 @@ class Scope(Cells):
     """State that belongs to a principal, and when it is forgotten."""
 
     def __init__(self, principal: str, ttl: float) -> None:
-        super().__init__()
-        self.principal = principal
+        super().__init__(principal)
         self.ttl = ttl
         self.due: float = 0.0
 
@@ -75,9 +98,10 @@ class Scope(Cells):
 class Scopes:
     """The scopes of a store."""
 
-    def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
+    def __init__(self, limits: Limits, now: Callable[[], float], totals: Kept) -> None:
         self._limits = limits
         self._now = now
+        self._totals = totals
         self._scopes: dict[str, Scope] = {}
         self._owners: Counter[str] = Counter()
         """Handles by principal."""
@@ -85,7 +109,8 @@ class Scopes:
         """Scopes by their kind."""
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all of them, and all totals."""
+        self._totals.clear()
         self._scopes.clear()
         self._owners.clear()
         self._kinds.clear()
@@ -141,6 +166,7 @@ class Scopes:
 
     def _forget(self, key: str, scope: Scope) -> None:
         del self._scopes[key]
+        scope.keep(-scope.kept, self._totals)
         self._count(key, scope.principal, -1)
 
 
@@ -150,7 +176,8 @@ class MemoryState:
     def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
         self._limits = limits
         self._now = now
-        self._scopes = Scopes(limits, now)
+        self._kept = Kept(limits)
+        self._scopes = Scopes(limits, now, self._kept)
 
     def _cells(self, scope: str) -> Cells:
         """Return the fields of a scope or session. Raises SessionGone where it is neither."""
@@ -172,8 +199,11 @@ class MemoryState:
         self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
     ) -> int:
         """Set or delete a field."""
-        return self._cells(scope).set_cell(field, value, op, version, most_bytes(scope, self._limits))
+        return self._cells(scope).set_cell(field, value, op, version, self._bounds(scope))
 
     async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter."""
-        return self._cells(scope).add_cell(field, by, op, most_bytes(scope, self._limits))
+        return self._cells(scope).add_cell(field, by, op, self._bounds(scope))
+
+    def _bounds(self, scope: str) -> Bounds:
+        return Bounds(most_bytes(scope, self._limits), self._kept, self._limits)

@@ -484,5 +484,6 @@ class MemoryStore(
         for name in session.finished:
             self._finished.pop((record.key, name), None)
         self._account(session, -session.bytes)
+        session.keep(-session.kept, self._kept)
         self._on_wake(WakeUp.CLOSED, record.key, "")
         return Closed(record, reason)

@@ -3,12 +3,14 @@
 from collections import defaultdict
 
 from holdfast.config import Limits
+from holdfast.stores.kept import Kept, growth
 from holdfast.stores.memory.session import MemorySession
 
 
 class SubscriptionMethods:
     """subscribe, unsubscribe, subscribers."""
 
+    _kept: Kept
     _limits: Limits
     _sessions: dict[str, MemorySession]
 
@@ -27,6 +29,8 @@ class SubscriptionMethods:
                 or size > self._limits.subscription_bytes
             ):
                 return False
+            if not session.keep(growth(None, len(uri.encode())), self._kept):
+                return False
             session.subscriptions.add(uri)
             self._subscribers[uri].add(key)
         return True
@@ -34,8 +38,9 @@ class SubscriptionMethods:
     async def unsubscribe(self, key: str, uri: str) -> None:
         """Forget a subscription."""
         session = self._sessions.get(key)
-        if session is not None:
+        if session is not None and uri in session.subscriptions:
             session.subscriptions.discard(uri)
+            session.keep(growth(len(uri.encode()), None), self._kept)
         self._forget_subscriber(uri, key)
 
     async def subscribers(self, uri: str) -> list[str]:

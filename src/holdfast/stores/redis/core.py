@@ -6,12 +6,12 @@ and is sent there next; if we die in between, the hint is late or missing, never
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, count, repeat
 from math import ceil
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -33,8 +33,12 @@ was not executed, because of what passes by itself, is sent again at the last of
 PATIENCE: Final = 3.0
 """Seconds after which no command is sent again: a client waits behind it."""
 SHARED: Final = "*"
+_STEPS: Final = 8_192
+"""Steps in which a session's share of its principal's total grows: 8 KiB of 64 MiB. A session wastes at most two."""
+_LEAST_STEP: Final = 1_024
 
 T = TypeVar("T")
+Run: TypeAlias = Callable[..., Awaitable[list[Any]]]
 
 _record: Final = msgspec.json.Decoder(SessionRecord)
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -143,6 +147,7 @@ class Core:
         self._take_name()
         self._seats: dict[str, Seat] = {}
         self._grain = max(1, limits.store_bytes // limits.sessions)
+        self._step = max(1, limits.principal_kept_bytes // _STEPS)
         self._budget: tuple[Argument, ...] = (
             limits.stream_events,
             limits.stream_bytes,
@@ -245,8 +250,38 @@ class Core:
         for what in steps:
             if what == b"hint":
                 await self.index("hint", key, next(steps))
+            elif what == b"kept":
+                await self.index("lower", key, next(steps), next(steps))
             else:
                 await self._resized(key, next(steps), next(steps))
+
+    # The total of each principal (lua/kept.lua)
+
+    async def keeping(self, run: Run, script: str, key: str, *arguments: Argument) -> list[Any]:
+        """Run a script that may make a session or handle keep more, with a larger allowance where it needs one.
+
+        `total`: its principal has no room for more; `gone`: there is no such session or handle any more. Then nothing
+        has changed.
+        """
+        spare = min(self._step, _LEAST_STEP)
+        while (reply := await run(script, key, *arguments))[0] == b"room":
+            least, count, principal, life = reply[2:6]
+            best = least + max(spare, min(self._step, least // 2))
+            # Many who write at once share what each of them gets: the more often it was too little, the more it is.
+            spare *= 2
+            whose, most = hashed(principal.decode()), self._limits.principal_kept_bytes
+            grant = await self.index("grant", key, whose, least, best, count, most, life)
+            if grant[0] != b"ok":
+                return [b"total" if grant[0] == b"full" else b"gone"]
+            await self.run("granted", key, grant[2], grant[3], self._step)
+        return reply
+
+    async def changing(self, script: str, key: str, *arguments: Argument) -> list[Any]:
+        """Run a script on state or subscriptions, then report what it gives back."""
+        reply = await self.run(script, key, *arguments)
+        if len(reply) > 1 and reply[1]:
+            await self._after(key, reply[1])
+        return reply
 
     # The whole store's budget
 

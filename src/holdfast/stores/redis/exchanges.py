@@ -34,9 +34,11 @@ class ExchangeMethods(Core):
 
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Register the exchange."""
-        facts = (principal, typed(claim.id), claim.stream, claim.digest, flag(claim.control))
-        room = (self._limits.running + self._limits.queued, claim.payload, self._limits.rerun_bytes)
-        reply = await self.seated("claim", key, *facts, *room)
+        calls = self._limits.running + self._limits.queued
+        facts = (principal, typed(claim.id), claim.stream, claim.digest, flag(claim.control), calls)
+        reply = await self.keeping(self.seated, "claim", key, *facts, claim.payload, self._limits.rerun_bytes)
+        if reply[0] in {b"total", b"gone"}:
+            reply = await self.seated("claim", key, *facts, b"", 0)
         match reply[0]:
             case b"ok":
                 record = await self.readable(key, *reply[4:7])

@@ -194,7 +194,8 @@ class SessionMethods(Core):
 
     async def subscribe(self, key: str, uri: str) -> bool:
         """Remember a subscription, in the session and under the resource."""
-        reply = await self.run(
+        reply = await self.keeping(
+            self.run,
             "subscribe",
             key,
             hashed(uri),
@@ -209,7 +210,7 @@ class SessionMethods(Core):
 
     async def unsubscribe(self, key: str, uri: str) -> None:
         """Forget a subscription."""
-        await self.run("unsubscribe", key, hashed(uri))
+        await self.changing("unsubscribe", key, hashed(uri))
         await self.index("unsubscribed", hashed(uri), key)
 
     async def subscribers(self, uri: str) -> list[str]:

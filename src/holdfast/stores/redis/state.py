@@ -4,6 +4,7 @@ from typing import Any
 
 from holdfast.errors import SessionGone, StateError, StoreUnavailable
 from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
+from holdfast.stores.kept import too_much
 from holdfast.stores.redis.core import Core, flag, hashed
 from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
@@ -50,13 +51,15 @@ class StateMethods(Core):
         """Set or delete a field."""
         given = ("0", b"") if value is None else ("1", value)
         expected = "" if version is None else version
-        reply = await self.run("set", scope, op, field, *given, expected, most_bytes(scope, self._limits))
+        most = most_bytes(scope, self._limits)
+        reply = await self.keeping(self.changing, "set", scope, op, field, *given, expected, most)
         self._check(reply, field, scope)
         return int(reply[2])
 
     async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter."""
-        reply = await self.run("add", scope, op, field, by, most_bytes(scope, self._limits))
+        most = most_bytes(scope, self._limits)
+        reply = await self.keeping(self.changing, "add", scope, op, field, by, most)
         self._check(reply, field, scope)
         return int(reply[2])
 
@@ -67,6 +70,8 @@ class StateMethods(Core):
             case b"full":
                 limit = most_bytes(scope, self._limits)
                 raise StateError(f"state is limited to {limit} bytes; {field!r} would exceed it")
+            case b"total":
+                raise too_much(field, self._limits)
             case b"no integer":
                 raise StateError(f"state field {field!r} does not hold an integer of 64 bits")
             case _:

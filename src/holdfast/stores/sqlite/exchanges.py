@@ -4,7 +4,7 @@ from holdfast.core.lifecycle import State
 from holdfast.core.stream import before_terminal
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
-from holdfast.stores.sqlite import asks, logs, rows
+from holdfast.stores.sqlite import asks, kept, logs, rows
 from holdfast.stores.sqlite.life import come_back
 from holdfast.stores.sqlite.rows import (
     ExchangeRow,
@@ -61,11 +61,13 @@ def _register(tx: Transaction, session: SessionRow, wanted: Claim, holder: Excha
 
 
 def _keep_payload(tx: Transaction, session: SessionRow, exchange: ExchangeRow, payload: bytes) -> None:
-    """Keep what it takes to run an exchange again, if the session has room for it."""
-    kept = tx.one(
+    """Keep what it takes to run an exchange again, if the session and its principal have room for it."""
+    own = tx.one(
         "SELECT coalesce(sum(length(payload)), 0) FROM exchange WHERE sid = ? AND running = 1", session.sid
     )
-    if kept + len(payload) <= tx.limits.rerun_bytes:
+    if own + len(payload) <= tx.limits.rerun_bytes and kept.has_room(
+        tx, session.record.principal, len(payload)
+    ):
         tx.execute("UPDATE exchange SET payload = ? WHERE xid = ?", (payload, exchange.xid))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import ConfigError
+from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.failures import unavailable
 from holdfast.stores.sqlite_address import Synchronous
 
@@ -231,7 +232,7 @@ FIRST: Final = 2
 MIGRATIONS: Final = (_FIRST_TABLES,)
 """The first script makes a file of format FIRST, each further one a file of the next format. Only ever appended to."""
 
-ADDITIONS: Final[Mapping[str, str]] = {}
+ADDITIONS: Final[Mapping[str, str]] = {**kept.ADDITIONS}
 """What came without a new format, by its name: a table, an index, or `table.column`, and the statement that adds it.
 
 An older release neither reads nor writes it, and may serve the same file: a column needs a default, and what is

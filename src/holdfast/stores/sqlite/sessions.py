@@ -4,7 +4,8 @@ from typing import Final
 
 from holdfast.core.lifecycle import Input
 from holdfast.stores.base import Closed, Ending, Found, Refusal, SessionRecord
-from holdfast.stores.sqlite import lingering, outbox, replicas, rows, state, tasks
+from holdfast.stores.kept import growth
+from holdfast.stores.sqlite import kept, lingering, outbox, replicas, rows, state, tasks
 from holdfast.stores.sqlite.erasing import erase
 from holdfast.stores.sqlite.life import come_back
 from holdfast.stores.sqlite.rows import SessionRow, find_session, save_session, schedule
@@ -112,15 +113,19 @@ def sessions(tx: Transaction, principal: str | None) -> list[str]:
 
 def subscribe(tx: Transaction, key: str, uri: str) -> bool:
     """Remember a subscription."""
-    sid = tx.one("SELECT sid FROM session WHERE key = ?", key)
-    if sid is None:
+    row = tx.execute("SELECT sid, principal FROM session WHERE key = ?", (key,)).fetchone()
+    if row is None:
         return False
+    sid, principal = row
     if tx.one("SELECT 1 FROM subscription WHERE uri = ? AND sid = ?", uri, sid):
         return True
     [(count, size)] = tx.execute(
         "SELECT count(*), coalesce(sum(length(CAST(uri AS BLOB))), 0) FROM subscription WHERE sid = ?", (sid,)
     )
-    if count >= tx.limits.subscriptions or size + len(uri.encode()) > tx.limits.subscription_bytes:
+    more = len(uri.encode())
+    if count >= tx.limits.subscriptions or size + more > tx.limits.subscription_bytes:
+        return False
+    if not kept.has_room(tx, principal, growth(None, more)):
         return False
     tx.execute("INSERT INTO subscription (uri, sid) VALUES (?, ?)", (uri, sid))
     return True

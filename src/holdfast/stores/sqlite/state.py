@@ -9,7 +9,9 @@ import msgspec
 
 from holdfast.errors import SessionGone, StateError
 from holdfast.stores.base import Cell
+from holdfast.stores.kept import growth, too_much
 from holdfast.stores.scopes import OWN, is_own, most_bytes, most_of_one, most_scopes
+from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.transaction import Transaction
 
 REMEMBERED_OPS: Final = 256
@@ -93,18 +95,24 @@ def forget(tx: Transaction, name: str) -> None:
 
 class _Scope(msgspec.Struct, frozen=True):
     name: str
+    principal: str
     bytes: int
     exists: bool
 
 
 def _the_scope(tx: Transaction, name: str) -> _Scope:
     """Return a scope or a session's fields. Raises SessionGone where it is neither."""
-    row = tx.execute(f"SELECT bytes FROM scope WHERE name = ? AND {_ALIVE}", (name, tx.now)).fetchone()  # noqa: S608 - a constant
+    row = tx.execute(
+        "SELECT iif(due IS NULL, (SELECT principal FROM session WHERE key = name), principal), bytes"  # noqa: S608
+        f" FROM scope WHERE name = ? AND {_ALIVE}",
+        (name, tx.now),
+    ).fetchone()
     if row is not None:
-        return _Scope(name, row[0], exists=True)
-    if tx.one("SELECT 1 FROM session WHERE key = ?", name) is None:
+        return _Scope(name, row[0], row[1], exists=True)
+    principal = tx.one("SELECT principal FROM session WHERE key = ?", name)
+    if principal is None:
         raise SessionGone
-    return _Scope(name, 0, exists=False)
+    return _Scope(name, principal, 0, exists=False)
 
 
 def _insert(tx: Transaction, *values: Any) -> None:
@@ -123,21 +131,26 @@ def _cell(tx: Transaction, name: str, field: str) -> Cell | None:
 
 
 def _write(tx: Transaction, scope: _Scope, field: str, value: bytes | None, cell: Cell | None) -> int:
-    before = len(field) + len(cell.value) if cell else 0
-    after = len(field) + len(value) if value is not None else 0
-    limit = most_bytes(scope.name, tx.limits)
-    if after > before and scope.bytes + after - before > limit:
+    length = len(field.encode())
+    before = length + len(cell.value) if cell else None
+    after = length + len(value) if value is not None else None
+    more, limit = (after or 0) - (before or 0), most_bytes(scope.name, tx.limits)
+    if more > 0 and scope.bytes + more > limit:
         raise StateError(f"state is limited to {limit} bytes; {field!r} would exceed it")
+    if not kept.has_room(tx, scope.principal, growth(before, after)):
+        raise too_much(field, tx.limits)
     _ensure(tx, scope)
     version: int = tx.one(
         "UPDATE scope SET bytes = bytes + ?, versions = versions + 1 WHERE name = ? RETURNING versions",
-        after - before, scope.name,
+        more, scope.name,
     )  # fmt: skip
     if value is None:
         tx.execute("DELETE FROM cell WHERE scope = ? AND field = ?", (scope.name, field))
         return 0
     tx.execute(
-        "INSERT OR REPLACE INTO cell (scope, field, value, version) VALUES (?, ?, ?, ?)",
+        # Not OR REPLACE: that deletes the former row without its triggers.
+        "INSERT INTO cell (scope, field, value, version) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (scope, field) DO UPDATE SET value = excluded.value, version = excluded.version",
         (scope.name, field, value, version),
     )
     return version

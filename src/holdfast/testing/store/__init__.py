@@ -13,6 +13,7 @@ from holdfast.testing.store.settling import SettleContract
 from holdfast.testing.store.state import StateContract
 from holdfast.testing.store.streams import StreamContract
 from holdfast.testing.store.tasks import TaskContract
+from holdfast.testing.store.totals import TotalContract
 from holdfast.testing.store.turns import TurnContract
 
 
@@ -29,6 +30,7 @@ class StoreContract(
     ScopeContract,
     TaskContract,
     BoundContract,
+    TotalContract,
     ReplicaContract,
 ):
     """Subclass it in a test module, say how your store is made, and pytest runs the contract.

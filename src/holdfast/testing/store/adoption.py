@@ -4,7 +4,7 @@ import asyncio
 
 from holdfast.errors import Fenced
 from holdfast.stores.base import Adopted, Answered, Orphan, WakeUp
-from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, data_of, record, tag_of
+from holdfast.testing.store.bench import KEY, PRINCIPAL, STRANGER, Bench, data_of, record, tag_of
 from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, refused, voyage
 
 PAYLOAD = b'{"request":"again"}'
@@ -161,6 +161,24 @@ class AdoptionContract(FleetContract):
         orphans = await fleet.left_by_the_dead()
         kept = {orphan.stream: orphan.runs for orphan in orphans}
         assert kept == {"big": 0, "full": 0, "room": 1, "room too": 1}
+
+    @voyage(principal_kept_bytes=4 * len(PAYLOAD) - 1)
+    async def test_no_more_is_kept_than_a_principal_may_in_all_its_sessions(self, fleet: Fleet) -> None:
+        one, *_ = fleet.benches
+        await fleet.lease(0, 1)
+        fences = {}
+        for session, principal in (("a", PRINCIPAL), ("b", PRINCIPAL), ("c", PRINCIPAL), ("d", STRANGER)):
+            await one.open(session, principal)
+            for call in ("0", "1"):
+                fences[session, call] = await one.begin(
+                    call, call, key=session, principal=principal, payload=PAYLOAD
+                )
+        await one.store.settle("a", "0", fences["a", "0"], None)
+        await one.begin("2", "2", key="c", payload=PAYLOAD)
+        orphans = await fleet.left_by_the_dead()
+        kept = {orphan.session + orphan.stream for orphan in orphans if orphan.runs}
+        assert kept == {"a1", "b0", "c2", "d0", "d1"}, "the rest ran too, and was not kept"
+        assert len(orphans) == 8
 
     @voyage()
     async def test_a_session_with_adopted_work_lives(self, fleet: Fleet) -> None:

@@ -31,7 +31,7 @@ local function remember(name, result)
     for _, suffix in ipairs({':k', ':o', ':q'}) do redis.call('PEXPIRE', base .. suffix, ttl()) end
   end
   save_owner()
-  return {'ok', {}, tostring(result)}
+  return {'ok', todo, tostring(result)}
 end
 
 local function read_cell(name)
@@ -39,16 +39,19 @@ local function read_cell(name)
   return packed and cmsgpack.unpack(packed)
 end
 
--- Set or (false) delete a field; false if the session's state would be over its limit.
+-- Set or (false) delete a field. Returns nil, or the reply of a script that could not: the state would be over its limit,
+-- or it needs a larger allowance. Then nothing has changed.
 local function write_cell(name, cell, value, limit)
   local before = cell and #name + #cell[2] or 0
   local after = value and #name + #value or 0
-  if after > before and S.kb + after - before > limit then return false end
-  S.kb, S.kv = S.kb + after - before, S.kv + 1
+  local more, entries = after - before, (value and 1 or 0) - (cell and 1 or 0)
+  if more > 0 and S.kb + more > limit then return {'full'} end
+  if lacks(more + ENTRY * entries) then return ask_room(more + ENTRY * entries) end
+  S.kb, S.kn, S.kv = S.kb + more, math.max(0, (S.kn or 0) + entries), S.kv + 1
   if value then
     redis.call('HSET', base .. ':k', name, cmsgpack.pack({S.kv, value}))
   else
     redis.call('HDEL', base .. ':k', name)
   end
-  return true
+  if more < 0 then give_back() end
 end

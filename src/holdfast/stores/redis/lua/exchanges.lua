@@ -1,4 +1,4 @@
---## claim: session
+--## claim: session kept
 local principal, id, stream, digest, control = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9] == '1'
 local payload, room = ARGV[11], tonumber(ARGV[12])
 local got = load('rec', 'lv', 'in', 'c:' .. stream, 'i:' .. id)
@@ -8,6 +8,8 @@ if got[5] then
   local c = cmsgpack.unpack(got[5])
   return {'ok', {}, c.fence, has_returned(), got[2], got[3] or '', got[4] or ''}
 end
+local keeps = payload ~= '' and (S.pb or 0) + #payload <= room
+if keeps and lacks(#payload) then return ask_room(#payload) end
 if got[6] and not S.iso then
   local other = channel(got[6])
   local same = other.dg == digest
@@ -26,7 +28,7 @@ end
 returned()
 S.fence, S.run, S.rd = S.fence + 1, S.run + 1, S.rd + 1
 C[stream] = {id = id, dg = digest, ctl = control and 1 or nil, fence = S.fence, own = me, rd = me, run = 1, gen = 0, t = now}
-if payload ~= '' and (S.pb or 0) + #payload <= room then
+if keeps then
   C[stream].pb = #payload
   S.pb = (S.pb or 0) + #payload
   redis.call('HSET', base, 'p:' .. stream, payload)
@@ -34,7 +36,7 @@ end
 save('i:' .. id, stream)
 return {'ok', {}, S.fence, has_returned(), got[2], got[3] or '', got[4] or ''}
 
---## settle: session log !allow-oom
+--## settle: session kept log !allow-oom
 local stream, fence, terminal, tag, before, keep = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1' and ARGV[8], ARGV[9], ARGV[10], ARGV[11] == '1'
 load('c:' .. stream)
 if not S then return {'gone'} end
@@ -53,7 +55,7 @@ settle(stream, mine, terminal, tag, before, keep, limits)
 save()
 return {'ok', todo}
 
---## keep: session log
+--## keep: session kept log
 local stream, id, digest, control = ARGV[5], ARGV[6], ARGV[7], ARGV[8] == '1'
 local got = load('i:' .. id)
 if not S or got[2] then return {'none'} end
@@ -97,7 +99,7 @@ save()
 publish(c.own, 'cancel', matches[1])
 return {'ok', {}, matches[1]}
 
---## reap: session log !allow-oom
+--## reap: session kept log !allow-oom
 -- End an exchange whose owner is dead: its fence moves on, so that an owner that wakes up can write no more.
 local stream, owner, terminal, tag, before = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 load()
@@ -119,7 +121,7 @@ end
 save()
 return {'ok', todo}
 
---## adopt: session log
+--## adopt: session kept log
 -- Take over an exchange whose owner is dead, to run it again: its fence moves on, its stream stays and goes on.
 local stream, owner, runs, tag = ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
 local got = load('rec', 'lv', 'in', 'p:' .. stream)

@@ -25,6 +25,7 @@ local key, principal, untold, owners = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonu
 redis.call('ZREM', g .. ':due', key)
 redis.call('ZREM', g .. ':p:' .. principal, key)
 resize(key, 0, 0)
+disallow(key)
 redis.call('HDEL', g .. ':of', key)
 for index = 9, 8 + owners do redis.call('SREM', g .. ':own:' .. ARGV[index], key) end
 for index = 9 + owners, #ARGV do redis.call('SREM', g .. ':sub:' .. ARGV[index], key) end
@@ -154,7 +155,8 @@ local key, principal, life, most, own_most = ARGV[5], ARGV[6], tonumber(ARGV[7])
 local places = ARGV[10] == '1' and {g .. ':states'} or {g .. ':scopes', g .. ':sp:' .. principal}
 local known = redis.call('ZSCORE', places[1], key)
 if not known then
-  for _, place in ipairs(places) do redis.call('ZREMRANGEBYSCORE', place, '-inf', now) end
+  expire_scopes(places[1])
+  if places[2] then redis.call('ZREMRANGEBYSCORE', places[2], '-inf', now) end
   if redis.call('ZCARD', places[1]) >= most then return {'full'} end
   if own_most and redis.call('ZCARD', places[2]) >= own_most then return {'full'} end
 end
@@ -162,6 +164,7 @@ for _, place in ipairs(places) do
   redis.call('ZADD', place, known and 'XX' or 'NX', now + life, key)
   live(place, life)
 end
+if known then keep_allowances(life) end
 return {'ok'}
 
 --## seen_scope: shared !allow-oom
@@ -169,6 +172,29 @@ redis.call('ZADD', g .. ':scopes', 'XX', ARGV[7], ARGV[5])
 redis.call('ZADD', g .. ':sp:' .. ARGV[6], 'XX', ARGV[7], ARGV[5])
 live(g .. ':scopes', tonumber(ARGV[7]) - now)
 live(g .. ':sp:' .. ARGV[6], tonumber(ARGV[7]) - now)
+keep_allowances(tonumber(ARGV[7]) - now)
+return {'ok'}
+
+--## grant: shared
+-- Let a session or handle keep at least ARGV[7] bytes, at best ARGV[8], if its principal's total allows it.
+local key, principal, least, best, count, most = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+if not redis.call('ZSCORE', g .. ':due', key) and not redis.call('ZSCORE', g .. ':scopes', key)
+  and not redis.call('ZSCORE', g .. ':states', key) then return {'none'} end
+local before, known = allowance(key)
+local others = tonumber(redis.call('HGET', g .. ':kp', principal) or 0) - before
+if others + least > most then return {'full'} end
+-- A newer count: the session has lowered its allowance, and the report of it is on its way.
+local bytes = math.max(count > known and 0 or before, least, math.min(best, most - others))
+count = math.max(count, known)
+allow(key, principal, before, bytes, count)
+keep_allowances(tonumber(ARGV[11]))
+return {'ok', {}, bytes, count}
+
+--## lower: shared !allow-oom
+-- A session or handle has given back what it does not need. A report that is not newer than what is known is late.
+local key, bytes, count = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+local before, known, principal = allowance(key)
+if principal and count > known then allow(key, principal, before, bytes, count) end
 return {'ok'}
 
 --## open_task: shared tasks
@@ -217,6 +243,6 @@ return {'ok', {}, found}
 
 --## sweep_tasks: shared tasks !allow-oom
 sweep_tasks()
-redis.call('ZREMRANGEBYSCORE', g .. ':scopes', '-inf', now)
-redis.call('ZREMRANGEBYSCORE', g .. ':states', '-inf', now)
+expire_scopes(g .. ':scopes')
+expire_scopes(g .. ':states')
 return {'ok'}

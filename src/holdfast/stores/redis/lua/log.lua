@@ -8,6 +8,15 @@ local function begin(c, seq, tag)
   end
 end
 
+-- What was kept to run an exchange again is of no use any more.
+local function unkeep(stream, c)
+  if c.pb then
+    redis.call('HDEL', base, 'p:' .. stream)
+    S.pb, c.pb = S.pb - c.pb, nil
+    give_back()
+  end
+end
+
 local function forget(stream, c)
   if c.fin then redis.call('LREM', base .. ':f', 1, stream) end
   redis.call('HDEL', base, 'c:' .. stream)

@@ -108,14 +108,6 @@ local function release(stream, c)
   end
 end
 
--- What was kept to run an exchange again is of no use any more.
-local function unkeep(stream, c)
-  if c.pb then
-    redis.call('HDEL', base, 'p:' .. stream)
-    S.pb, c.pb = S.pb - c.pb, nil
-  end
-end
-
 local function replica_of(owner) return (string.gsub(owner, '%.%d+$', '')) end
 
 local function publish(owner, what, name)

@@ -84,24 +84,27 @@ local packed = redis.call('GET', base .. ':x')
 if not packed then return {'none'} end
 return {'closed', {}, unpack(cmsgpack.unpack(packed).last)}
 
---## subscribe: session
+--## subscribe: session kept
 load()
 if not S then return {'none'} end
 if redis.call('HEXISTS', base, 'u:' .. ARGV[5]) == 0 then
   local size = (S.bsub or 0) + tonumber(ARGV[7])
   if S.nsub >= tonumber(ARGV[6]) or size > tonumber(ARGV[8]) then return {'full'} end
+  local more = ENTRY + tonumber(ARGV[7])
+  if lacks(more) then return ask_room(more) end
   S.nsub, S.bsub = S.nsub + 1, size
   save('u:' .. ARGV[5], ARGV[7])
 end
 return {'ok', {}}
 
---## unsubscribe: session !allow-oom
+--## unsubscribe: session kept !allow-oom
 load()
 if not S then return {'none'} end
 local size = redis.call('HGET', base, 'u:' .. ARGV[5])
 if size then
   redis.call('HDEL', base, 'u:' .. ARGV[5])
   S.nsub, S.bsub = S.nsub - 1, math.max(0, (S.bsub or 0) - tonumber(size))
+  give_back()
   save()
 end
-return {'ok', {}}
+return {'ok', todo}

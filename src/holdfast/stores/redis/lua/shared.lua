@@ -7,6 +7,7 @@
 --   :ling    closed sessions of which something is left for readers, by its end   :lb  its bytes, '' their sum
 --   :told    closed sessions whose listeners may not know   :sub:<uri>  subscribers of a resource
 --   :scopes, :sp:<principal>  handles' scopes by their end   :states  principals' own   :tasks, :tp, :t:<task>  tasks
+--   :kept    what each session and handle may keep: bytes, count (kept.lua), principal   :kp  the sum of each principal's
 --   :to      owners of tasks   :to:<owner>  the tasks of one
 --   :rep     replicas by the end of their lease, 0 if declared dead   :lease  their incarnations   :own:<owner>  where
 --            it has work   :seen  since when each has renewed without a gap, when last, and for how long
@@ -56,4 +57,41 @@ local function resize(key, bytes, oldest)
     for _, kept in ipairs({g .. ':heavy', sizes, finished}) do live(kept, 86400000) end
   end
   return tonumber(total)
+end
+
+-- What a session or handle may keep, by the count of its last report. 0 bytes: it is gone.
+local function allowance(key)
+  local bytes, count, principal = string.match(redis.call('HGET', g .. ':kept', key) or '', '^(%d+) (%d+) (.*)$')
+  return tonumber(bytes or 0), tonumber(count or 0), principal
+end
+
+local function allow(key, principal, before, bytes, count)
+  if bytes > 0 then
+    redis.call('HSET', g .. ':kept', key, string.format('%d %d %s', bytes, count, principal))
+  else
+    redis.call('HDEL', g .. ':kept', key)
+  end
+  if redis.call('HINCRBY', g .. ':kp', principal, bytes - before) <= 0 then redis.call('HDEL', g .. ':kp', principal) end
+end
+
+local function disallow(key)
+  local bytes, _, principal = allowance(key)
+  if principal then allow(key, principal, bytes, 0, 0) end
+end
+
+-- Let the allowances live as long as what they are for.
+local function keep_allowances(life)
+  live(g .. ':kept', life)
+  live(g .. ':kp', life)
+end
+
+-- Forget scopes whose time is over, of :scopes or :states, and what they were allowed to keep.
+local function expire_scopes(place)
+  repeat
+    local ended = redis.call('ZRANGEBYSCORE', place, '-inf', now, 'LIMIT', 0, 1000)
+    for _, key in ipairs(ended) do
+      disallow(key)
+      redis.call('ZREM', place, key)
+    end
+  until #ended < 1000
 end

@@ -1,21 +1,22 @@
---## get: session cells !no-writes
+--## get: session kept cells !no-writes
 if not load_owner() then return {'gone'} end
 local packed = redis.call('HGET', base .. ':k', ARGV[5])
 if not packed then return {'none'} end
 local cell = cmsgpack.unpack(packed)
 return {'ok', {}, cell[2], cell[1]}
 
---## set: session cells
+--## set: session kept cells
 local name, value, version = ARGV[6], ARGV[7] == '1' and ARGV[8], ARGV[9]
 if not load_owner() then return {'gone'} end
 local before = remembered(ARGV[5])
 if before then return {'ok', {}, before} end
 local cell = read_cell(name)
 if version ~= '' and tonumber(version) ~= (cell and cell[1] or 0) then return remember(ARGV[5], -1) end
-if not write_cell(name, cell, value, tonumber(ARGV[10])) then return {'full'} end
+local refused = write_cell(name, cell, value, tonumber(ARGV[10]))
+if refused then return refused end
 return remember(ARGV[5], value and S.kv or 0)
 
---## add: session cells
+--## add: session kept cells
 local name, by = ARGV[6], ARGV[7]
 if not load_owner() then return {'gone'} end
 local before = remembered(ARGV[5])
@@ -28,10 +29,11 @@ redis.call('SET', base .. ':t', text)
 local done = redis.pcall('INCRBY', base .. ':t', by)
 local total = redis.call('GETDEL', base .. ':t')
 if type(done) == 'table' then return {'no integer'} end
-if not write_cell(name, cell, total, tonumber(ARGV[8])) then return {'full'} end
+local refused = write_cell(name, cell, total, tonumber(ARGV[8]))
+if refused then return refused end
 return remember(ARGV[5], total)
 
---## open_scope: session cells
+--## open_scope: session kept cells
 local packed = redis.call('GET', base .. ':s')
 local scope = packed and cmsgpack.unpack(packed)
 if scope and scope.due > now and scope.pr ~= ARGV[5] then return {'none'} end
@@ -44,7 +46,7 @@ S.due = now + S.life
 save_owner()
 return {'ok', {}, S.due}
 
---## find_scope: session cells
+--## find_scope: session kept cells
 local packed = redis.call('GET', base .. ':s')
 S = packed and cmsgpack.unpack(packed)
 if not S or S.due <= now or S.pr ~= ARGV[5] then return {'none'} end
@@ -52,3 +54,14 @@ is_scope = true
 S.due = now + S.life
 save_owner()
 return {'ok', {}, S.due}
+
+--## granted: session kept cells !allow-oom
+-- The shared slot lets this session or handle keep so many bytes.
+local bytes, count, step = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+if not load_owner() then return {'gone'} end
+local known = S.av or 0
+if count < known then return {'ok', {}} end
+S.al = count > known and bytes or math.max(S.al or 0, bytes)
+S.av, S.as = count, step
+save_owner()
+return {'ok', {}}

@@ -1,4 +1,4 @@
---## open_stream: session log
+--## open_stream: session kept log
 local stream, fence = ARGV[5], tonumber(ARGV[6])
 load('c:' .. stream)
 if not S then return {'gone'} end
@@ -10,7 +10,7 @@ if not c.top then
 end
 return {'ok', {}, c.low, c.ltag}
 
---## append: session log
+--## append: session kept log
 local stream, fence, tag, data = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
 load()
 if not S then return {'gone'} end
@@ -31,7 +31,7 @@ account(tonumber(ARGV[12]))
 save()
 return {'ok', todo, c.top, stream}
 
---## rebase: session log !allow-oom
+--## rebase: session kept log !allow-oom
 -- A living writer puts back what the store has lost: its claim if need be, and the tail of its stream with the same
 -- positions, so that readers stay in step. A tail that begins after what is here leaves a gap, which is said.
 local stream, fence, id, digest, control = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
@@ -81,7 +81,7 @@ publish(c.rd, 'stream', stream)
 save()
 return {'ok', todo}
 
---## read: session log !no-writes
+--## read: session kept log !no-writes
 local stream, seq, tag, max_events, max_bytes = ARGV[5], tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local packed = redis.call('HGET', base, 'c:' .. stream)
 local c = packed and cmsgpack.unpack(packed)
@@ -103,7 +103,7 @@ for index, event in ipairs(events) do
 end
 return {verdict, {}, start, missed, (c.closed and last == c.top) and 1 or 0, reply}
 
---## attach: session log
+--## attach: session kept log
 local principal, stream, seq, tag = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local got = load('rec', 'lv', 'in')
 if not S or S.pr ~= principal then return {'none'} end
@@ -134,7 +134,7 @@ save()
 local finished = c.closed and tonumber(at) == c.top
 return {'ok', {}, generation, tonumber(at), at_tag, has_returned(), finished and 1 or 0, got[2], got[3] or '', got[4] or ''}
 
---## detach: session log !allow-oom
+--## detach: session kept log !allow-oom
 local stream, generation, seq, tag, broke = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
 load('c:' .. stream)
 local c = S and channel(stream)
@@ -177,7 +177,7 @@ c.word = math.floor((c.word or 0) / 2) * 2 + 2 + alive
 save()
 return {'ok', {}}
 
---## shed: session log !allow-oom
+--## shed: session kept log !allow-oom
 -- The whole store is over its budget: forget finished streams of this session until so many bytes are free. 'own' takes
 -- those that matter least, 'oldest' the one that ended first; 'trim' cuts the largest logs.
 local wanted, how = tonumber(ARGV[5]), ARGV[6]
@@ -209,13 +209,13 @@ local oldest = oldest_finished()
 save()
 return {'ok', {}, S.by, oldest}
 
---## remind: session log !allow-oom
+--## remind: session kept log !allow-oom
 -- Everything that other slots should know of this session.
 load()
 if not S then return {'none', {}} end
 S.told = S.by
 save()
-return {'ok', {'hint', S.hint, 'size', S.by, oldest_finished()}}
+return {'ok', {'hint', S.hint, 'size', S.by, oldest_finished(), 'kept', S.al or 0, S.av or 0}}
 
 --## check: session !no-writes
 -- What a lost bell would have said, of these streams and asks: 'stream' name top, 'cancel', 'taken' or 'answer' name.

@@ -1,4 +1,4 @@
---## turn: session log order !no-writes
+--## turn: session kept log order !no-writes
 local stream, fence = ARGV[5], tonumber(ARGV[6])
 load()
 if not S then return {'gone'} end
@@ -6,7 +6,7 @@ local c, why = writable(stream, fence)
 if not c then return {why} end
 return {'ok', {}, first() == stream and 1 or 0}
 
---## hold_turn: session log !allow-oom
+--## hold_turn: session kept log !allow-oom
 local stream, fence = ARGV[5], tonumber(ARGV[6])
 load()
 if not S then return {'gone'} end

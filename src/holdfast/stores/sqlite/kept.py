@@ -1,0 +1,88 @@
+"""What principals keep beside streams and tasks (`holdfast.stores.kept`), counted by triggers of the file.
+
+A session's or scope's row has the bytes that it keeps (`held`), and `kept` has the sum of each principal. The triggers
+change both with every field, subscription and kept request, in the same transaction, also where rows are deleted many at
+once and where an older release writes to the same file. So no operation has to count; one that adds asks `has_room` first.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast.stores.kept import ENTRY_BYTES
+from holdfast.stores.sqlite.transaction import Transaction
+
+_SUM: Final = (
+    "INSERT INTO kept (principal, bytes) VALUES ({row}.principal, {bytes})"
+    " ON CONFLICT (principal) DO UPDATE SET bytes = bytes + excluded.bytes;"
+    " DELETE FROM kept WHERE principal = {row}.principal AND bytes <= 0;"
+)
+"""Changes a principal's sum. The last row of a principal takes the sum with it."""
+_SIZES: Final = {
+    "cell": f"({ENTRY_BYTES} + length(CAST({{row}}.field AS BLOB)) + length({{row}}.value))",
+    "subscription": f"({ENTRY_BYTES} + length(CAST({{row}}.uri AS BLOB)))",
+    "exchange": "coalesce(length({row}.payload), 0)",
+}
+"""What a row counts."""
+_EVENTS: Final = {
+    "cell": ("INSERT", "UPDATE OF value", "DELETE"),
+    "subscription": ("INSERT", "DELETE"),
+    "exchange": ("UPDATE OF payload", "DELETE"),
+}
+"""When it changes."""
+_OWNERS: Final = {
+    "cell": (
+        "UPDATE session SET held = held + ({change}) WHERE key = {row}.scope;"
+        " UPDATE scope SET held = held + ({change}) WHERE name = {row}.scope AND due IS NOT NULL;"
+    ),
+    "subscription": "UPDATE session SET held = held + ({change}) WHERE sid = {row}.sid;",
+    "exchange": "UPDATE session SET held = held + ({change}) WHERE sid = {row}.sid;",
+}
+"""A session's fields belong to its row in `session`: its row in `scope` has no `due`."""
+
+
+def _counting(table: str) -> dict[str, str]:
+    """Return the triggers that count the rows of a table to their owner."""
+    new, old = _SIZES[table].format(row="new"), _SIZES[table].format(row="old")
+    changes = {"INSERT": ("new", new), "UPDATE": ("old", f"{new} - {old}"), "DELETE": ("old", f"-{old}")}
+    made = {}
+    for event in _EVENTS[table]:
+        kind = event.partition(" ")[0]
+        row, change = changes[kind]
+        name = f"{table}_kept_{kind.lower()}"
+        made[name] = (
+            f"CREATE TRIGGER {name} AFTER {event} ON {table} WHEN ({change}) <> 0"
+            f" BEGIN {_OWNERS[table].format(row=row, change=change)} END"
+        )
+    return made
+
+
+def _summing(table: str) -> dict[str, str]:
+    """Return the triggers that bring what an owner keeps into the sum of its principal."""
+    change = _SUM.format(row="new", bytes="new.held - old.held")
+    gone = _SUM.format(row="old", bytes="-old.held")
+    return {
+        f"{table}_held_update": f"CREATE TRIGGER {table}_held_update AFTER UPDATE OF held ON {table}"
+        f" WHEN new.held <> old.held BEGIN {change} END",
+        f"{table}_held_delete": f"CREATE TRIGGER {table}_held_delete AFTER DELETE ON {table}"
+        f" WHEN old.held <> 0 BEGIN {gone} END",
+    }
+
+
+ADDITIONS: Final[Mapping[str, str]] = {
+    "session.held": "ALTER TABLE session ADD COLUMN held INTEGER NOT NULL DEFAULT 0",
+    "scope.held": "ALTER TABLE scope ADD COLUMN held INTEGER NOT NULL DEFAULT 0",
+    "kept": "CREATE TABLE kept (principal TEXT NOT NULL PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID",
+    **_summing("session"),
+    **_summing("scope"),
+    **_counting("cell"),
+    **_counting("subscription"),
+    **_counting("exchange"),
+}
+
+
+def has_room(tx: Transaction, principal: str, change: int) -> bool:
+    """Tell whether a principal may keep so many bytes more."""
+    if change <= 0:
+        return True
+    known: int = tx.one("SELECT bytes FROM kept WHERE principal = ?", principal) or 0
+    return known + change <= tx.limits.principal_kept_bytes

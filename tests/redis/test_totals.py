@@ -1,0 +1,195 @@
+"""One principal cannot fill Redis for the others: what it keeps has a total, counted in the shared slot (lua/kept.lua)."""
+
+import asyncio
+import contextlib
+import json
+import random
+from typing import Any, Final
+
+import pytest
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import Input
+from holdfast.errors import StateError
+from holdfast.stores.base import Claim, Claimed
+from holdfast.stores.kept import ENTRY_BYTES
+from holdfast.stores.redis.core import hashed
+from holdfast.stores.redis.link import Single
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing.store.bench import record
+from tests.redis.links import Lossy
+from tests.redis_server import RedisServer
+from tests.support import async_test, async_test_within
+
+SHARED: Final = "hf:2:default:{*}"
+TOTAL: Final = 100_000
+FACTS: Final = """
+local packed = redis.call('HGET', KEYS[1], 's') or redis.call('GET', KEYS[1] .. ':s')
+if not packed then return '' end
+local S = cmsgpack.unpack(packed)
+local fields = redis.call('HGETALL', KEYS[1] .. ':k')
+local bytes = 0
+for index = 1, #fields, 2 do bytes = bytes + #fields[index] + #cmsgpack.unpack(fields[index + 1])[2] + 256 end
+local main = redis.call('HGETALL', KEYS[1])
+for index = 1, #main, 2 do
+  if string.match(main[index], '^p:') then bytes = bytes + #main[index + 1] end
+end
+return cjson.encode({al = S.al or 0, av = S.av or 0, bytes = bytes, subs = (S.bsub or 0) + 256 * (S.nsub or 0)})
+"""
+"""What a session or handle keeps, counted from what is really stored, and what it may keep."""
+
+
+def kept(server: RedisServer, key: str) -> dict[str, int]:
+    told = server.tell("EVAL", FACTS, "1", f"hf:2:default:{{{key}}}")
+    return json.loads(told) if told else {"al": 0, "av": 0, "bytes": 0, "subs": 0}
+
+
+def granted(server: RedisServer, key: str) -> int:
+    told = server.tell("HGET", f"{SHARED}:kept", key)
+    return int(told.split()[0]) if told else 0
+
+
+def total(server: RedisServer, principal: str) -> int:
+    return int(server.tell("HGET", f"{SHARED}:kp", hashed(principal)) or 0)
+
+
+async def attack(
+    store: RedisStore, dice: random.Random, keys: list[str], handles: list[str], steps: int
+) -> None:
+    """Do whatever makes a store keep something, and sometimes forget it."""
+    calls: list[tuple[str, str, int]] = []
+    for step in range(steps):
+        key, size, name = dice.choice(keys), dice.randrange(1, 6_000), f"{store.replica}{step}"
+        with contextlib.suppress(StateError):
+            match dice.randrange(7):
+                case 0 | 1:
+                    where = dice.choice([*keys, *handles])
+                    await store.set_state(where, f"f{dice.randrange(9)}", b"x" * size, op=name)
+                case 2:
+                    where = dice.choice([*keys, *handles])
+                    await store.set_state(where, f"f{dice.randrange(9)}", None, op=name)
+                case 3:
+                    await store.subscribe(key, f"test://{dice.randrange(30)}/{'x' * (size // 10)}")
+                case 4:
+                    await store.unsubscribe(key, f"test://{dice.randrange(30)}/{'x' * (size // 10)}")
+                case 5:
+                    claimed = await store.claim(key, "hostile", Claim(name, name, b"", payload=b"x" * size))
+                    assert isinstance(claimed, Claimed), "over the total a call runs all the same"
+                    calls.append((key, name, claimed.fence))
+                case _:
+                    for key, stream, fence in calls[-1:]:
+                        await store.settle(key, stream, fence, None)
+                    del calls[-1:]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@async_test_within(60)
+async def test_a_hostile_principal_stays_within_its_total_and_takes_nothing_from_another(
+    server: RedisServer, seed: int
+) -> None:
+    limits = Limits(principal_kept_bytes=TOTAL)
+    replicas = [RedisStore(Lossy(server.url, seed * 10 + n), limits, replica=f"r{n}") for n in range(3)]
+    first = replicas[0]
+    keys, handles = [f"h{number}" for number in range(6)], [f"handle{number}" for number in range(3)]
+    for key in keys:
+        await first.open(record(key, "hostile"), evict=False)
+    for handle in handles:
+        assert await first.open_scope(handle, "hostile", 600)
+    await first.open(record("modest", "modest"), evict=False)
+    dice = random.Random(seed)
+    attacks = [attack(store, random.Random(dice.random()), keys, handles, 120) for store in replicas]
+    writes = [first.set_state("modest", f"f{n}", b"y" * 8_000, op=f"{n}") for n in range(10)]
+    await asyncio.gather(*attacks, *writes)
+    used = 0
+    for key in [*keys, *handles]:
+        found = kept(server, key)
+        real = found["bytes"] + found["subs"]
+        assert real <= found["al"] <= granted(server, key), (key, found)
+        used += real
+    assert used <= total(server, "hostile") <= TOTAL
+    assert kept(server, "modest")["bytes"] == 10 * (8_000 + 2 + ENTRY_BYTES)
+    for key in [*keys, "modest"]:
+        assert await first.close(key, Input.DELETED) is not None
+    for handle in handles:
+        server.tell("ZADD", f"{SHARED}:scopes", "1", handle)
+    await first.sweep()
+    assert server.tell("EXISTS", f"{SHARED}:kept", f"{SHARED}:kp") == "0", "nothing is counted for ever"
+    for store in replicas:
+        await store.aclose()
+
+
+@async_test
+async def test_a_late_message_never_leaves_the_shared_slot_with_less_than_a_session_may_use(
+    server: RedisServer,
+) -> None:
+    store = RedisStore(server.url, Limits(principal_kept_bytes=TOTAL))
+    await store.open(record("s", "p"), evict=False)
+    await store.set_state("s", "f", b"x" * 5_000, op="1")
+    await store.set_state("s", "f", None, op="2")
+    now = kept(server, "s")
+    assert (now["av"], granted(server, "s")) == (1, now["al"])
+    await store.set_state("s", "f", b"x" * 9_000, op="3")
+    may = granted(server, "s")
+    assert may >= 9_000
+    await store.index("lower", "s", 10, 1)
+    assert granted(server, "s") == may, "a report that was overtaken by a grant"
+    await store.run("granted", "s", 50_000, 0, 12)
+    assert kept(server, "s")["al"] == may, "a grant that was overtaken by a report"
+    _, _, again, count = await store.index("grant", "s", hashed("p"), 6_000, 6_000, 0, TOTAL, 60_000)
+    assert (again, count) == (may, 1), "an old request lowers nothing"
+    assert total(server, "p") == may
+    await store.aclose()
+
+
+@async_test
+async def test_what_came_before_there_was_a_total_is_counted_with_the_next_change(
+    server: RedisServer,
+) -> None:
+    """A session of an older release has state and no allowance."""
+    store = RedisStore(server.url, Limits(principal_kept_bytes=TOTAL))
+    await store.open(record("s", "p"), evict=False)
+    await store.set_state("s", "f", b"x" * 5_000, op="1")
+    forget = """local S = cmsgpack.unpack(redis.call('HGET', KEYS[1], 's'))
+        S.al, S.av, S.as, S.kn = nil, nil, nil, nil
+        redis.call('HSET', KEYS[1], 's', cmsgpack.pack(S))"""
+    server.tell("EVAL", forget, "1", "hf:2:default:{s}")
+    server.tell("DEL", f"{SHARED}:kept", f"{SHARED}:kp")
+    await store.set_state("s", "f", b"x", op="2")
+    await store.set_state("s", "g", b"x" * 2_000, op="3")
+    assert total(server, "p") >= 2_000 + ENTRY_BYTES
+    await store.aclose()
+
+
+@async_test
+async def test_a_session_that_ends_while_it_asks_for_room_leaves_nothing(server: RedisServer) -> None:
+    store = RedisStore(server.url)
+    await store.open(record("s", "p"), evict=False)
+    run = store.run
+    closed: list[Any] = []
+
+    async def room_then_closed(script: str, key: str, *arguments: Any) -> list[Any]:
+        reply = await run(script, key, *arguments)
+        if reply[0] == b"room":
+            closed.append(await store.close("s", Input.DELETED))
+        return reply
+
+    reply = await store.keeping(room_then_closed, "set", "s", "1", "f", "1", b"x", "", 1_000)
+    assert (reply, len(closed)) == ([b"gone"], 1)
+    assert server.tell("EXISTS", f"{SHARED}:kept", f"{SHARED}:kp") == "0"
+    await store.aclose()
+
+
+@async_test
+async def test_most_changes_of_state_need_no_grant(server: RedisServer) -> None:
+    store = RedisStore(server.url)
+    link = store._link
+    assert isinstance(link, Single)
+    await store.open(record("s", "p"), evict=False)
+    for number in range(100):
+        await store.set_state("s", f"f{number}", b"x" * 100, op=f"{number}")
+    sent = link.pipe.sent
+    for number in range(100):
+        await store.set_state("s", f"f{number}", b"y" * 100, op=f"again{number}")
+    assert link.pipe.sent - sent == 100
+    assert sent < 150
+    await store.aclose()
