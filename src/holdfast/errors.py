@@ -1,47 +1,62 @@
-"""Every exception of the package, and the JSON-RPC codes they travel under.
+"""Every public exception of the package, and the JSON-RPC codes that they are sent with.
+
+An exception is here if a user of the package or another layer catches it. Exceptions that one module raises and
+catches stay in that module.
 
 HoldfastError
-├── ConfigError              a setting cannot work; says which and what would
-├── McpError                 becomes a JSON-RPC error answer: code, message, data
-│   ├── InvalidParams        −32602
-│   │   ├── InvalidArguments the arguments do not fit the tool's or prompt's signature
-│   │   └── InvalidCursor    no page of ours ended there
-│   ├── MethodNotFound       −32601
-│   ├── ResourceNotFound     −32002
-│   ├── UrlElicitationRequired  −32042, the user must open a page first
-│   ├── Cancelled            −32800, the exchange was cancelled by its client
-│   ├── Busy                 −31001, a limit of calls is reached
-│   └── OutcomeUnknown       −31002, whoever ran the call is gone
-├── WireError                the peer's bytes are not a message
-├── ToolError                an author's way to say "the tool failed": an isError result
-├── AskError                 a request to the client got no answer
-│   ├── AskRefused           the client answered with an error
-│   ├── AskTimeout           no answer before the deadline
-│   ├── BackPressureError    too many asks outstanding and waiting
-│   ├── CapabilityMissing    the client did not declare what the ask needs
-│   └── NoBackChannel        this connection cannot carry an ask
-├── LinkError                a client's connection to its server failed
-│   ├── NotSent              the request was not executed: it never left, or was turned away at the door
-│   └── Broken               the connection broke after the request had left
-├── ClientError              a client's call ended without an answer, or its answer cannot be used
-│   ├── CallTimeout          no answer in the time the caller gave
-│   ├── HttpRefused          the server answered with an HTTP status that is no answer
-│   │   └── Unauthorized     401 or 403, and the authorizer had nothing better to offer
-│   │       └── AuthorizationFailed  no token could be had: refused, or nobody to be trusted with the question
-│   ├── VersionRefused       no protocol version in common
-│   ├── BadAnswer            the answer does not have the shape its method gives it
-│   ├── InputRefused         the server wants input that nobody here can give
-│   └── TooManyRounds        the server kept asking for input past the bound
-├── StateError               session state: conflict, or over its limit
-│   ├── NoSession            there is none in protocol 2026-07-28
-│   └── HandleNotFound       no state under this handle for this caller
-├── SessionGone              the session was closed meanwhile
-└── StoreError               the store refused or cannot be reached
-    ├── Fenced               somebody else has ended this exchange
-    ├── StreamClosed         the stream already has its terminal message
-    └── StoreUnavailable     the store cannot work now; nothing was done, and it comes back by itself
+├── ConfigError                  a setting is invalid; the message names it and a valid value
+├── WireError                    the bytes of the peer are not a message
+├── ToolError                    raised by a tool: its text becomes a failed result
+├── McpError                     becomes a JSON-RPC error answer: code, message, data
+│   ├── InvalidParams            −32602
+│   │   ├── InvalidArguments     the arguments do not match the signature of the tool or prompt
+│   │   ├── InvalidCursor        this server did not make the cursor
+│   │   └── UnknownTask          this caller has no task with this id
+│   ├── MethodNotFound           −32601
+│   ├── ResourceNotFound         −32002
+│   ├── UrlElicitationRequired   −32042, the user must open a page first
+│   ├── Cancelled                −32800, the client cancelled the request
+│   ├── DuplicateId              −32600, the id is in flight in this session
+│   ├── Busy                     −31001, a limit of calls is reached
+│   │   └── TooMuchWork          the calls in flight use too much memory
+│   ├── OutcomeUnknown           −31002, the process that ran the call has died
+│   ├── ParkedGone               −31003, no call waits under this `requestState`
+│   ├── HeaderMismatch           −32020
+│   ├── MissingCapability        −32021
+│   └── UnsupportedVersion       −32022
+├── AskError                     a request to the client got no result
+│   ├── AskRefused               the client answered with an error
+│   ├── AskTimeout               the client did not answer in time
+│   ├── BackPressureError        too many asks are open and queued
+│   ├── CapabilityMissing        the client did not declare the capability
+│   └── NoBackChannel            this connection cannot carry a request to the client
+├── StateError                   the state was not changed: a conflict, or a limit
+│   ├── NoSession                a client of 2026-07-28 has no session
+│   └── HandleNotFound           this caller has no state under this handle
+├── SessionGone                  the session was closed
+├── TooManySessions              the store has no room for another session
+├── Unresumable                  the position is not one of this session
+│   └── Unbegun                  the exchange runs and its stream has no message yet
+├── ParkedElsewhere              another replica holds the parked call
+├── StoreError                   the store refused the operation or cannot be reached
+│   ├── Fenced                   another replica has ended this exchange
+│   ├── StreamClosed             the stream has its terminal message
+│   └── StoreUnavailable         the store does not work now; it recovers without help
+├── LinkError                    the connection of a client to its server failed
+│   ├── NotSent                  the server did not execute the request
+│   └── Broken                   the connection broke after the request was sent
+└── ClientError                  a call of a client ended without a usable answer
+    ├── CallTimeout              no answer within the caller's timeout
+    ├── HttpRefused              the server answered with an HTTP error status
+    │   └── Unauthorized         401 or 403
+    │       └── AuthorizationFailed  no token was obtained
+    ├── VersionRefused           no protocol version in common
+    ├── BadAnswer                the answer has the wrong shape for its method
+    ├── InputRefused             the server asks for input that no handler of the client provides
+    └── TooManyRounds            the server asked for input more often than the limit
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 PARSE_ERROR: Final = -32700
@@ -54,20 +69,44 @@ URL_ELICITATION_REQUIRED: Final = -32042
 REQUEST_CANCELLED: Final = -32800
 BUSY: Final = -31001
 OUTCOME_UNKNOWN: Final = -31002
+PARKED_GONE: Final = -31003
+HEADER_MISMATCH: Final = -32020
+MISSING_CAPABILITY: Final = -32021
+UNSUPPORTED_VERSION: Final = -32022
 NOT_EXECUTED: Final = ("holdfast-refused", "not-executed")
-"""The response header of a refusal that was made before anything of its request ran. No proxy sends it by itself."""
+"""The response header of a refusal that was sent before any part of its request ran. No proxy sends it."""
 
 
 class HoldfastError(Exception):
-    """Anything this package raises on purpose."""
+    """The base of all exceptions that this package raises on purpose."""
 
 
 class ConfigError(HoldfastError):
-    """A setting cannot work. The message names it and what would be right."""
+    """A setting is invalid. The message names it and a valid value."""
+
+
+class WireError(HoldfastError):
+    """The bytes of the peer are not a JSON-RPC message. Carries the code and the id of the error answer."""
+
+    def __init__(self, code: int, message: str, request_id: int | str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.request_id = request_id
+
+
+# Raised by authors: how a function ends a call
+
+
+class ToolError(HoldfastError):
+    """Raised by a tool: the model receives its text in a result with `isError`."""
 
 
 class McpError(HoldfastError):
-    """An answer to the peer: raised in a handler, it becomes a JSON-RPC error."""
+    """Raised by a handler: the client receives a JSON-RPC error with this code, message and data.
+
+    A client raises it when it receives such an error.
+    """
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -76,15 +115,27 @@ class McpError(HoldfastError):
         self.data = data
 
 
+class UrlElicitationRequired(McpError):
+    """Raised by a handler: the user must open these pages first. Takes one `UrlElicitation` for each page."""
+
+    def __init__(
+        self, *elicitations: object, message: str = "This request needs the user's attention"
+    ) -> None:
+        super().__init__(URL_ELICITATION_REQUIRED, message, {"elicitations": elicitations})
+
+
+# Answers to a request that cannot be carried out
+
+
 class InvalidParams(McpError):
-    """The request's parameters do not fit its method."""
+    """The parameters of a request do not match its method."""
 
     def __init__(self, message: str, data: object = None) -> None:
         super().__init__(INVALID_PARAMS, message, data)
 
 
 class InvalidArguments(InvalidParams):
-    """A tool's or prompt's arguments do not fit; the message lists each problem, one a line."""
+    """The arguments of a tool or prompt do not match its signature; the message has one line for each problem."""
 
     def __init__(self, message: str, problems: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -92,14 +143,21 @@ class InvalidArguments(InvalidParams):
 
 
 class InvalidCursor(InvalidParams):
-    """A cursor that this server did not make."""
+    """The cursor of a list request was not made by this server."""
 
     def __init__(self) -> None:
         super().__init__("Invalid cursor: leave it out to start from the first page")
 
 
+class UnknownTask(InvalidParams):
+    """This caller has no task with this id. Unknown, expired and foreign ids get the same answer."""
+
+    def __init__(self) -> None:
+        super().__init__("Unknown task: there is none with this taskId, or no longer")
+
+
 class MethodNotFound(McpError):
-    """Nobody here answers this method."""
+    """The server has no such method."""
 
     def __init__(self, method: str) -> None:
         super().__init__(METHOD_NOT_FOUND, f"Method not found: {method}")
@@ -112,53 +170,100 @@ class ResourceNotFound(McpError):
         super().__init__(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
 
 
-class UrlElicitationRequired(McpError):
-    """The request works only after the user has been to these pages (each a `UrlElicitation`)."""
+class DuplicateId(McpError):
+    """The request id is in flight in this session. The request is refused before any byte and any side effect."""
 
-    def __init__(
-        self, *elicitations: object, message: str = "This request needs the user's attention"
-    ) -> None:
-        super().__init__(URL_ELICITATION_REQUIRED, message, {"elicitations": elicitations})
+    def __init__(self) -> None:
+        super().__init__(INVALID_REQUEST, "Invalid request: this id is already in flight in this session")
 
 
 class Cancelled(McpError):
-    """The client cancelled the exchange; this ends its stream."""
+    """The client cancelled the request; this error ends its stream."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(REQUEST_CANCELLED, f"Request cancelled: {reason}" if reason else "Request cancelled")
 
 
 class Busy(McpError):
-    """A limit of calls is reached; the same call may work a little later."""
+    """A limit of calls is reached; the same call may succeed after `retry_after` seconds."""
 
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(BUSY, message)
         self.retry_after = retry_after
 
 
+class TooMuchWork(Busy):
+    """The messages of the calls in flight, of one session, one caller or all, use as much memory as they may."""
+
+    def __init__(self) -> None:
+        super().__init__("Busy: the calls in flight are too large together; try again shortly")
+
+
 class OutcomeUnknown(McpError):
-    """The process that ran the call is gone: it may or may not have had its effect."""
+    """The process that ran the call has died: the call may or may not have had its effect."""
 
     def __init__(self, message: str = "The server lost this call; its outcome is unknown") -> None:
         super().__init__(OUTCOME_UNKNOWN, message)
 
 
-class WireError(HoldfastError):
-    """Bytes from the peer that are not a JSON-RPC message; carries the answer's code."""
-
-    def __init__(self, code: int, message: str, request_id: int | str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.request_id = request_id
+# Answers that only protocol 2026-07-28 has
 
 
-class ToolError(HoldfastError):
-    """Raised by a tool: its text reaches the model as an isError result."""
+class HeaderMismatch(McpError):
+    """A header is missing, is malformed, or differs from the body."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(HEADER_MISMATCH, f"Header mismatch: {message}")
+
+
+class MissingCapability(McpError):
+    """The request needs a capability that its client did not declare.
+
+    The message names the capability: many clients show the message and not `data`.
+    """
+
+    def __init__(self, required: dict[str, Any], why: str = "") -> None:
+        named = why or ", ".join(_paths(required))
+        super().__init__(
+            MISSING_CAPABILITY,
+            f"Missing required client capability: {named}",
+            {"requiredCapabilities": required},
+        )
+
+
+def _paths(required: dict[str, Any]) -> Iterator[str]:
+    """Yield each capability by its path, such as `sampling.tools`."""
+    for name, parts in required.items():
+        if parts:
+            yield from (f"{name}.{path}" for path in _paths(parts))
+        else:
+            yield name
+
+
+class UnsupportedVersion(McpError):
+    """The server does not serve this protocol version, or not to this client."""
+
+    def __init__(self, requested: str, supported: tuple[str, ...]) -> None:
+        data = {"supported": list(supported), "requested": requested[:100]}
+        named = ", ".join(supported)
+        super().__init__(UNSUPPORTED_VERSION, f"Unsupported protocol version; supported: {named}", data)
+
+
+class ParkedGone(McpError):
+    """No call waits here under this `requestState`. Invalid, expired and foreign states get the same text."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            PARKED_GONE,
+            "Invalid or expired requestState: this call is not waiting here; send it again from the start",
+        )
+
+
+# Asks: requests from the server to the client
 
 
 class AskError(HoldfastError):
-    """A request to the client that got no result."""
+    """A request to the client got no result, or its result is malformed."""
 
 
 class AskRefused(AskError):
@@ -173,17 +278,17 @@ class AskRefused(AskError):
 
 
 class AskTimeout(AskError):
-    """The client did not answer before the ask's deadline."""
+    """The client did not answer before the deadline of the ask."""
 
 
 class BackPressureError(AskError):
-    """The session's asks, outstanding and waiting, are at their limit."""
+    """The open and the queued asks of the session are at their limits."""
 
 
 class CapabilityMissing(AskError):
-    """The client did not declare the capability this ask needs; `required` is what it should have declared.
+    """The client did not declare the capability that this ask needs. `required` is the missing declaration.
 
-    Uncaught, it fails a tool's call in a session; a client of 2026-07-28 is answered with error −32021.
+    If a tool does not catch it, its call fails in a session; a client of 2026-07-28 receives error −32021.
     """
 
     def __init__(self, message: str, required: dict[str, Any] | None = None) -> None:
@@ -192,17 +297,95 @@ class CapabilityMissing(AskError):
 
 
 class NoBackChannel(AskError):
-    """Nothing here can carry a request to the client (always-JSON or stateless mode)."""
+    """This connection cannot carry a request to the client (always-JSON or stateless mode)."""
+
+
+# State, sessions and streams
+
+
+class StateError(HoldfastError):
+    """The state was not changed: a limit is reached, or another call changed the field at the same time."""
+
+
+class NoSession(StateError):
+    """The operation needs a session, and clients of protocol 2026-07-28 have none."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} needs a session, and this client's protocol has none; "
+            'keep it by principal with Server(state="principal"), or under a handle: ctx.new_handle() and '
+            "ctx.state_for(handle)"
+        )
+
+
+class HandleNotFound(StateError):
+    """This caller has no state under this handle. Unknown, expired and foreign handles get the same text."""
+
+    def __init__(self) -> None:
+        super().__init__("not found: no state is kept under this handle; begin with a new one")
+
+
+class SessionGone(HoldfastError):
+    """The session was closed."""
+
+
+class TooManySessions(HoldfastError):
+    """The store has no room for another session."""
+
+
+class Unresumable(HoldfastError):
+    """The position is unknown, forged, or of another session."""
+
+
+class Unbegun(Unresumable):
+    """The exchange of the stream is in flight and has sent no message, so its stream has not started."""
+
+
+class ParkedElsewhere(HoldfastError):
+    """The call is parked at another replica."""
+
+    def __init__(self, replica: str) -> None:
+        super().__init__(replica)
+        self.replica = replica
+
+
+# Stores
+
+
+class StoreError(HoldfastError):
+    """The store refused an operation or cannot be reached."""
+
+
+class Fenced(StoreError):
+    """Another replica has ended this exchange; the writer must stop."""
+
+
+class StreamClosed(StoreError):
+    """The stream already has its terminal message."""
+
+
+class StoreUnavailable(StoreError):
+    """The store is unreachable, full or locked. Clients receive 503 with Retry-After; the store recovers without help.
+
+    If the connection was lost, the last command may or may not have been executed.
+    """
+
+    def __init__(self, message: str, retry_after: int = 2) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+# Clients
 
 
 class LinkError(HoldfastError):
-    """The connection to a server failed; which kind says whether the request may have been executed."""
+    """The connection to a server failed. The subclass says whether the server may have executed the request."""
 
 
 class NotSent(LinkError):
-    """The request was certainly not executed, so it may be sent again.
+    """The server did not execute the request, so the client may send it again.
 
-    It never left, or was refused before anybody looked at it. `retry_after` is what the server asked for.
+    The request was not sent, or the server refused it before it ran. `retry_after` is the server's Retry-After.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -211,19 +394,19 @@ class NotSent(LinkError):
 
 
 class Broken(LinkError):
-    """The connection broke after the request had left: it may or may not have been executed."""
+    """The connection broke after the request was sent: the server may or may not have executed it."""
 
 
 class ClientError(HoldfastError):
-    """A client's call that ended without a usable answer."""
+    """A call of a client ended without a usable answer."""
 
 
 class CallTimeout(ClientError, TimeoutError):
-    """The server did not answer in the time the caller gave; the request was cancelled."""
+    """The server did not answer within the caller's timeout; the request was cancelled."""
 
 
 class HttpRefused(ClientError):
-    """The server answered with a status that carries no JSON-RPC answer."""
+    """The server answered with an HTTP status and without a JSON-RPC answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -231,11 +414,11 @@ class HttpRefused(ClientError):
 
 
 class Unauthorized(HttpRefused):
-    """The server wants credentials, or better ones."""
+    """The server requires credentials, or other ones."""
 
 
 class AuthorizationFailed(Unauthorized):
-    """No token could be had. `error` is the OAuth code of a refusal; empty where nobody was asked, or answered badly."""
+    """No token was obtained. `error` is the OAuth error code of a refusal, else empty."""
 
     def __init__(self, message: str, *, error: str = "") -> None:
         super().__init__(401, message)
@@ -247,61 +430,12 @@ class VersionRefused(ClientError):
 
 
 class BadAnswer(ClientError):
-    """The server's answer does not have the shape that its method gives it."""
+    """The server's answer has the wrong shape for its method."""
 
 
 class InputRefused(ClientError):
-    """The server wants input that no handler of this client gives."""
+    """The server asks for input that no handler of this client provides."""
 
 
 class TooManyRounds(ClientError):
-    """The server asked for input again and again, past the client's bound."""
-
-
-class StateError(HoldfastError):
-    """A change of session state could not be made; nothing was changed."""
-
-
-class NoSession(StateError):
-    """This needs a session, and clients of protocol 2026-07-28 have none."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what} needs a session, and this client's protocol has none; "
-            'keep it by principal with Server(state="principal"), or under a handle: ctx.new_handle() and '
-            "ctx.state_for(handle)"
-        )
-
-
-class HandleNotFound(StateError):
-    """No state is kept under this handle for this caller: unknown, expired and somebody else's are the same."""
-
-    def __init__(self) -> None:
-        super().__init__("not found: no state is kept under this handle; begin with a new one")
-
-
-class SessionGone(HoldfastError):
-    """The session was closed while something still wanted to use it."""
-
-
-class StoreError(HoldfastError):
-    """The store refused an operation or cannot be reached."""
-
-
-class Fenced(StoreError):
-    """Somebody else has ended this exchange; whoever reads this must stop writing."""
-
-
-class StreamClosed(StoreError):
-    """The stream already carries its terminal message."""
-
-
-class StoreUnavailable(StoreError):
-    """The store is unreachable, full or locked. Fail closed: 503 with Retry-After; it comes back by itself.
-
-    Where the connection was lost, whether the last command counted is not known.
-    """
-
-    def __init__(self, message: str, retry_after: int = 2) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+    """The server asked for input more often than the client's limit."""

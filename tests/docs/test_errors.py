@@ -6,7 +6,6 @@ from typing import Final
 
 from holdfast import errors
 from holdfast.fronts.http import answer
-from holdfast.protocol import sessionless
 from holdfast.protocol.quirks import KNOWN
 
 ROOT: Final = Path(__file__).parents[2]
@@ -37,12 +36,36 @@ def test_every_status_is_on_the_page() -> None:
 
 
 def test_every_code_is_on_the_page() -> None:
-    answered = codes_of(errors) | codes_of(sessionless) | codes_of(answer)
+    answered = codes_of(errors) | codes_of(answer)
     told = {
         -int(number) for number in re.findall(r"^\| −(\d{5}) \|", section("JSON-RPC codes"), re.MULTILINE)
     }
     assert told == answered
     assert {-32600, -31003} <= answered
+
+
+def test_every_exception_is_on_the_page() -> None:
+    named = set(re.findall(r"`([A-Z]\w+)", section("Exceptions")))
+    assert EXCEPTIONS.keys() - {"HoldfastError"} <= named
+
+
+EXCEPTIONS: Final = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)
+}
+
+
+def test_the_tree_at_the_top_of_the_module_is_the_tree_of_the_classes() -> None:
+    drawn: dict[str, str] = {}
+    path = ["HoldfastError"]
+    for prefix, name in re.findall(r"^([│├└─ ]+)(\w+)", errors.__doc__ or "", re.MULTILINE):
+        depth = len(prefix) // 4
+        drawn[name] = path[depth - 1]
+        path[depth:] = [name]
+    assert drawn == {
+        name: kind.__bases__[0].__name__ for name, kind in EXCEPTIONS.items() if name != "HoldfastError"
+    }
 
 
 def test_every_client_with_quirks_is_on_the_page() -> None:

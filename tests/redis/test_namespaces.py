@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, Exchange
-from holdfast.engine.sessionless import Elsewhere
-from holdfast.protocol.sessionless import ParkedGone, RequestMeta
+from holdfast.errors import ParkedElsewhere, ParkedGone
+from holdfast.protocol.sessionless import RequestMeta
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
@@ -57,7 +57,7 @@ async def test_a_state_of_one_namespace_is_refused_in_another_and_known_to_every
     async with engine(server, "one") as one, engine(server, "one") as sister, engine(server, "two") as two:
         params = {"name": "x", "requestState": await parked(one), "inputResponses": {}}
         retry = Request(2, "tools/call", params)
-        with pytest.raises(Elsewhere) as elsewhere:
+        with pytest.raises(ParkedElsewhere) as elsewhere:
             sister.sessionless.go_on(META, ALICE, retry)
         assert elsewhere.value.replica == one.runtime.store.replica
         with pytest.raises(ParkedGone):

@@ -1,9 +1,28 @@
-"""What `holdfast` says it has, it has."""
+"""The public interface: every name exists, and every public exception is in `holdfast.errors`."""
+
+from importlib import import_module
 
 import holdfast
+from tests.test_architecture import house
 
 
 def test_every_public_name_can_be_imported() -> None:
     missing = [name for name in holdfast.__all__ if not hasattr(holdfast, name)]
     assert missing == []
     assert holdfast.__all__ == sorted(holdfast.__all__)
+
+
+def test_an_exception_that_another_layer_imports_is_in_errors() -> None:
+    strays = [
+        f"{source.module}:{item.line}: {item.name}"
+        for _, source in house()
+        for item in source.imports
+        if item.top == "holdfast" and item.layer not in {"errors", source.layer} and _is_exception(item.name)
+    ]
+    assert strays == []
+
+
+def _is_exception(name: str) -> bool:
+    module, _, member = name.rpartition(".")
+    found = getattr(import_module(module), member, None)
+    return isinstance(found, type) and issubclass(found, BaseException)

@@ -13,6 +13,7 @@ from holdfast.client.handlers import Handlers
 from holdfast.client.listening import Listener, change_of
 from holdfast.client.results import InputNeeded
 from holdfast.errors import (
+    HEADER_MISMATCH,
     BadAnswer,
     CallTimeout,
     ClientError,
@@ -24,7 +25,7 @@ from holdfast.errors import (
 from holdfast.ports import Clock, Observer, Random
 from holdfast.protocol.mirror import Mirrored, encode_value, values_of
 from holdfast.protocol.params import LoggingLevel
-from holdfast.protocol.sessionless import HEADER_MISMATCH, SUBSCRIPTION_KEY, SUSPENDABLE
+from holdfast.protocol.sessionless import SUBSCRIPTION_KEY, SUSPENDABLE
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.connectors import ChildConnector, Connector
 from holdfast.upstream.identity import ClientIdentity

@@ -10,8 +10,8 @@ from typing import Any, get_args
 from msgspec.structs import replace
 
 from holdfast.config import Eras, Settings
-from holdfast.errors import ConfigError, InvalidParams
-from holdfast.protocol.sessionless import VERSION, RequestMeta, UnsupportedVersion
+from holdfast.errors import ConfigError, InvalidParams, UnsupportedVersion
+from holdfast.protocol.sessionless import VERSION, RequestMeta
 from holdfast.protocol.versions import LATEST, REVISIONS
 from holdfast.wire.jsonrpc import encode
 

@@ -22,20 +22,22 @@ from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.turns import Turns
 from holdfast.engine.writer import ConnectionWriter, LogWriter, SessionWriter
-from holdfast.errors import Busy, Fenced, McpError, OutcomeUnknown, SessionGone, StoreError, StreamClosed
+from holdfast.errors import (
+    Busy,
+    DuplicateId,
+    Fenced,
+    McpError,
+    OutcomeUnknown,
+    SessionGone,
+    StoreError,
+    StreamClosed,
+)
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Adopted, Claim, Claimed, Duplicate, Refusal
 from holdfast.wire.jsonrpc import Request, RequestId
 
 _STORE_SECONDS: Final = 0.5
 """How often an end that could not be written is tried again."""
-
-
-class DuplicateId(McpError):
-    """The id is in flight: refused before any byte and any side effect."""
-
-    def __init__(self) -> None:
-        super().__init__(-32600, "Invalid request: this id is already in flight in this session")
 
 
 class Repeat(Struct, frozen=True):

@@ -13,14 +13,21 @@ from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import Caller
 from holdfast.engine.forwarded import ForwardedRequest, decode_forwarded, encode_forwarded
-from holdfast.engine.load import TooMuchWork
 from holdfast.engine.reader import Reader
-from holdfast.engine.readers import Readers, Unresumable
+from holdfast.engine.readers import Readers
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless import AwaitedCall, SessionlessCalls
-from holdfast.errors import HoldfastError, McpError, SessionGone, StoreError
-from holdfast.protocol.sessionless import ParkedGone, read_meta
+from holdfast.errors import (
+    HoldfastError,
+    McpError,
+    ParkedGone,
+    SessionGone,
+    StoreError,
+    TooMuchWork,
+    Unresumable,
+)
+from holdfast.protocol.sessionless import read_meta
 from holdfast.protocol.versions import LATEST
 from holdfast.stores.base import Claim, Claimed, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Request, refusal

@@ -17,8 +17,8 @@ from holdfast.core.tasks import task_key
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.wake import Wake
-from holdfast.errors import Busy
-from holdfast.protocol.sessionless import TASKS, MissingCapability
+from holdfast.errors import Busy, MissingCapability
+from holdfast.protocol.sessionless import TASKS
 from holdfast.protocol.subscriptions import (
     Change,
     Filter,

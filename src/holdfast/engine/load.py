@@ -16,7 +16,7 @@ from typing import Final
 
 from holdfast.config import KIB, Limits
 from holdfast.core.budget import Budget, Charge
-from holdfast.errors import Busy
+from holdfast.errors import TooMuchWork
 from holdfast.protocol.methods import CONTROL
 from holdfast.wire.jsonrpc import Message, Request, cost
 
@@ -102,13 +102,6 @@ class Intake:
     def may_pass(self, message: Message | list[Message]) -> bool:
         """Tell, once it is decoded, whether a message is taken: there is room, or it begins no new work."""
         return not self.is_reserved or all(map(_passes, message if isinstance(message, list) else [message]))
-
-
-class TooMuchWork(Busy):
-    """The calls in flight, of this session or caller or of all, occupy as much memory as they may."""
-
-    def __init__(self) -> None:
-        super().__init__("Busy: the calls in flight are too large together; try again shortly")
 
 
 def _passes(message: Message) -> bool:

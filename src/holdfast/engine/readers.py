@@ -13,12 +13,13 @@ from holdfast.engine.sessions import Sessions
 from holdfast.engine.writer import LogWriter
 from holdfast.errors import (
     Fenced,
-    HoldfastError,
     OutcomeUnknown,
     SessionGone,
     StoreError,
     StoreUnavailable,
     StreamClosed,
+    Unbegun,
+    Unresumable,
 )
 from holdfast.stores.base import Refusal
 
@@ -28,14 +29,6 @@ _STORE_SECONDS: Final = 0.5
 """How often a store that is away is tried again."""
 _BREAKS = frozenset({End.BROKE, End.STALLED})
 """Ends that are not our design: without another reader they detach the session."""
-
-
-class Unresumable(HoldfastError):
-    """The position is unknown, forged, or another session's."""
-
-
-class Unbegun(Unresumable):
-    """The stream's exchange is in flight, and has sent nothing that would have begun the stream."""
 
 
 _REFUSALS: Final = {

@@ -25,8 +25,16 @@ from holdfast.engine.rounds import ResponseWaiter, RoundWriter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.tasks import TaskWriter
-from holdfast.errors import Busy, Cancelled, HoldfastError, InvalidParams, McpError, OutcomeUnknown
-from holdfast.protocol.sessionless import SERVER_KEY, SUSPENDABLE, ParkedGone, RequestMeta
+from holdfast.errors import (
+    Busy,
+    Cancelled,
+    InvalidParams,
+    McpError,
+    OutcomeUnknown,
+    ParkedElsewhere,
+    ParkedGone,
+)
+from holdfast.protocol.sessionless import SERVER_KEY, SUSPENDABLE, RequestMeta
 from holdfast.wire.jsonrpc import Request, encode
 
 PURPOSE: Final = "holdfast.requestState.1"
@@ -52,14 +60,6 @@ class _State(Struct, frozen=True, array_like=True):
     """Where the call is parked."""
     by_hand: str | None = None
     """The author's own state; then nothing is parked, and the retry is a call from the start."""
-
-
-class Elsewhere(HoldfastError):
-    """The call is parked at another replica."""
-
-    def __init__(self, replica: str) -> None:
-        super().__init__(replica)
-        self.replica = replica
 
 
 class AwaitedCall(Struct, frozen=True):
@@ -224,14 +224,14 @@ class SessionlessCalls:
             ParkedGone: the state is not, or no longer, good for this request; one error for every reason.
             InvalidParams: inputResponses is not an object.
             Busy: too many run already.
-            Elsewhere: the state is good, and the call parked at another replica.
+            ParkedElsewhere: the state is good, and the call parked at another replica.
         """
         responses = _responses(request)
         state = self._open(request, caller)
         if state.by_hand is not None:
             return self.start(meta, caller, request, Given(state.by_hand, responses))
         if state.replica != self._runtime.store.replica:
-            raise Elsewhere(state.replica)
+            raise ParkedElsewhere(state.replica)
         exchange = self.parking.find(state.key)
         writer = _rounds_of(exchange)
         if exchange is None or writer is None:

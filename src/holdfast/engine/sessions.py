@@ -18,7 +18,7 @@ from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Channel, Session
 from holdfast.engine.writer import LogWriter
-from holdfast.errors import Cancelled, HoldfastError, InvalidParams, SessionGone, StoreError
+from holdfast.errors import Cancelled, InvalidParams, SessionGone, StoreError, TooManySessions
 from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.subscriptions import TOPICS, Change
 from holdfast.protocol.versions import negotiate
@@ -31,10 +31,6 @@ _CONNECTED = 1e9
 """Seconds a session may idle or last whose connection is its life: thirty years, so that no clock ends it."""
 _FLUSH_SECONDS = 1.0
 """How long a closing session waits for its readers to take their terminal messages."""
-
-
-class TooManySessions(HoldfastError):
-    """The store has no room for another session."""
 
 
 class Opened(Struct, frozen=True):

@@ -32,12 +32,12 @@ from holdfast.errors import (
     BackPressureError,
     Busy,
     Cancelled,
-    InvalidParams,
     McpError,
     OutcomeUnknown,
     StateError,
     StoreError,
     StoreUnavailable,
+    UnknownTask,
 )
 from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Cell, OrphanTask
@@ -54,13 +54,6 @@ Announce = Callable[[str, TaskState], bytes]
 """Encodes the answer to a call that has become the task of this id."""
 End = Callable[[Exchange, McpError], Coroutine[Any, Any, None]]
 """Stops an exchange's handler and settles it."""
-
-
-class UnknownTask(InvalidParams):
-    """Unknown, expired or somebody else's: one answer."""
-
-    def __init__(self) -> None:
-        super().__init__("Unknown task: there is none with this taskId, or no longer")
 
 
 class TaskWriter:

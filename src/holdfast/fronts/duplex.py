@@ -19,12 +19,21 @@ from holdfast.core.eras import has_sessions
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, SessionExchange
-from holdfast.engine.exchanges import DuplicateId, Repeat
-from holdfast.engine.load import FREE, TooMuchWork
+from holdfast.engine.exchanges import Repeat
+from holdfast.engine.load import FREE
 from holdfast.engine.session import Session
-from holdfast.engine.sessions import ANONYMOUS, TooManySessions
+from holdfast.engine.sessions import ANONYMOUS
 from holdfast.engine.writer import ConnectionWriter
-from holdfast.errors import BUSY, INVALID_REQUEST, HoldfastError, McpError, WireError
+from holdfast.errors import (
+    BUSY,
+    INVALID_REQUEST,
+    DuplicateId,
+    HoldfastError,
+    McpError,
+    TooManySessions,
+    TooMuchWork,
+    WireError,
+)
 from holdfast.fronts.gathering import Gathering
 from holdfast.fronts.sessionless import SessionlessRequests
 from holdfast.protocol.methods import CONTROL, NOT_IN_SESSIONS

@@ -10,12 +10,11 @@ from collections.abc import Awaitable, Callable
 from holdfast.core.eras import check_sessionless
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
-from holdfast.engine.exchanges import DuplicateId
 from holdfast.engine.listening import Ended, Listener
-from holdfast.engine.sessionless import AwaitedCall, Elsewhere
+from holdfast.engine.sessionless import AwaitedCall
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.errors import Busy, Cancelled, McpError
-from holdfast.protocol.sessionless import ParkedGone, RequestMeta, read_meta
+from holdfast.errors import Busy, Cancelled, DuplicateId, McpError, ParkedElsewhere, ParkedGone
+from holdfast.protocol.sessionless import RequestMeta, read_meta
 from holdfast.protocol.subscriptions import dropped_message
 from holdfast.wire.jsonrpc import Request, RequestId, refusal
 
@@ -102,7 +101,7 @@ class SessionlessRequests:
         begin = calls.go_on if "requestState" in request.params else calls.start
         try:
             awaited = begin(meta, caller, request)
-        except Elsewhere:
+        except ParkedElsewhere:
             # A connection is served by one process: what is parked elsewhere was not parked for it.
             raise ParkedGone from None
         waiter = awaited.waiter

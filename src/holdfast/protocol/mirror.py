@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.errors import ConfigError
-from holdfast.protocol.sessionless import NAMED, HeaderMismatch
+from holdfast.errors import ConfigError, HeaderMismatch
+from holdfast.protocol.sessionless import NAMED
 
 PARAM_PREFIX: Final = "mcp-param-"
 _SENTINEL_START, _SENTINEL_END = "=?base64?", "?="

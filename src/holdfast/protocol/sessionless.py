@@ -3,12 +3,11 @@
 Pure: what a request's `_meta` must carry, and the errors this revision defines.
 """
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.errors import InvalidParams, McpError
+from holdfast.errors import InvalidParams
 from holdfast.protocol.params import LOGGING_LEVELS
 from holdfast.protocol.versions import REVISIONS
 
@@ -25,10 +24,6 @@ SUBSCRIPTION_KEY: Final = PREFIX + "subscriptionId"
 TASKS: Final = PREFIX + "tasks"
 """The identifier of the tasks extension."""
 
-HEADER_MISMATCH: Final = -32020
-MISSING_CAPABILITY: Final = -32021
-UNSUPPORTED_VERSION: Final = -32022
-PARKED_GONE: Final = -31003
 
 SUSPENDABLE: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The requests whose answer may ask for input first."""
@@ -52,56 +47,6 @@ NAMED: Final = {
     "tasks/cancel": "taskId",
 }
 """The parameter that the Mcp-Name header mirrors."""
-
-
-class HeaderMismatch(McpError):
-    """A header is missing, malformed, or says something else than the body."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(HEADER_MISMATCH, f"Header mismatch: {message}")
-
-
-class UnsupportedVersion(McpError):
-    """The version is not served here, or not for this client."""
-
-    def __init__(self, requested: str, supported: tuple[str, ...] = SUPPORTED) -> None:
-        data = {"supported": list(supported), "requested": requested[:100]}
-        named = ", ".join(supported)
-        super().__init__(UNSUPPORTED_VERSION, f"Unsupported protocol version; supported: {named}", data)
-
-
-class MissingCapability(McpError):
-    """The request cannot be answered without a capability that its client did not declare.
-
-    The message names it: many clients show the message and not `data`.
-    """
-
-    def __init__(self, required: dict[str, Any], why: str = "") -> None:
-        named = why or ", ".join(_paths(required))
-        super().__init__(
-            MISSING_CAPABILITY,
-            f"Missing required client capability: {named}",
-            {"requiredCapabilities": required},
-        )
-
-
-def _paths(required: dict[str, Any]) -> Iterator[str]:
-    """Yield each capability by its path, such as `sampling.tools`."""
-    for name, parts in required.items():
-        if parts:
-            yield from (f"{name}.{path}" for path in _paths(parts))
-        else:
-            yield name
-
-
-class ParkedGone(McpError):
-    """The state a client brings back is not, or no longer, one we gave it. One text for every reason."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            PARKED_GONE,
-            "Invalid or expired requestState: this call is not waiting here; send it again from the start",
-        )
 
 
 class RequestMeta(Struct, frozen=True, gc=False):

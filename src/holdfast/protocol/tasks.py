@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
+from holdfast.errors import MissingCapability
 from holdfast.protocol.results import Result
-from holdfast.protocol.sessionless import TASKS, MissingCapability
+from holdfast.protocol.sessionless import TASKS
 
 EXTENSION: Final[dict[str, Any]] = {"extensions": {TASKS: {}}}
 """The capability, as clients and servers declare it."""

@@ -21,9 +21,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.errors import Broken, ClientError, ConfigError, McpError, NotSent
+from holdfast.errors import UNSUPPORTED_VERSION, Broken, ClientError, ConfigError, McpError, NotSent
 from holdfast.ports import Clock, Observer, Random
-from holdfast.protocol.sessionless import UNSUPPORTED_VERSION
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.connectors import Connector
 from holdfast.upstream.identity import ClientIdentity

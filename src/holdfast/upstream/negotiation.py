@@ -18,6 +18,9 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import (
+    HEADER_MISMATCH,
+    MISSING_CAPABILITY,
+    UNSUPPORTED_VERSION,
     BadAnswer,
     Broken,
     ClientError,
@@ -27,13 +30,7 @@ from holdfast.errors import (
     VersionRefused,
 )
 from holdfast.ports import Observer
-from holdfast.protocol.sessionless import (
-    HEADER_MISMATCH,
-    MISSING_CAPABILITY,
-    SERVER_KEY,
-    UNSUPPORTED_VERSION,
-    VERSION,
-)
+from holdfast.protocol.sessionless import SERVER_KEY, VERSION
 from holdfast.protocol.versions import LATEST, REVISIONS
 from holdfast.upstream.identity import ClientIdentity
 from holdfast.upstream.link import Overloaded, UpstreamLink

@@ -8,8 +8,7 @@ import pytest
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange
-from holdfast.engine.exchanges import DuplicateId
-from holdfast.errors import REQUEST_CANCELLED
+from holdfast.errors import REQUEST_CANCELLED, DuplicateId
 from holdfast.testing import ScriptedBack
 from tests.unit.engine.harness import (
     CALL,

@@ -7,8 +7,8 @@ import pytest
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Caller, Exchange, SessionExchange
-from holdfast.engine.exchanges import DuplicateId, Repeat
-from holdfast.errors import BUSY, INTERNAL_ERROR, REQUEST_CANCELLED, Busy, McpError, SessionGone
+from holdfast.engine.exchanges import Repeat
+from holdfast.errors import BUSY, INTERNAL_ERROR, REQUEST_CANCELLED, Busy, DuplicateId, McpError, SessionGone
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
 from tests.unit.engine.harness import CALL, engine_harness, engine_test, gate, settle_down

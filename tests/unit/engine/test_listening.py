@@ -10,8 +10,8 @@ from holdfast.config import Limits, Settings
 from holdfast.engine.engine import Engine
 from holdfast.engine.listening import FLUSH_SECONDS, Ended, Listener
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.errors import Busy, InvalidParams
-from holdfast.protocol.sessionless import TASKS, VERSION, MissingCapability, RequestMeta
+from holdfast.errors import Busy, InvalidParams, MissingCapability
+from holdfast.protocol.sessionless import TASKS, VERSION, RequestMeta
 from holdfast.protocol.subscriptions import Change, Filter
 from holdfast.testing import NotingObserver, ScriptedBack
 from holdfast.wire.jsonrpc import Request

@@ -8,8 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.exchanges import DuplicateId
-from holdfast.errors import REQUEST_CANCELLED, OutcomeUnknown
+from holdfast.errors import REQUEST_CANCELLED, DuplicateId, OutcomeUnknown
 from tests.unit.engine.harness import PRINCIPAL, Json, engine_test, settle_down
 from tests.unit.engine.test_adoption import fleet
 

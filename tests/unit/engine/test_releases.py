@@ -13,7 +13,8 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
 from holdfast.engine.sessionless import PURPOSE
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.protocol.sessionless import ParkedGone, RequestMeta
+from holdfast.errors import ParkedGone
+from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Change, encode_change
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom

@@ -14,8 +14,8 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.sessionless import AwaitedCall
-from holdfast.errors import REQUEST_CANCELLED, Busy, McpError
-from holdfast.protocol.sessionless import PARKED_GONE, SERVER_KEY, ParkedGone, RequestMeta
+from holdfast.errors import PARKED_GONE, REQUEST_CANCELLED, Busy, McpError, ParkedGone
+from holdfast.protocol.sessionless import SERVER_KEY, RequestMeta
 from holdfast.protocol.versions import Revision
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request

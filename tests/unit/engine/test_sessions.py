@@ -9,8 +9,8 @@ from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.reader import End
 from holdfast.engine.session import Session
-from holdfast.engine.sessions import ANONYMOUS, TooManySessions
-from holdfast.errors import InvalidParams, SessionGone
+from holdfast.engine.sessions import ANONYMOUS
+from holdfast.errors import InvalidParams, SessionGone, TooManySessions
 from holdfast.testing import ScriptedBack
 from tests.unit.engine.harness import CALL, PRINCIPAL, engine_harness, engine_test, gate, settle_down
 

@@ -8,9 +8,8 @@ from holdfast.config import Limits, Times
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.reader import End
-from holdfast.engine.readers import Unresumable
 from holdfast.engine.session import event_id, parse_event_id
-from holdfast.errors import SessionGone
+from holdfast.errors import SessionGone, Unresumable
 from holdfast.testing import ScriptedBack
 from tests.unit.engine.harness import CALL, Json, engine_harness, engine_test, gate, settle_down
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import ConfigError
+from holdfast.errors import HEADER_MISMATCH, ConfigError, HeaderMismatch
 from holdfast.protocol.mirror import (
     check_headers,
     check_parameters,
@@ -14,7 +14,6 @@ from holdfast.protocol.mirror import (
     encode_value,
     mirrored_parameters,
 )
-from holdfast.protocol.sessionless import HEADER_MISMATCH, HeaderMismatch
 
 GOOD = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "echo"}
 BODY: dict[str, Any] = {"name": "echo", "arguments": {}}

@@ -5,21 +5,21 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.config import ResponseMode
-from holdfast.engine.exchanges import DuplicateId
-from holdfast.engine.readers import Unresumable
-from holdfast.engine.sessions import TooManySessions
 from holdfast.errors import (
     BUSY,
     INVALID_REQUEST,
     NOT_EXECUTED,
     Busy,
+    DuplicateId,
     HoldfastError,
     InvalidParams,
     SessionGone,
     StoreError,
+    TooManySessions,
+    Unresumable,
+    UnsupportedVersion,
     WireError,
 )
-from holdfast.protocol.sessionless import UnsupportedVersion
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import RequestId, error_message
 

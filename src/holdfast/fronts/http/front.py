@@ -18,12 +18,11 @@ from holdfast.core.eras import has_sessions
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
-from holdfast.engine.load import FREE, Intake, TooMuchWork
+from holdfast.engine.load import FREE, Intake
 from holdfast.engine.reader import End
-from holdfast.engine.readers import Unresumable
 from holdfast.engine.session import parse_event_id
 from holdfast.engine.sessions import ANONYMOUS, session_key
-from holdfast.errors import INTERNAL_ERROR, HoldfastError, SessionGone
+from holdfast.errors import INTERNAL_ERROR, HoldfastError, SessionGone, TooMuchWork, Unresumable
 from holdfast.fronts.http.answer import (
     ACCEPTED,
     NO_CONTENT,

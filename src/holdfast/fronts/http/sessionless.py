@@ -9,22 +9,25 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.reader import End
-from holdfast.engine.sessionless import AwaitedCall, Elsewhere
+from holdfast.engine.sessionless import AwaitedCall
 from holdfast.engine.wake import turn
-from holdfast.errors import METHOD_NOT_FOUND, Busy, McpError, OutcomeUnknown
+from holdfast.errors import (
+    HEADER_MISMATCH,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    PARKED_GONE,
+    UNSUPPORTED_VERSION,
+    Busy,
+    McpError,
+    OutcomeUnknown,
+    ParkedElsewhere,
+)
 from holdfast.fronts.http.answer import Answer, ready_answer, refusal_for, refuse, refused_unstarted
 from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.listen import Listens
 from holdfast.protocol.mirror import check_headers, check_parameters
-from holdfast.protocol.sessionless import (
-    HEADER_MISMATCH,
-    MISSING_CAPABILITY,
-    PARKED_GONE,
-    UNSUPPORTED_VERSION,
-    RequestMeta,
-    read_meta,
-)
+from holdfast.protocol.sessionless import RequestMeta, read_meta
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import Request
 
@@ -70,7 +73,7 @@ class SessionlessPosts:
             return refused_unstarted(error, request.id)
         except McpError as error:
             return _refused(request, error, 400)
-        except Elsewhere as parked:
+        except ParkedElsewhere as parked:
             return await self._carry(parked.replica, request, caller, connection)
         try:
             # A handler that never suspends has answered after one turn of the loop.

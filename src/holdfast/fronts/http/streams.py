@@ -6,10 +6,10 @@ from holdfast.auth import Principal
 from holdfast.core.stream import Page
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.exchanges import DuplicateId, Repeat
+from holdfast.engine.exchanges import Repeat
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import event_id
-from holdfast.errors import SessionGone
+from holdfast.errors import DuplicateId, SessionGone
 from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import notification_message

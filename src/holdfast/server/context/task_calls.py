@@ -11,8 +11,7 @@ from typing import Any, Final, Literal
 from holdfast.core.tasks import TaskState, created
 from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.tasks import TaskWriter
-from holdfast.errors import ConfigError
-from holdfast.protocol.sessionless import MissingCapability
+from holdfast.errors import ConfigError, MissingCapability
 from holdfast.protocol.tasks import EXTENSION, declares_tasks
 from holdfast.protocol.types import CallToolResult, InputRequiredResult
 from holdfast.protocol.versions import SESSIONLESS

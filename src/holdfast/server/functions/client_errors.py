@@ -28,13 +28,13 @@ from holdfast.errors import (
     Fenced,
     HandleNotFound,
     McpError,
+    MissingCapability,
     NoSession,
     SessionGone,
     StoreError,
     StreamClosed,
     ToolError,
 )
-from holdfast.protocol.sessionless import MissingCapability
 from holdfast.protocol.types import CallToolResult, TextContent
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.server.host import Host

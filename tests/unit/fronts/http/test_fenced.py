@@ -8,8 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from holdfast.config import Limits, ResponseMode, Settings, Times
-from holdfast.engine.readers import Unbegun
-from holdfast.errors import OUTCOME_UNKNOWN
+from holdfast.errors import OUTCOME_UNKNOWN, Unbegun
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, request
 from tests.simulation.cluster import Cluster
