@@ -4,10 +4,15 @@ A taker is given a charge, and the bytes are in use for as long as that object l
 message keeps its charge beside it, and the bytes are free when the last holder drops the charge. Several may share
 one charge, and no path that ends early can forget to give it back.
 
+Python may delete an object between any two steps of the code below (the garbage collector runs there), and in any thread.
+So a charge that ends changes no number: it puts what it had into a queue, which is one step, and the budget subtracts
+what is in the queue when it is next asked. Only the thread that takes charges changes numbers.
+
 A holder that has nothing in use may take any size. Otherwise a limit below the size of one legal message would refuse
 that message for ever, instead of making it wait for its turn.
 """
 
+from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Final
 
@@ -39,8 +44,9 @@ class Charge:
 
     def free(self) -> None:
         """Give the bytes back; twice is as good as once."""
-        self._budget.add(-self.size, self._holders)
-        self.size = 0
+        size, self.size = self.size, 0
+        if size:
+            self._budget.freed.append((size, self._holders))
 
     def __del__(self) -> None:
         self.free()
@@ -49,16 +55,26 @@ class Charge:
 class Budget:
     """At most `total` bytes in use, and of each level's holders at most what `shares` says."""
 
-    __slots__ = ("_shares", "_total", "_used", "used")
+    __slots__ = ("_by_holder", "_shares", "_total", "_used", "freed")
 
     def __init__(self, total: int, **shares: int) -> None:
         self._total = total
         self._shares = shares
-        self.used: int = 0
-        self._used: dict[tuple[str, Hashable], int] = {}
+        self._used = 0
+        self.freed: deque[tuple[int, Holders]] = deque()
+        """What charges gave back and is not subtracted yet."""
+        self._by_holder: dict[tuple[str, Hashable], int] = {}
 
     def __repr__(self) -> str:
-        return f"<Budget {self.used}/{self._total} bytes, {len(self._used)} holders>"
+        return f"<Budget {self.used}/{self._total} bytes, {len(self._by_holder)} holders>"
+
+    @property
+    def used(self) -> int:
+        """Bytes in use."""
+        while self.freed:
+            size, holders = self.freed.popleft()
+            self.add(-size, holders)
+        return self._used
 
     def open(self, **holders: Hashable) -> Charge:
         """Return a charge of nothing, which may grow."""
@@ -71,20 +87,21 @@ class Budget:
 
     def has_room(self, more: int, holders: Holders, *, own: int = 0) -> bool:
         """Tell whether so many more bytes fit; those that are the asking charge's `own` never stand in its way."""
-        if self.used > own and self.used + more > self._total:
+        used = self.used
+        if used > own and used + more > self._total:
             return False
         for level, holder in holders.items():
-            used = self._used.get((level, holder), 0)
+            used = self._by_holder.get((level, holder), 0)
             if used > own and used + more > self._shares[level]:
                 return False
         return True
 
     def add(self, size: int, holders: Holders) -> None:
-        """Count bytes in use, or free ones (below 0). Charges call this."""
-        self.used += size
+        """Count bytes in use, or free ones (below 0)."""
+        self._used += size
         for holder in holders.items():
-            used = self._used.get(holder, 0) + size
+            used = self._by_holder.get(holder, 0) + size
             if used:
-                self._used[holder] = used
+                self._by_holder[holder] = used
             else:
-                self._used.pop(holder, None)
+                self._by_holder.pop(holder, None)

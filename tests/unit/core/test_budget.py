@@ -1,10 +1,11 @@
 """Bytes in use, in all and by holder: what fits, what does not, and when it is free again."""
 
 import gc
+from threading import Thread
 
 import pytest
 
-from holdfast.core.budget import Budget
+from holdfast.core.budget import Budget, Charge
 
 
 def test_what_fits_is_taken_and_what_does_not_is_refused() -> None:
@@ -72,3 +73,50 @@ def test_a_holder_with_nothing_in_use_may_take_more_than_its_share(size: int) ->
     assert budget.take(1, principal="bob") is None
     del charge
     assert budget.take(1, principal="bob") is not None
+
+
+def test_a_charge_that_is_deleted_while_another_is_counted_is_not_lost() -> None:
+    """The garbage collector may run between any two steps; here it does, at each of them in turn."""
+
+    class Moment:
+        """A holder that has charges deleted the n-th time that it is looked up."""
+
+        def __init__(self, looks: int) -> None:
+            self.looks = looks
+            self.charges: list[Charge | None] = []
+
+        def __hash__(self) -> int:
+            self.looks -= 1
+            if not self.looks:
+                self.charges.clear()
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+    for looks in range(3, 30):
+        budget, holder = Budget(1_000, principal=1_000), Moment(looks)
+        holder.charges += [budget.take(10, principal=holder), budget.take(20, principal=holder)]
+        last = [budget.take(100, principal=holder) for _ in range(3)]
+        holder.charges.clear()
+        assert budget.used == 300, looks
+        assert None not in last
+        del last
+        assert repr(budget) == "<Budget 0/1000 bytes, 0 holders>", looks
+
+
+def test_charges_may_end_in_any_thread() -> None:
+    budget = Budget(1 << 30, principal=1 << 30)
+
+    def end_many(charges: list[Charge | None]) -> None:
+        while charges:
+            charges.pop()
+
+    made = [[budget.take(1, principal="ann") for _ in range(2_000)] for _ in range(4)]
+    threads = [Thread(target=end_many, args=(charges,)) for charges in made]
+    for thread in threads:
+        thread.start()
+    kept = [budget.take(1, principal="ann") for _ in range(2_000)]
+    for thread in threads:
+        thread.join()
+    assert budget.used == len(kept)
