@@ -21,9 +21,12 @@ class DuplexClient:
         self.received: list[Any] = []
         self.reading = asyncio.Event()
         self.reading.set()
+        self.writes_waiting = 0
+        """Writes that had to wait for the valve."""
         self.arrived = asyncio.Condition()
 
     async def write(self, message: bytes) -> None:
+        self.writes_waiting += not self.reading.is_set()
         await self.reading.wait()
         async with self.arrived:
             self.received.append(json.loads(message))

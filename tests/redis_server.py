@@ -5,17 +5,19 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import pytest
 
+from tests.support import wait_until
+
 needs_redis = pytest.mark.skipif(
     shutil.which("redis-server") is None,
     reason="redis-server is not installed; tools/install-system.sh installs it",
 )
+
 PATIENCE: Final = 15.0
 
 
@@ -83,7 +85,7 @@ class RedisServer:
             [*command, *self._options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            wait(lambda: "PONG" in self.tell("PING"))
+            wait_until(lambda: "PONG" in self.tell("PING"))
         except BaseException:
             self.stop()
             raise
@@ -109,14 +111,6 @@ class RedisServer:
             self._process = None
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    """Return as soon as it is true; fail when it is not in time."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "Redis did not get ready"
-        time.sleep(0.02)
-
-
 @contextlib.contextmanager
 def redis_server(*options: str) -> Iterator[RedisServer]:
     """Run one server."""
@@ -136,7 +130,7 @@ def redis_pair() -> Iterator[tuple[RedisServer, RedisServer]]:
         stack.callback(primary.stop)
         replica = RedisServer(Path(directory) / "replica", "--replicaof", "127.0.0.1", str(primary.port))
         stack.callback(replica.stop)
-        wait(lambda: "master_link_status:up" in replica.tell("INFO", "replication"))
+        wait_until(lambda: "master_link_status:up" in replica.tell("INFO", "replication"))
         yield primary, replica
 
 
@@ -148,7 +142,7 @@ def replicate(primary: RedisServer, replica: RedisServer) -> None:
         return int(found[0].partition(":")[2])
 
     wanted = offset(primary, "master_repl_offset")
-    wait(lambda: offset(replica, "slave_repl_offset") >= wanted)
+    wait_until(lambda: offset(replica, "slave_repl_offset") >= wanted)
 
 
 @contextlib.contextmanager
@@ -172,5 +166,5 @@ def redis_cluster(*, node_timeout: float = 2.0) -> Iterator[list[RedisServer]]:
         )
         assert made.returncode == 0, made.stdout
         for node in nodes:
-            wait(lambda node=node: "cluster_state:ok" in node.tell("CLUSTER", "INFO"))  # type: ignore[misc]
+            wait_until(lambda node=node: "cluster_state:ok" in node.tell("CLUSTER", "INFO"))  # type: ignore[misc]
         yield nodes

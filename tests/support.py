@@ -6,8 +6,9 @@ Virtual time moves only when every task waits, so an hour's timeout costs nothin
 import asyncio
 import functools
 import selectors
+import time
 from asyncio.selector_events import BaseSelectorEventLoop
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, Final, ParamSpec, TypeVar, TypeVarTuple
 
@@ -74,6 +75,33 @@ def virtual_test(test: AsyncTest[P]) -> Callable[P, None]:
             runner.run(test(*args, **kwargs))
 
     return run
+
+
+Condition = Callable[[], bool] | Callable[[], Awaitable[bool]]
+
+
+async def until(
+    condition: Condition, seconds: float = BOUND, *, every: float = 0.005, explain: Callable[[], str] = str
+) -> None:
+    """Return as soon as `condition()` is true, and let the loop run meanwhile; fail when it is not true in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while True:
+        found = condition()
+        if await found if isinstance(found, Awaitable) else found:
+            return
+        assert loop.time() < deadline, f"the condition is still false after {seconds:g} s {explain()}"
+        await asyncio.sleep(every)
+
+
+def wait_until(
+    condition: Callable[[], bool], seconds: float = BOUND, *, explain: Callable[[], str] = str
+) -> None:
+    """Return as soon as `condition()` is true; fail when it is not true in time. For tests without a loop."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"the condition is still false after {seconds:g} s {explain()}"
+        time.sleep(0.02)
 
 
 class LoopClock:

@@ -30,6 +30,7 @@ from tests.http.client import (
 from tests.http.test_listen import CHANGED
 from tests.messages import request
 from tests.redis_server import needs_redis
+from tests.support import until
 
 pytestmark = [needs_redis, pytest.mark.slow, pytest.mark.timeout(120)]
 TIMES: Final = Times(lease=2.0, lease_renewal=0.5, sweep=0.5, drain=10.0, stream_after=0.1)
@@ -92,7 +93,7 @@ async def test_a_repeated_post_finds_its_call_at_another_replica(three: Fleet) -
     body = json.dumps(call(1, "ticks", nonce="again", n=8, interval=0.2)).encode()
     connection = await Connection.open(one.port)
     sending = asyncio.create_task(one.post(body, on=connection))
-    await asyncio.sleep(0.05)
+    await until(lambda: "again" in {entry.nonce for entry in three.journal() if entry.what == "start"})
     connection.cut()
     await asyncio.gather(sending, return_exceptions=True)
     response = await two.post(body)
@@ -115,7 +116,7 @@ async def test_answers_reach_the_replica_that_asked_and_credit_is_the_sessions(t
         response = await client.post(call(nonce, "fanout", nonce=nonce, n=FANOUT))
 
         async def reply(message: Any) -> None:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # a person's pause: so that several asks are open at once
             outstanding.discard(message["id"])
             question = message["params"]["messages"][0]["content"]["text"]
             content = {"type": "text", "text": f"answer to {question}"}
@@ -243,12 +244,12 @@ async def test_a_rolling_restart_loses_no_running_call(three: Fleet) -> None:
         for number in range(12):
             tasks.create_task(work(number))
         for slot in three.slots:
-            await asyncio.sleep(1.0)
+            before = len(ended)
+            await until(lambda before=before: len(ended) >= before + 12)
             assert await slot.terminate() == 0
             slot.start()
             await slot.ready()
             await three.balanced()
-            await asyncio.sleep(1.5)
         over.set()
     assert len(ended) > 36
 

@@ -3,13 +3,16 @@
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from holdfast import Client
+from tests.http.serving import wait_until_connected
+from tests.support import until
 
 ROOT: Final = Path(__file__).parents[2]
 PEERS: Final = Path(__file__).parent / "peers"
@@ -35,7 +38,7 @@ def listening(command: list[str], port: int) -> Iterator[str]:
     """Run a server until the block ends; its URL once the port takes connections."""
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _await_port(process, port)
+        wait_until_connected(port, process)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.kill()
@@ -58,12 +61,10 @@ def small_listening(*options: str) -> Iterator[str]:
         yield url
 
 
-def _await_port(process: "subprocess.Popen[bytes]", port: int) -> None:
-    for _ in range(400):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        if process.poll() is not None:
-            break
-        time.sleep(0.05)
-    pytest.fail(f"the server did not start: {process.args!r}")
+async def has_begun(client: Client, name: str) -> None:
+    """Return when a call of the small server's tool `wait` has begun."""
+
+    async def is_running() -> bool:
+        return bool((await client.call_tool("has_begun", {"name": name})).data)
+
+    await until(is_running)

@@ -41,6 +41,8 @@ class Weather(Struct):
     degrees: float
 
 
+begun: list[str] = []
+"""Calls of `wait` that have begun."""
 cancelled: list[str] = []
 """Calls of `wait` that were cancelled."""
 
@@ -66,12 +68,19 @@ async def fail() -> str:
 @server.tool
 async def wait(name: str, seconds: float) -> str:
     """Take so long."""
+    begun.append(name)
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
         cancelled.append(name)
         raise
     return name
+
+
+@server.tool
+async def has_begun(name: str) -> bool:
+    """Tell whether a call of `wait` has begun."""
+    return name in begun
 
 
 @server.tool

@@ -11,9 +11,9 @@ from holdfast import CallTimeout, Client, InputNeeded, McpError, ToolError
 from holdfast.client.targets import Target
 from holdfast.client.tasks import Task
 from holdfast.protocol.params import PromptReference
-from tests.client.servers import SERVE, small_listening
+from tests.client.servers import SERVE, has_begun, small_listening
 from tests.client.small import Weather, server
-from tests.support import async_test
+from tests.support import async_test, until
 
 WAYS: Final = ("inside", "stdio", "http")
 ERAS: Final = ("legacy", "modern")
@@ -94,7 +94,8 @@ async def test_cancelling_the_await_cancels_the_call_at_the_server_and_no_other(
         name = f"cancel {place}"
         doomed = asyncio.create_task(client.call_tool("wait", {"name": name, "seconds": 60}))
         other = asyncio.create_task(client.call_tool("wait", {"name": "other", "seconds": 0.5}))
-        await asyncio.sleep(0.3)
+        await has_begun(client, name)
+        await has_begun(client, "other")
         doomed.cancel()
         with pytest.raises(asyncio.CancelledError):
             await doomed
@@ -103,8 +104,10 @@ async def test_cancelling_the_await_cancels_the_call_at_the_server_and_no_other(
 
 
 async def _until_cancelled(client: Client, name: str) -> None:
-    while not (await client.call_tool("was_cancelled", {"name": name})).data:
-        await asyncio.sleep(0.02)
+    async def is_cancelled() -> bool:
+        return bool((await client.call_tool("was_cancelled", {"name": name})).data)
+
+    await until(is_cancelled)
 
 
 @async_test

@@ -13,7 +13,7 @@ import pytest
 from holdfast import Client, ClientTimes, OutcomeUnknown
 from holdfast.errors import HttpRefused, McpError, NotSent, Unauthorized, VersionRefused
 from holdfast.upstream.negotiation import EraMemory
-from tests.client.servers import SERVE, free_port, listening, peer_command
+from tests.client.servers import SERVE, free_port, has_begun, listening, peer_command
 from tests.client.torture import (
     Exchange,
     Mischief,
@@ -25,7 +25,7 @@ from tests.client.torture import (
     half_open,
     plain,
 )
-from tests.support import async_test
+from tests.support import async_test, until
 
 TIMES: Final = ClientTimes(patience=10.0, settle=0.1, backoff=(0.005, 0.1))
 
@@ -66,8 +66,7 @@ async def test_a_call_under_way_when_the_session_is_lost_says_that_its_outcome_i
     async with against() as (server, client):
         server.script.append(half_open)
         under_way = asyncio.create_task(say(client, "under way"))
-        while not server.executed:
-            await asyncio.sleep(0.001)
+        await until(lambda: bool(server.executed))
         server.sessions.clear()
         assert await say(client, "next") == "next"
         with pytest.raises(OutcomeUnknown, match="It is unknown whether tools/call was executed"):
@@ -126,7 +125,7 @@ async def test_a_server_that_is_down_for_a_moment_is_waited_for_and_one_that_sta
         with pytest.raises(NotSent, match="cannot connect"):
             await hasty.call_tool("echo", {"text": "down"}, idempotent=True)
         waiting = asyncio.create_task(patient.call_tool("echo", {"text": "again"}, idempotent=True))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # real time is the subject: several attempts to connect must fail
         with listening(command, port):
             assert (await waiting).text == "again"
     finally:
@@ -390,7 +389,7 @@ async def test_a_child_that_died_is_started_again_and_its_calls_end_with_its_las
     async with Client([*SERVE, "--stdio"], times=TIMES, version="legacy") as client:
         assert (await client.call_tool("echo", {"text": "one"})).text == "one"
         waiting = asyncio.create_task(client.call_tool("wait", {"name": "x", "seconds": 60}))
-        await asyncio.sleep(0.2)
+        await has_begun(client, "x")
         child = client._connector.child  # type: ignore[attr-defined]
         assert child is not None
         os.kill(child.pid, signal.SIGKILL)

@@ -143,6 +143,7 @@ class ToolBack:
     async def slow(self, exchange: Exchange, args: dict[str, Any]) -> object:
         self.runs[args["text"]] += 1
         await asyncio.sleep(args["seconds"])
+        self.runs[f"{args['text']} ended"] += 1
         return args["text"]
 
     async def gated(self, exchange: Exchange, args: dict[str, Any]) -> object:

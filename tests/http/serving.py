@@ -1,6 +1,5 @@
 """Servers to try from outside: as a process of its own, or in this loop where a test wants to look inside."""
 
-import asyncio
 import contextlib
 import os
 import pickle
@@ -10,8 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -21,8 +19,10 @@ from holdfast.engine.engine import Engine
 from holdfast.fronts.http.service import Service
 from tests.http.back import DEFAULT, Config, ToolBack, build
 from tests.http.client import Connection
+from tests.support import wait_until
 
 ROOT = Path(__file__).parents[2]
+ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/")
 
 
 class Process:
@@ -70,16 +70,14 @@ def free_port() -> int:
 
 
 def wait_until_connected(port: int, popen: "subprocess.Popen[bytes]", seconds: float = 20.0) -> None:
-    """Return when somebody accepts connections on the port."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            assert popen.poll() is None, f"the server ended with {popen.returncode}"
-            assert time.monotonic() < deadline, "nobody listens"
-            time.sleep(0.02)
+    """Return when the process accepts connections on the port."""
+
+    def connects() -> bool:
+        assert popen.poll() is None, f"the server ended with {popen.returncode}"
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(connects, seconds)
 
 
 @contextlib.contextmanager
@@ -100,16 +98,16 @@ def holdfast_serve(target: str, *options: str) -> Iterator[Process]:
     """Run `holdfast serve` on a free port; it is killed afterwards."""
     command = [sys.executable, "-m", "holdfast", "serve", target, "--http", "127.0.0.1:0", *options]
     with _running(command) as (popen, log):
-        found: list[str] = []
-        deadline = time.monotonic() + 30
-        while not found:
-            assert popen.poll() is None, f"the server ended with {popen.returncode}"
-            assert time.monotonic() < deadline, "the server did not say where it listens"
-            time.sleep(0.02)
+
+        def output() -> str:
             log.seek(0)
-            found = re.findall(r"http://127\.0\.0\.1:(\d+)/", log.read().decode())
-        wait_until_connected(int(found[0]), popen)
-        yield Process(int(found[0]), popen, log)
+            return log.read().decode()
+
+        wait_until(lambda: popen.poll() is not None or bool(ADDRESS.search(output())), explain=output)
+        found = ADDRESS.search(output())
+        assert found is not None, f"the server ended with {popen.returncode}: {output()}"
+        wait_until_connected(int(found[1]), popen)
+        yield Process(int(found[1]), popen, log)
 
 
 @contextlib.contextmanager
@@ -163,11 +161,3 @@ async def running(server: uvicorn.Server) -> AsyncIterator[int]:
     finally:
         await Connection.cut_all()
         await server.shutdown(sockets=[sock])
-
-
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Return as soon as `condition()` is true; fail when it is not in time."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "it did not become true in time"
-        await asyncio.sleep(0.005)

@@ -18,8 +18,9 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.ports import SystemRandom
 from tests.http.back import Config
 from tests.http.client import Client, Connection, Response, call, http_test, http_test_within, text
-from tests.http.serving import Process, in_loop, process, until
+from tests.http.serving import Process, in_loop, process
 from tests.messages import BOTH, Json, request
+from tests.support import until
 
 TWO = Config(tokens={"alice-token": "alice", "bob-token": "bob"})
 HEADERS = {"Content-Type": "application/json", "Accept": BOTH}

@@ -8,8 +8,18 @@ import pytest
 from holdfast.config import Limits, Settings
 from tests.http.back import Config
 from tests.http.client import Client, Connection, call, http_test, text, value
-from tests.http.serving import Process, in_loop, process, until
+from tests.http.serving import Process, in_loop, process
 from tests.messages import Json
+from tests.support import until
+
+
+async def has_run(client: Client, key: str) -> None:
+    """Return when a tool was run under this key."""
+
+    async def is_counted() -> bool:
+        return bool(await client.call("count", key=key))
+
+    await until(is_counted)
 
 
 @http_test
@@ -48,7 +58,7 @@ async def test_the_same_request_twice_at_once_is_a_duplicate_while_its_first_rea
     client = await Client.opened(trial.port)
     body = call(7, "slow", seconds=0.6, text="twin")
     first = asyncio.create_task(client.post(body))
-    await asyncio.sleep(0.1)
+    await has_run(client, "twin")
     second = await client.post(body)
     assert second.status == 400
     assert text(await (await first).answer()) == "twin"
@@ -151,21 +161,23 @@ async def test_trap_11_a_cancellation_reaches_only_its_own_session(house: Proces
 
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["on a new connection", "on a pooled connection"])
-@pytest.mark.parametrize("seconds", [0.03, 0.4], ids=["before the stream exists", "out of its stream"])
+@pytest.mark.parametrize("streams", [False, True], ids=["before the stream exists", "out of its stream"])
 @http_test
 async def test_a_repeated_post_gets_the_one_result_of_the_one_execution(
-    trial: Process, seconds: float, pooled: bool
+    trial: Process, streams: bool, pooled: bool
 ) -> None:
     """Cut while the handler runs and sent again, word for word: with a resumable stream and before there is one."""
     client = await Client.opened(trial.port)
 
     async def one(number: int) -> None:
-        name = f"repeat {number} {seconds} {pooled}"
+        name = f"repeat {number} {streams} {pooled}"
         body = json.dumps(call(name, "slow", seconds=0.8, text=name)).encode()
         second = await Connection.open(trial.port) if pooled else None
         first = await Connection.open(trial.port)
         sending = asyncio.create_task(client.post(body, on=first))
-        await asyncio.sleep(seconds)
+        await has_run(client, name)
+        if streams:
+            assert (await sending).is_stream
         first.cut(reset=bool(number % 2))
         sending.cancel()
         response = await client.post(body, on=second)
@@ -192,10 +204,10 @@ async def test_an_answer_that_nobody_was_there_to_take_is_kept_for_the_repeat(tr
     client = await Client.opened(trial.port)
     body = call(9, "slow", seconds=0.2, text="kept")
     sending = asyncio.create_task(client.post(body, on=(first := await Connection.open(trial.port))))
-    await asyncio.sleep(0.05)
+    await has_run(client, "kept")
     first.cut()
     sending.cancel()
-    await asyncio.sleep(0.3)
+    await has_run(client, "kept ended")
     assert text(await (await client.post(body)).answer()) == "kept"
     assert await client.call("count", key="kept") == 1
     assert text(await (await client.post(body)).answer()) == "kept"

@@ -10,9 +10,10 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.protocol.subscriptions import Change
 from tests.http.back import Config
 from tests.http.client import Response, http_test, http_test_within, modern
-from tests.http.serving import Served, holdfast_serve, in_loop, until
+from tests.http.serving import Served, holdfast_serve, in_loop
 from tests.messages import MODERN
 from tests.schema import validate
+from tests.support import until
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 TOOLS: Final = {"toolsListChanged": True}

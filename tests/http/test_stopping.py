@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ from holdfast import Client as OurClient
 from holdfast import McpError
 from tests.http.client import Client, http_test
 from tests.http.serving import Process, holdfast_serve
-from tests.support import async_test
+from tests.support import async_test, wait_until
 
 SERVER: Final = """
 import asyncio, time
@@ -32,13 +31,6 @@ async def wait(seconds: float) -> str:
     await asyncio.sleep(seconds)
     return "waited"
 """
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def says(process: Process, text: str) -> bool:
@@ -63,7 +55,9 @@ async def test_a_blocked_function_does_not_outlast_the_drain_time(target: str) -
 def _stop_at_once(process: Process) -> None:
     """Press Ctrl+C twice."""
     process.tell(signal.SIGINT)
-    until(lambda: says(process, "Stopping: 1 call is running (wait); waiting up to 30 s. Press Ctrl+C again"))
+    wait_until(
+        lambda: says(process, "Stopping: 1 call is running (wait); waiting up to 30 s. Press Ctrl+C again")
+    )
     process.tell(signal.SIGINT)
     assert process.ended(10) == 0
 
@@ -82,7 +76,7 @@ async def test_a_second_ctrl_c_answers_calls_of_2026_07_28_too(target: str) -> N
     with holdfast_serve(target) as process:
         async with OurClient(f"http://127.0.0.1:{process.port}/mcp", version="2026-07-28") as client:
             running = asyncio.create_task(client.call_tool("wait", {"seconds": 60.0}))
-            await asyncio.to_thread(until, lambda: says(process, "the call has begun"))
+            await asyncio.to_thread(wait_until, lambda: says(process, "the call has begun"))
             stopping = asyncio.create_task(asyncio.to_thread(_stop_at_once, process))
             with pytest.raises(McpError, match="the server is stopping"):
                 await running

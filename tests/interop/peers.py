@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from msgspec import Struct
 
 from tests.interop.proxy import Cut, Request, proxied
 from tests.interop.server import COUNTS, ERAS
+from tests.support import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 CLIENTS: Final = Path(__file__).parent / "clients"
@@ -175,11 +175,12 @@ def serving(directory: Path, environment: dict[str, str], server: str = SERVER) 
 
 def _port(process: "subprocess.Popen[bytes]", log: Path) -> int:
     """Wait for the banner, which is printed when connections are accepted."""
-    deadline = time.monotonic() + 20
-    while (found := re.search(r"serving\s+http://127\.0\.0\.1:(\d+)/mcp", log.read_text())) is None:
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, f"the server does not begin: {log.read_text()}"
-        time.sleep(0.02)
+    banner = re.compile(r"serving\s+http://127\.0\.0\.1:(\d+)/mcp")
+    wait_until(
+        lambda: process.poll() is not None or bool(banner.search(log.read_text())), explain=log.read_text
+    )
+    found = banner.search(log.read_text())
+    assert found is not None, log.read_text()
     return int(found[1])
 
 

@@ -1,4 +1,4 @@
-"""What Redis refuses for a while: failovers, foreign scripts. Calls wait, nothing is lost, no words of Redis get out."""
+"""What Redis refuses for a while: failovers, foreign scripts. Calls wait_until, nothing is lost, no words of Redis get out."""
 
 import asyncio
 import contextlib
@@ -17,8 +17,8 @@ from holdfast.stores.redis.refusals import REFUSALS, Later, Poisoned, Then, code
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import NotingObserver, ScriptedBack
 from holdfast.testing.store.bench import KEY, OTHER, PRINCIPAL, record
-from tests.redis_server import RedisServer, needs_redis, redis_pair, replicate, wait
-from tests.support import async_test
+from tests.redis_server import RedisServer, needs_redis, redis_pair, replicate
+from tests.support import async_test, wait_until
 from tests.unit.engine.harness import CALL, EngineHarness
 
 pytestmark = needs_redis
@@ -88,7 +88,7 @@ def promote(address: VirtualAddress, old: RedisServer, new: RedisServer) -> None
     address.target = new.port
     new.tell("REPLICAOF", "NO", "ONE")
     old.tell("REPLICAOF", "127.0.0.1", str(new.port))
-    wait(lambda: "READONLY" in old.tell("SET", "x", "1"))
+    wait_until(lambda: "READONLY" in old.tell("SET", "x", "1"))
 
 
 @async_test
@@ -135,7 +135,7 @@ def foreign_script(server: RedisServer) -> Iterator[None]:
     endless = threading.Thread(target=server.tell, args=("EVAL", "while true do end", "0"))
     endless.start()
     try:
-        wait(lambda: server.tell("PING").startswith("BUSY"))
+        wait_until(lambda: server.tell("PING").startswith("BUSY"))
         yield
     finally:
         server.tell("SCRIPT", "KILL")

@@ -17,8 +17,8 @@ from holdfast.stores.base import Claim, Claimed
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.urls import open_store
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
-from tests.redis_server import RedisServer, free_ports, needs_redis, wait
-from tests.support import async_test
+from tests.redis_server import RedisServer, free_ports, needs_redis
+from tests.support import async_test, wait_until
 
 pytestmark = needs_redis
 
@@ -95,7 +95,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     )
     try:
         assert server.tell("CLUSTER", "ADDSLOTSRANGE", "0", "16383") == "OK"
-        wait(lambda: "cluster_state:ok" in server.tell("CLUSTER", "INFO"))
+        wait_until(lambda: "cluster_state:ok" in server.tell("CLUSTER", "INFO"))
         certificate, key = authority.certify("client")
         own = f"ssl_certfile={certificate}&ssl_keyfile={key}"
         yield Guarded(

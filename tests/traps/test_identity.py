@@ -11,8 +11,9 @@ from holdfast.fronts.http import HttpFront
 from holdfast.fronts.http.connection import Receive, Scope, Send
 from tests.http.back import Config, build
 from tests.http.client import Client, call, http_test, text
-from tests.http.serving import in_loop, running, until
+from tests.http.serving import in_loop, running
 from tests.messages import Json
+from tests.support import until
 
 
 @http_test

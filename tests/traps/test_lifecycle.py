@@ -12,9 +12,9 @@ from holdfast.stores.base import Claim, Claimed, SessionRecord
 from holdfast.stores.memory import MemoryStore
 from tests.http.back import Config
 from tests.http.client import Client, Connection, http_test, text
-from tests.http.serving import Served, in_loop, process, until
+from tests.http.serving import Served, in_loop, process
 from tests.messages import request
-from tests.support import async_test
+from tests.support import async_test, until
 
 SHORT = Config(settings=Settings(times=Times(idle=0.4, sweep=0.05, drain=0.2)))
 
@@ -39,7 +39,7 @@ async def test_trap_32_an_open_get_keeps_a_session() -> None:
     async with in_loop(SHORT) as served:
         client = await Client.opened(served.port)
         stream = await client.get()
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(1.0)  # real time is the subject: several idle times pass
         assert await client.call("echo", text="alive") == "alive"
         stream.connection.cut()
         await until(lambda: life(served)[-1].startswith("closed"))

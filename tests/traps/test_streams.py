@@ -7,8 +7,9 @@ import pytest
 from holdfast.config import HttpSettings, Limits, ResponseMode, Settings, Times
 from tests.http.back import Config
 from tests.http.client import Client, Connection, Cut, Response, http_test, text
-from tests.http.serving import Served, in_loop, until
+from tests.http.serving import Served, in_loop
 from tests.messages import Json
+from tests.support import until
 
 
 def readers(served: Served) -> int:
@@ -59,7 +60,7 @@ async def test_trap_14_with_no_grace_a_break_removes_the_session_and_with_work_i
         working = await client.start("gated", key="w", before=1)
         working.connection.cut()
         await until(lambda: life(served) == ["opened", "detached"])
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # real time is the subject: several sweeps pass
         assert life(served) == ["opened", "detached"], "work counts as life"
         served.back.gates["w"].set()
         await until(lambda: life(served) == ["opened", "detached", "closed: grace over"])

@@ -52,6 +52,7 @@ class Shopper(Client):
         """Send a request and be gone before its answer."""
         connection = await Connection.open(self.port)
         sending = asyncio.create_task(self.post(body, on=connection))
+        # Nothing at the old release says that a call has begun. Its stream begins after 0.25 s.
         await asyncio.sleep(0.05)
         connection.cut()
         await asyncio.gather(sending, return_exceptions=True)

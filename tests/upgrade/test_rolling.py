@@ -24,6 +24,7 @@ from tests.chaos.test_replicas import ASKING
 from tests.chaos.trial import until_closed
 from tests.http.client import http_test_within, modern
 from tests.redis_server import needs_redis
+from tests.support import until
 
 PLAN: Final = Plan(
     seed=1,
@@ -75,16 +76,16 @@ async def replace(slot: Slot, code: Path) -> None:
 
 async def side_by_side(running: Fleet) -> None:
     """Return when every replica has begun some calls from now on."""
-    since, deadline = time.time(), time.monotonic() + 20
+    since = time.time()
     names = {slot.lives[-1].name for slot in running.slots}
-    while True:
-        begun = Counter(
-            entry.replica for entry in running.journal() if entry.what == "start" and entry.at > since
-        )
-        if all(begun[name] >= FEW for name in names):
-            return
-        assert time.monotonic() < deadline, f"not every replica has work: {begun}"
-        await asyncio.sleep(0.2)
+
+    def begun() -> Counter[str]:
+        entries = running.journal()
+        return Counter(entry.replica for entry in entries if entry.what == "start" and entry.at > since)
+
+    await until(
+        lambda: all(begun()[name] >= FEW for name in names), 20, every=0.2, explain=lambda: str(begun())
+    )
 
 
 async def goes_on(parked: Slot, retried: Slot) -> None:

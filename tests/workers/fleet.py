@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
 from tests.http.client import Client, Connection, Cut, call, value
 from tests.messages import Json
+from tests.support import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 SHOP: Final = str(Path(__file__).with_name("shop.py"))
@@ -44,7 +44,7 @@ class Fleet:
         return children(self.pid)
 
     def wait_until_ready(self) -> None:
-        wait(lambda: self.popen.poll() is not None or bool(self._said_where()))
+        wait_until(lambda: self.popen.poll() is not None or bool(self._said_where()))
         assert self.popen.poll() is None, self.output()
         self.port = int(self._said_where()[0])
 
@@ -79,22 +79,6 @@ def lives(pid: int) -> bool:
     return False
 
 
-def wait(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Return as soon as it is true; fail when it is not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.02)
-
-
-async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Return as soon as it is true, and let the loop run meanwhile."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        await asyncio.sleep(0.02)
-
-
 @contextlib.contextmanager
 def fleet(*options: str, env: dict[str, str] | None = None, http: str = "127.0.0.1:0") -> Iterator[Fleet]:
     """Run `holdfast serve` on the shop. Afterwards no process and no file of it is left."""
@@ -120,7 +104,7 @@ def fleet(*options: str, env: dict[str, str] | None = None, http: str = "127.0.0
                 running.tell(signal.SIGTERM)
             try:
                 popen.wait(PATIENCE)
-                wait(lambda: not any(map(lives, started)))
+                wait_until(lambda: not any(map(lives, started)))
             finally:
                 popen.kill()
                 for pid in filter(lives, started):

@@ -1,9 +1,9 @@
 """A client of real processes that knows tasks."""
 
-import asyncio
 from typing import Any, Final
 
 from tests.http.client import modern
+from tests.support import until
 from tests.workers.fleet import Fleet
 
 TASKS: Final[dict[str, Any]] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
@@ -24,6 +24,12 @@ async def begun(process: Fleet, seconds: float) -> str:
 
 async def ended(process: Fleet, task_id: str) -> Any:
     """Poll a task at a process until it has ended."""
-    while (found := await asked(process, "tasks/get", {"taskId": task_id}))["status"] == "working":
-        await asyncio.sleep(0.05)
+    found: Any = {}
+
+    async def has_ended() -> bool:
+        nonlocal found
+        found = await asked(process, "tasks/get", {"taskId": task_id})
+        return bool(found["status"] != "working")
+
+    await until(has_ended, every=0.05)
     return found

@@ -66,7 +66,7 @@ async def cut_and_repeated(client: Client, port: int, seconds: float) -> tuple[i
     body = call(next(client.numbers), "steps", n=10, seconds=0.1)
     first = await Connection.open(client.port)
     sending = asyncio.ensure_future(client.post(body, on=first))
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(seconds)  # real time is the subject: the cut comes at any moment of the call
     first.cut()
     with contextlib.suppress(Cut, OSError):
         await sending
@@ -96,7 +96,7 @@ async def test_a_call_whose_first_connection_is_half_open_is_repeated_at_another
     half_open = await client.post(body)
     client.port = other.port
     assert (await client.post(body)).status == 400, "the first connection was written to a moment ago"
-    await asyncio.sleep(1.2)
+    await asyncio.sleep(1.2)  # real time is the subject: the first connection is silent for one keep-alive
     response = await client.post(body)
     assert (response.status, value(await response.answer())) == (200, runner.pid)
     half_open.connection.cut()

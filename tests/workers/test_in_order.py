@@ -10,7 +10,8 @@ import pytest
 from tests.http.client import Client, call, http_test_within, value
 from tests.messages import Json
 from tests.redis_server import needs_redis, redis_server
-from tests.workers.fleet import Fleet, fleet, until
+from tests.support import until
+from tests.workers.fleet import Fleet, fleet
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("redis", marks=needs_redis)])

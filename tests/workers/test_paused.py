@@ -47,11 +47,11 @@ async def test_a_stopped_process_runs_nothing_of_a_client_that_left_and_all_of_o
             for text, message in messages.items():
                 line = lines[text] = lines.get(text) or await Connection.open(stopped.port)
                 await line.send(posted(client, message))
-            await asyncio.sleep(2)
+            await asyncio.sleep(2)  # real time is the subject: how long the process was stopped
             for text, line in lines.items():
                 if text.startswith("left"):
                     line.cut()
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # the ends of the connections must reach the socket of a stopped process
         finally:
             stopped.tell(signal.SIGCONT)
         for text, line in lines.items():
@@ -60,5 +60,5 @@ async def test_a_stopped_process_runs_nothing_of_a_client_that_left_and_all_of_o
                 assert value(await response.answer()) == text
         for _ in range(10):
             await client.call("who")
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # nothing says that a call does not begin
         assert sorted(marks.read_text().splitlines()) == ["waits", "waits modern"]

@@ -11,7 +11,8 @@ import pytest
 
 from tests.http.client import Connection, http_test_within
 from tests.redis_server import RedisServer, needs_redis, redis_server
-from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, until, wait
+from tests.support import until, wait_until
+from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments
 from tests.workers.tasks import begun, ended
 
 pytestmark = needs_redis
@@ -111,13 +112,13 @@ async def test_restarting_one_process_after_another_loses_no_running_call(redis:
         for replica in old:
             journeys = [Journey(client, "steps", n=12, seconds=0.2) for _ in range(6)]
             tasks = [asyncio.create_task(journey.run()) for journey in journeys]
-            await until(lambda journeys=journeys: all(journey.messages for journey in journeys))  # type: ignore[misc]
+            await until(lambda journeys=journeys: all(journey.messages for journey in journeys))
             replica.tell(signal.SIGTERM)
             answers = await asyncio.gather(*tasks)
             assert answers.count(replica.pid) == 3, "it finished what it had begun"
             assert all(journey.progress == list(range(1, 13)) for journey in journeys)
             assert sum(bool(journey.resumed) for journey in journeys) == 3, "its streams were handed over"
-            await until(lambda replica=replica: replica.popen.poll() is not None)  # type: ignore[misc]
+            await until(lambda replica=replica: replica.popen.poll() is not None)
             assert replica.popen.returncode == 0, replica.output()
             await asyncio.to_thread(stack.enter_context, fleet(env=env, http=f"127.0.0.1:{replica.port}"))
         assert await Journey(client, "bump").run() == 1, "the session has outlived both"
@@ -154,7 +155,7 @@ def test_a_password_is_neither_needed_in_the_arguments_nor_shown() -> None:
             lines = [_arguments(pid) for pid in (running.pid, *running.workers())]
             assert len(lines) == 3
             assert "sEcret" not in "".join(lines)
-            wait(lambda: f"redis://***@127.0.0.1:{guarded.port}/0" in running.output())
+            wait_until(lambda: f"redis://***@127.0.0.1:{guarded.port}/0" in running.output())
             assert "sEcret" not in running.output()
 
 
@@ -175,8 +176,11 @@ async def test_a_process_told_to_stop_is_not_ready_then_takes_nothing_new_then_e
         assert await _status(running.port, "/readyz") == 200
         await until(lambda: bool(journey.messages))
         running.tell(signal.SIGTERM)
-        while await _status(running.port, "/readyz") == 200:
-            await asyncio.sleep(0.02)
+
+        async def is_not_ready() -> bool:
+            return await _status(running.port, "/readyz") != 200
+
+        await until(is_not_ready)
         assert await client.call("who") == running.pid, "it goes on serving while the balancer notices"
         assert await _status(running.port, "/healthz") == 200
         while (response := await client.start("who")).status == 200:

@@ -15,8 +15,8 @@ import pytest
 import holdfast
 from tests.http.client import Connection, http_test_within, value
 from tests.messages import Json
-from tests.support import async_test_within
-from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, lives, until, wait
+from tests.support import async_test_within, until, wait_until
+from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, lives
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +271,7 @@ def test_no_worker_outlives_a_parent_that_was_killed() -> None:
         assert len(workers) == 2
         running.popen.kill()
         running.popen.wait()
-        wait(lambda: not any(map(lives, workers)))
+        wait_until(lambda: not any(map(lives, workers)))
 
 
 def test_a_worker_that_hangs_is_killed_in_the_end() -> None:
@@ -293,7 +293,7 @@ async def test_a_worker_that_keeps_dying_is_started_ever_later() -> None:
             alive = set(running.workers())
             with socket.create_connection(("127.0.0.1", running.port)):
                 response = asyncio.create_task(client.call("die"))
-                await until(lambda alive=alive: set(running.workers()) != alive)  # type: ignore[misc]
+                await until(lambda alive=alive: set(running.workers()) != alive)
                 response.cancel()
             await until(lambda: len(running.workers()) == 2)
         assert running.output().count("ended with status 7") >= 4

@@ -20,7 +20,7 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request
 from tests.sqlite.support import store_path
-from tests.support import async_test
+from tests.support import async_test, until
 
 META = RequestMeta("2026-07-28", {}, {"name": "test"}, "")
 LATER: tuple[bytes, ...] = (b"not JSON", b"{}", b'{"later":1}', b'[{"kind":"galaxies","name":""},null]')
@@ -40,9 +40,7 @@ async def replica() -> AsyncIterator[tuple[Engine, SqliteStore, NotingObserver]]
 
 
 async def until_noted(noted: NotingObserver, name: str, times: int) -> None:
-    async with asyncio.timeout(5):
-        while len(noted.named(name)) < times:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(noted.named(name)) >= times)
 
 
 @async_test

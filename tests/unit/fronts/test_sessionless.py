@@ -11,7 +11,8 @@ from holdfast.fronts.duplex import OWED
 from holdfast.protocol.subscriptions import Change
 from tests.duplex import META
 from tests.schema import validate
-from tests.support import async_test, virtual_test
+from tests.support import async_test, until, virtual_test
+from tests.unit.engine.harness import settle_down
 from tests.unit.fronts.wire import Held, Wire
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -151,9 +152,7 @@ async def test_what_waits_for_a_slow_peer_is_not_sent_once_its_request_is_cancel
     wire = Wire(back)
     wire.reading.clear()
     await wire.modern("tools/call", 1)
-    while not back.handled:
-        await asyncio.sleep(0)
-    await asyncio.sleep(0.05)
+    await until(lambda: wire.writes_waiting == 1)
     await wire.say("notifications/cancelled", requestId=1)
     await wire.modern("echo", 2)
     wire.reading.set()
@@ -312,7 +311,8 @@ async def test_a_peer_that_writes_requests_and_never_reads_is_no_longer_read_fro
             await wire.modern("echo", n)
 
     flooding = asyncio.ensure_future(flood())
-    await asyncio.sleep(0.1)
+    await until(lambda: len(wire.duplex._replies) == OWED)
+    await settle_down()
     assert not flooding.done()
     assert len(wire.duplex._replies) <= OWED
     wire.reading.set()

@@ -31,7 +31,7 @@ from holdfast.server.running.method_handlers import MethodHandlers
 from holdfast.server.running.task_handlers import TaskHandlers
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import NotingObserver
-from tests.support import async_test
+from tests.support import async_test, until
 from tests.unit.server.peer import connect, connected, serving, settle
 
 
@@ -402,6 +402,9 @@ async def test_an_engine_that_was_never_closed_is_freed_with_its_server() -> Non
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     del server, task
-    await asyncio.sleep(0.6)
-    gc.collect()
-    assert freed() is None
+
+    def is_freed() -> bool:
+        gc.collect()
+        return freed() is None
+
+    await until(is_freed, 5)

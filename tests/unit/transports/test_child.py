@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.errors import Broken, ConfigError, NotSent
 from holdfast.transports.child import STDERR_BYTES, Child, ChildOptions
-from tests.support import async_test
+from tests.support import async_test, until, wait_until
 
 ROOT: Final = Path(__file__).parents[3]
 QUICK: Final = ChildOptions(close_seconds=0.3)
@@ -60,8 +60,7 @@ async def test_stderr_is_kept_to_a_bound_and_heard_when_the_child_dies() -> None
     child = Child(python(code))
     await child.start()
     assert await child.read() == b""
-    while "last words" not in child.stderr:
-        await asyncio.sleep(0.01)
+    await until(lambda: "last words" in child.stderr)
     assert len(child.stderr) <= STDERR_BYTES
     assert child.last_words.startswith("it ended with status 0; the end of its stderr:\n")
     assert child.last_words.endswith("x\nlast words")
@@ -122,7 +121,7 @@ async def test_being_cancelled_does_not_stop_the_stopping() -> None:
     child = Child(python("import time; time.sleep(100)"), QUICK)
     await child.start()
     closing = asyncio.create_task(child.aclose())
-    await asyncio.sleep(0.05)
+    await until(lambda: child._closing is not None)
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
@@ -149,10 +148,7 @@ def test_no_orphan_is_left_when_we_are_killed() -> None:
         assert len(pids) == 2
         assert all(map(is_alive, pids))
         os.kill(parent.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 10
-        while any(map(is_alive, pids)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not any(map(is_alive, pids))
+        wait_until(lambda: not any(map(is_alive, pids)), 10)
 
 
 @async_test

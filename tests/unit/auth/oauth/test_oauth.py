@@ -24,7 +24,7 @@ from holdfast.auth.oauth import (
 )
 from holdfast.errors import AuthorizationFailed, ConfigError, NotSent, Unauthorized
 from holdfast.testing import SeededRandom, VirtualClock
-from tests.support import async_test
+from tests.support import async_test, until
 from tests.unit.auth.oauth.authority import Authority, authority, call
 
 REDIRECT_URI = "http://127.0.0.1:3000/callback"
@@ -83,8 +83,7 @@ async def test_a_user_who_says_no_is_asked_once_and_everybody_is_told() -> None:
         at.gate.clear()
         oauth = user(at, browse=refuse)
         calls = [asyncio.create_task(call(oauth, at.url)) for _ in range(20)]
-        while at.seen["/mcp"] < 20 or not visits:
-            await asyncio.sleep(0.01)
+        await until(lambda: at.seen["/mcp"] == 20 and visits == 1)
         at.gate.set()
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert {getattr(outcome, "error", None) for outcome in outcomes} == {"access_denied"}
@@ -445,8 +444,7 @@ async def test_one_request_that_gives_up_takes_nothing_from_the_others() -> None
         at.gate.clear()
         oauth = user(at)
         calls = [asyncio.create_task(call(oauth, at.url)) for _ in range(3)]
-        while at.seen["/mcp"] < 3 or not at.seen["/authorize"]:
-            await asyncio.sleep(0.01)
+        await until(lambda: at.seen["/mcp"] == 3 and at.seen["/authorize"] == 1)
         calls[0].cancel()
         await asyncio.wait({calls[0]})
         at.gate.set()
@@ -469,8 +467,7 @@ async def test_when_everybody_gives_up_so_does_the_authorization() -> None:
 
         oauth = user(at, browse=wait_for_ever)
         calls = [asyncio.create_task(call(oauth, at.url)) for _ in range(2)]
-        while at.seen["/mcp"] < 2 or not at.seen["/authorize"]:
-            await asyncio.sleep(0.01)
+        await until(lambda: at.seen["/mcp"] == 2 and at.seen["/authorize"] == 1)
         for one in calls:
             one.cancel()
         await asyncio.wait(calls)

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from holdfast.fronts.http.acknowledged import is_acknowledged
-from tests.support import async_test
-from tests.workers.fleet import until
+from tests.support import async_test, until
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell")

@@ -25,8 +25,7 @@ from holdfast.fronts.http.serve import bind, check_exposure, is_loopback, url_of
 from holdfast.fronts.http.service import Service
 from holdfast.testing.back import ScriptedBack
 from tests.http.client import Connection
-from tests.http.serving import until
-from tests.support import async_test
+from tests.support import async_test, until
 
 SMALL: Final = Path(__file__).parents[1] / "fixtures" / "small.py"
 QUICK: Final = Limits(header_seconds=0.3, body_seconds=0.3, headers=4_096)
