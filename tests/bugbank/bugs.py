@@ -294,7 +294,7 @@ def last_answer_wins() -> Patches:
         known = session.asks.get(ask) if session is not None else None
         if known is not None and known.answer is not None and known.digest != digest:
             known.answer, known.digest = payload, digest
-            self._on_wake(WakeUp.ANSWER, key, ask)
+            self.wake(WakeUp.ANSWER, key, ask)
             return Answered.AGAIN
         return await answer(self, key, principal, ask, digest, payload)
 
@@ -383,7 +383,7 @@ def lease_never_revived() -> Patches:
     renew = Cluster.renew
 
     async def anew(self: Cluster, seconds: float) -> Any:
-        if 0.0 < self._leases.get(self._me.owner, 0.0) <= self._now():
+        if 0.0 < self._leases.get(self._me.owner, 0.0) <= self.now():
             self._leases[self._me.owner] = 0.0
         return await renew(self, seconds)
 

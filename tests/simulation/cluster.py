@@ -249,14 +249,14 @@ class Cluster(MemoryStore):
             table.pop(key, None)
         self._closed += 1
         closed = replace(closed, event=f"{key}.{self._closed}")
-        self._closings[closed.event] = self._now(), closed
+        self._closings[closed.event] = self.now(), closed
         return closed
 
     # Leases and what the dead leave behind
 
     @override
     async def renew(self, seconds: float) -> Lease:
-        connection, now = self._me, self._now()
+        connection, now = self._me, self.now()
         if not self._leases.get(connection.owner):
             self._incarnations += 1
             connection.owner = f"{connection.replica}.{self._incarnations}"
@@ -271,12 +271,12 @@ class Cluster(MemoryStore):
 
     @override
     async def replicas(self) -> list[str]:
-        now = self._now()
+        now = self.now()
         return [owner.rpartition(".")[0] for owner, until in self._leases.items() if until > now]
 
     @override
     async def orphans(self) -> list[Orphan]:
-        now = self._now()
+        now = self.now()
         if self._may_reap(self._me.owner):
             ended = [owner for owner, until in self._leases.items() if until <= now]
             self._leases.update(dict.fromkeys(ended, 0.0))
@@ -294,7 +294,7 @@ class Cluster(MemoryStore):
     def _may_reap(self, owner: str) -> bool:
         """Tell whether a replica has seen the store for one whole lease."""
         since, renewed, seconds = self._seen.get(owner, (inf, 0.0, 0.0))
-        return self._now() - since >= seconds and self._now() - renewed <= seconds / 2
+        return self.now() - since >= seconds and self.now() - renewed <= seconds / 2
 
     def _left_by(self, owner: str) -> list[Orphan]:
         left: list[Orphan] = []
@@ -327,7 +327,7 @@ class Cluster(MemoryStore):
 
     def _lose_reader(self, session: MemorySession) -> None:
         session.readers -= 1
-        session.touched = self._now()
+        session.touched = self.now()
         if not session.readers and session.state is State.ATTACHED:
             session.broke = session.touched
             session.state = step(session.state, Input.BROKE)
@@ -365,7 +365,7 @@ class Cluster(MemoryStore):
             self._must_live()
             session.fence += 1
             exchange.fence = session.fence
-            session.forget_asks(exchange, self._now())
+            session.forget_asks(exchange, self.now())
             self._owners[key][stream], self._runs[key][stream] = self._me.owner, orphan.runs + 1
         log = exchange.start(Position(1, tag))
         return Adopted(session.record, claim, exchange.fence, log.top)
@@ -391,14 +391,14 @@ class Cluster(MemoryStore):
         box = self._inboxes[replica]
         if replica not in await self.replicas() or len(box) >= _INBOX:
             return False
-        box.setdefault(name, (self._now() + seconds, payload))
+        box.setdefault(name, (self.now() + seconds, payload))
         self._wake({f"{replica}.": None}, WakeUp.FORWARD, "", "")
         return True
 
     @override
     async def inbox(self) -> list[Forwarded]:
         waiting = self._inboxes[self._me.replica].items()
-        return [Forwarded(name, payload) for name, (expires, payload) in waiting if expires > self._now()]
+        return [Forwarded(name, payload) for name, (expires, payload) in waiting if expires > self.now()]
 
     @override
     async def remove_forwarded(self, name: str) -> None:
@@ -410,7 +410,7 @@ class Cluster(MemoryStore):
 
     @override
     async def unreported_closings(self) -> list[Closed]:
-        now = self._now()
+        now = self.now()
         late = [event for event, (at, _) in self._closings.items() if at <= now - UNREPORTED_SECONDS]
         found = [self._closings[event][1] for event in late]
         self._closings.update({closed.event: (now, closed) for closed in found})

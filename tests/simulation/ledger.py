@@ -179,14 +179,14 @@ class WatchedCluster(Cluster):
         key = session.record.key
         counter = session.cells.get("n")
         self.ledger.values[key] = msgspec.json.decode(counter.value) if counter else 0
-        self.ledger.closings[key].append((self._now(), reason))
+        self.ledger.closings[key].append((self.now(), reason))
         if reason is Input.GRACE_OVER:
             self._check_grace(session)
         self.ledger.note(f"{self._me.owner} closes {key[:6]}: {reason.value}")
         return super()._end(session, reason, ending)
 
     def _check_grace(self, session: MemorySession) -> None:
-        if self._now() < max(session.broke, session.settled) + session.record.grace:
+        if self.now() < max(session.broke, session.settled) + session.record.grace:
             self.ledger.violate("I8", "a session was closed before its grace was over")
         for wire, key in self.ledger.opened.items():
             actor = wire.node.actor

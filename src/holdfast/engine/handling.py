@@ -70,16 +70,13 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
 
 
 async def _is_closed(runtime: Runtime, exchange: Exchange) -> bool:
-    """Tell whether the exchange's session is gone; a scope of state that is forgotten raises the same."""
+    """Return True if the exchange's session is closed. A scope of state that is forgotten raises the same error."""
     if not isinstance(exchange.session, Session):
         return False
     try:
-        await runtime.store.get_state(exchange.session.record.key, "")
-    except SessionGone:
-        return True
+        return await runtime.store.holder(exchange.session.record.key) is None
     except StoreError:
         return False
-    return False
 
 
 def _refused(runtime: Runtime, exchange: Exchange, error: McpError) -> Outcome:

@@ -8,7 +8,7 @@ anew; then the store is there for L before any replica is declared dead, and eve
 may have ended long ago: as no other replica has declared it dead, it goes on under the same incarnation with all its calls. A
 process that was stopped, a host that slept and a clock that jumped are gaps between renewals, and the same. Only a
 replica that cannot reach the store while another one can is declared dead although it lives: its calls end with
--31002 there, and it is Fenced here. The store decides all this (`stores/base.py`, `renew` and `orphans`).
+-31002 there, and it is Fenced here. The store decides all this (`stores/base/`, `renew` and `orphans`).
 
 A plain function that blocks the loop for a while is no reason to lose every call; a loop that
 hangs for good is. The thread renews while the loop has ticked lately, and stops when it has not.
@@ -21,7 +21,7 @@ from typing import Final
 
 from holdfast.config import Times
 from holdfast.ports import Clock
-from holdfast.stores.base import Store
+from holdfast.stores.base import LeaseHandle, Store
 
 _JOIN_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 0.5
@@ -69,7 +69,7 @@ class LeaseKeeper:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
 
-    async def _keep(self, store: Store, incarnation: int) -> None:
+    async def _keep(self, store: LeaseHandle, incarnation: int) -> None:
         try:
             pause = self._times.lease_renewal
             while not self._stopping.wait(pause):

@@ -290,9 +290,7 @@ class Sessions:
     async def _end_if_closed(self, session: Session) -> None:
         """End what lives here of a session if the store has closed it, and only its answer was lost."""
         runtime = self._runtime
-        try:
-            await runtime.insist(lambda: runtime.store.get_state(session.record.key, ""))
-        except SessionGone:
+        if await runtime.insist(lambda: runtime.store.holder(session.record.key)) is None:
             self.closed_elsewhere(session)
 
     async def end_work(self, session: Session, why: str, *, closed: bool = False) -> None:

@@ -41,7 +41,7 @@ from holdfast.server.context.session_view import SessionView
 from holdfast.server.functions.options import overlaid
 from holdfast.server.running.method_handlers import MethodHandlers
 from holdfast.server.running.sessionless_results import SessionlessResults
-from holdfast.server.running.store_choice import namespace_of, store_for
+from holdfast.server.running.store_choice import check_parts, namespace_of, store_for
 from holdfast.stores.base import Store
 
 H = TypeVar("H", bound=SessionListener)
@@ -319,8 +319,11 @@ class Server(Registration):
     def sessionless_capabilities(self) -> dict[str, Any]:
         """Return the capabilities of 2026-07-28: with tasks, if any tool can be one."""
         capabilities: dict[str, Any] = self.describe()["capabilities"]
-        has_tasks = any(entry.task is not None for entry in self.tools.entries.values())
-        return {**capabilities, **EXTENSION} if has_tasks else capabilities
+        return {**capabilities, **EXTENSION} if self._has_tasks() else capabilities
+
+    def _has_tasks(self) -> bool:
+        """Return True if a tool can become a task."""
+        return any(entry.task is not None for entry in self.tools.entries.values())
 
     def encode_sessionless(self, result: Result) -> bytes:
         """Encode a result as 2026-07-28 has it: its type, who answers, and how long it may be kept."""
@@ -360,7 +363,14 @@ class Server(Registration):
         )
 
     async def start(self) -> None:
-        """Enter the lifespans: this server's, then those it includes."""
+        """Enter the lifespans: this server's, then those it includes.
+
+        Raises:
+            ConfigError: an included server is guarded, or the store lacks a part that this server needs.
+        """
+        if self._engine is not None:
+            needs_state = self.settings.state == "principal"
+            check_parts(self._engine.store, needs_state=needs_state, needs_tasks=self._has_tasks())
         for child, _ in self._included:
             check_unguarded(child)
         entered: list[Lifespan] = []

@@ -4,10 +4,11 @@ from holdfast.testing.back import ScriptedBack
 from holdfast.testing.chance import SeededRandom
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.notes import NotingObserver
-from holdfast.testing.store import SharedContract, StoreContract
+from holdfast.testing.store import RequiredContract, SharedContract, StoreContract
 
 __all__ = [
     "NotingObserver",
+    "RequiredContract",
     "ScriptedBack",
     "SeededRandom",
     "SharedContract",

@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.config import Limits
 from holdfast.ports import Observer
-from holdfast.stores.base import Store
+from holdfast.stores.base import NoState, NoTasks, Store, refuse_state, refuse_tasks
 from holdfast.stores.urls import open_store
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -18,6 +18,18 @@ def namespace_of(name: str) -> str:
     if _PLAIN.fullmatch(name):
         return name
     return f"{_OTHER.sub('-', name)[:48]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def check_parts(store: Store, *, needs_state: bool, needs_tasks: bool) -> None:
+    """Check that the store has the parts that the server's settings and tools need.
+
+    Raises:
+        ConfigError: the store lacks a part; says which, and what needs it.
+    """
+    if needs_state and isinstance(store, NoState):
+        refuse_state(store)
+    if needs_tasks and isinstance(store, NoTasks):
+        refuse_tasks(store)
 
 
 def store_for(

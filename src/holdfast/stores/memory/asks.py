@@ -11,9 +11,9 @@ from holdfast.stores.memory.session import MemorySession
 class AskMethods:
     """ask, answer, take_answer, withdraw."""
 
-    _on_wake: OnWake
+    wake: OnWake
     _limits: Limits
-    _now: Callable[[], float]
+    now: Callable[[], float]
     _sessions: dict[str, MemorySession]
 
     def _live(self, key: str, principal: str) -> MemorySession | None:
@@ -41,12 +41,12 @@ class AskMethods:
             return Refusal.NO_SESSION
         known = session.asks.get(ask)
         if known is None:
-            return session.answered(ask, digest, self._now())
+            return session.answered(ask, digest, self.now())
         if known.answer is not None:
             return Answered.AGAIN if known.digest == digest else Answered.CONFLICT
         known.answer, known.digest = payload, digest
         session.outstanding -= 1
-        self._on_wake(WakeUp.ANSWER, key, ask)
+        self.wake(WakeUp.ANSWER, key, ask)
         return Answered.FIRST
 
     async def take_answer(self, key: str, ask: str) -> bytes | None:
@@ -58,4 +58,4 @@ class AskMethods:
     async def withdraw(self, key: str, ask: str) -> None:
         """Forget an ask."""
         if (session := self._sessions.get(key)) is not None:
-            session.drop_ask(ask, self._now())
+            session.drop_ask(ask, self.now())

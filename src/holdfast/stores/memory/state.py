@@ -175,7 +175,6 @@ class MemoryState:
 
     def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
         self._limits = limits
-        self._now = now
         self._kept = Kept(limits)
         self._scopes = Scopes(limits, now, self._kept)
 

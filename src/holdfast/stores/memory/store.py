@@ -12,7 +12,7 @@ from holdfast.config import Limits
 from holdfast.core.lifecycle import Input, State, step
 from holdfast.core.stream import Page, Position, before_terminal
 from holdfast.errors import Fenced, SessionGone, StreamClosed
-from holdfast.ports import Clock, SystemClock
+from holdfast.ports import Clock
 from holdfast.stores.base import (
     LINGER_SHARE,
     STANDALONE_FENCE,
@@ -23,7 +23,7 @@ from holdfast.stores.base import (
     Duplicate,
     Ending,
     Found,
-    OnWake,
+    OneProcess,
     Refusal,
     SessionRecord,
     WakeUp,
@@ -31,7 +31,6 @@ from holdfast.stores.base import (
 from holdfast.stores.memory.asks import AskMethods
 from holdfast.stores.memory.lingering import Lingering
 from holdfast.stores.memory.probes import ProbeMethods
-from holdfast.stores.memory.replicas import ReplicaMethods
 from holdfast.stores.memory.session import MemoryExchange, MemorySession
 from holdfast.stores.memory.state import Cells, MemoryState
 from holdfast.stores.memory.subscriptions import SubscriptionMethods
@@ -45,35 +44,26 @@ _SPARE_HINTS = 64
 """Stale hints that are not worth clearing away."""
 
 
-def _silent(what: WakeUp, session: str, name: str) -> None:
-    """Ring nobody: the bell before `bind`."""
-
-
 class MemoryStore(
-    MemoryState, AskMethods, TurnMethods, ProbeMethods, TaskMethods, SubscriptionMethods, ReplicaMethods
+    MemoryState, AskMethods, TurnMethods, ProbeMethods, TaskMethods, SubscriptionMethods, OneProcess
 ):
     """Everything in this process, gone with it."""
 
     def __init__(self, limits: Limits = Limits(), clock: Clock | None = None) -> None:
-        MemoryState.__init__(self, limits, (clock or SystemClock()).now)
-        ReplicaMethods.__init__(self)
+        OneProcess.__init__(self, clock)
+        MemoryState.__init__(self, limits, self.now)
         SubscriptionMethods.__init__(self)
-        self._tasks = MemoryTasks(limits, self._now)
-        self._on_wake: OnWake = _silent
+        self._tasks = MemoryTasks(limits, self.now)
         self._sessions: dict[str, MemorySession] = {}
         self._due: list[tuple[float, str]] = []
         self._principals: defaultdict[str, dict[str, MemorySession]] = defaultdict(dict)
         self._bytes = 0
         self._finished: dict[tuple[str, str], None] = {}
         """Finished streams of all sessions, oldest first."""
-        self._lingering = Lingering(self._now, self._limits.store_bytes // LINGER_SHARE)
+        self._lingering = Lingering(self.now, self._limits.store_bytes // LINGER_SHARE)
 
     def __repr__(self) -> str:
         return f"<MemoryStore {len(self._sessions)} sessions, {self._bytes} log bytes>"
-
-    def bind(self, on_wake: OnWake) -> None:
-        """Tell the store whom to ring."""
-        self._on_wake = on_wake
 
     async def aclose(self) -> None:
         """Forget everything."""
@@ -86,9 +76,6 @@ class MemoryStore(
         self._finished.clear()
         self._lingering.clear()
         self._bytes = 0
-
-    async def prove(self) -> None:
-        """Do nothing: memory takes what its limits allow."""
 
     # Sessions
 
@@ -104,7 +91,7 @@ class MemoryStore(
             if not idle:
                 return Refusal.FULL
             evicted.append(self._end(min(idle, key=lambda s: s.touched), Input.EVICTED))
-        session = MemorySession(record, self._now())
+        session = MemorySession(record, self.now())
         # Evicting may have dropped the principal's own entry: look it up again.
         self._sessions[record.key] = self._principals[record.principal][record.key] = session
         self._schedule(session)
@@ -140,7 +127,7 @@ class MemoryStore(
         self._tasks.sweep()
         self._scopes.sweep()
         self._lingering.sweep()
-        now = self._now()
+        now = self.now()
         closed: list[Closed] = []
         while self._due and self._due[0][0] <= now:
             hint, key = heapq.heappop(self._due)
@@ -207,9 +194,9 @@ class MemoryStore(
         exchange.running = False
         session.running -= 1
         session.calls -= not claim.control
-        session.settled = session.touched = self._now()
+        session.settled = session.touched = self.now()
         if exchange.asks:
-            session.forget_asks(exchange, self._now())
+            session.forget_asks(exchange, self.now())
         if terminal is None:
             self._forget(session, stream)
         else:
@@ -254,7 +241,7 @@ class MemoryStore(
             if exchange.running and exchange.claim is not None and exchange.claim.id == request_id
         ]
         if len(matches) == 1:
-            self._on_wake(WakeUp.CANCEL, key, matches[0])
+            self.wake(WakeUp.CANCEL, key, matches[0])
 
     # Streams
 
@@ -337,7 +324,7 @@ class MemoryStore(
             return False
         exchange.has_reader = False
         session.readers -= 1
-        session.touched = self._now()
+        session.touched = self.now()
         if cursor is not None and exchange.log is not None:
             exchange.log.delivered = max(exchange.log.delivered, cursor)
             if exchange.kept and exchange.log.delivered == exchange.log.top:
@@ -370,7 +357,7 @@ class MemoryStore(
         return session, exchange
 
     def _return(self, session: MemorySession) -> bool:
-        session.touched = self._now()
+        session.touched = self.now()
         if session.state is not State.DETACHED:
             return False
         session.state = step(session.state, Input.RETURNED)
@@ -392,7 +379,7 @@ class MemoryStore(
             pass
         while (over := self._over(session)) > 0 and self._trim_largest(session, over):
             pass
-        self._on_wake(WakeUp.STREAM, session.record.key, exchange.name(session))
+        self.wake(WakeUp.STREAM, session.record.key, exchange.name(session))
         return log.top
 
     def _trim_largest(self, session: MemorySession, over: int) -> bool:
@@ -485,5 +472,5 @@ class MemoryStore(
             self._finished.pop((record.key, name), None)
         self._account(session, -session.bytes)
         session.keep(-session.kept, self._kept)
-        self._on_wake(WakeUp.CLOSED, record.key, "")
+        self.wake(WakeUp.CLOSED, record.key, "")
         return Closed(record, reason)

@@ -130,7 +130,7 @@ class TaskMethods:
     """What the contract says of tasks, over a store's `_tasks`."""
 
     _tasks: MemoryTasks
-    _on_wake: OnWake
+    wake: OnWake
 
     async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
         """Keep a new task."""
@@ -150,7 +150,7 @@ class TaskMethods:
         """Change a task and ring."""
         changed = self._tasks.set(key, principal, value, version, ttl, ends=ends)
         if changed > 0:
-            self._on_wake(WakeUp.TASK, key, "")
+            self.wake(WakeUp.TASK, key, "")
         return changed
 
     async def orphan_tasks(self) -> list[OrphanTask]:

@@ -7,7 +7,7 @@ from holdfast.stores.memory.session import MemoryExchange, MemorySession
 class TurnMethods:
     """turn, hold_turn, pass_turn."""
 
-    _on_wake: OnWake
+    wake: OnWake
     _sessions: dict[str, MemorySession]
 
     def _writable(self, key: str, stream: str, fence: int) -> tuple[MemorySession, MemoryExchange]:
@@ -31,4 +31,4 @@ class TurnMethods:
         if session.held.get(stream) == fence:
             del session.held[stream]
         if (following := session.first()) is not None:
-            self._on_wake(WakeUp.TURN, key, following)
+            self.wake(WakeUp.TURN, key, following)

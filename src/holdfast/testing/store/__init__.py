@@ -1,4 +1,4 @@
-"""The contract of a store as tests. What `holdfast.stores.base` says, each sentence tried."""
+"""The contract of a store as tests: a test for each rule of `holdfast.stores.base`, part by part."""
 
 from holdfast.testing.store.asks import AskContract
 from holdfast.testing.store.bench import Bench
@@ -17,7 +17,7 @@ from holdfast.testing.store.totals import TotalContract
 from holdfast.testing.store.turns import TurnContract
 
 
-class StoreContract(
+class RequiredContract(
     SessionContract,
     ClosingContract,
     ClaimContract,
@@ -26,16 +26,11 @@ class StoreContract(
     TurnContract,
     LifeContract,
     AskContract,
-    StateContract,
-    ScopeContract,
-    TaskContract,
     BoundContract,
-    TotalContract,
-    ReplicaContract,
 ):
-    """Subclass it in a test module, say how your store is made, and pytest runs the contract.
+    """The required part. Subclass it in a test module, say how your store is made, and pytest runs the tests.
 
-        class TestMyStore(StoreContract):
+        class TestMyStore(RequiredContract):
             @asynccontextmanager
             async def make_store(self, limits, clock):
                 yield MyStore(limits, clock)
@@ -46,4 +41,20 @@ class StoreContract(
     """
 
 
-__all__ = ["Bench", "SharedContract", "StoreContract"]
+class StoreContract(
+    RequiredContract, StateContract, ScopeContract, TotalContract, TaskContract, ReplicaContract
+):
+    """All parts, for one process. A store that has only some of them subclasses the classes of those parts."""
+
+
+__all__ = [
+    "Bench",
+    "ReplicaContract",
+    "RequiredContract",
+    "ScopeContract",
+    "SharedContract",
+    "StateContract",
+    "StoreContract",
+    "TaskContract",
+    "TotalContract",
+]

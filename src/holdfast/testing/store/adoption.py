@@ -4,8 +4,8 @@ import asyncio
 
 from holdfast.errors import Fenced
 from holdfast.stores.base import Adopted, Answered, Orphan, WakeUp
-from holdfast.testing.store.bench import KEY, PRINCIPAL, STRANGER, Bench, data_of, record, tag_of
-from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, refused, voyage
+from holdfast.testing.store.bench import KEY, PRINCIPAL, STRANGER, Bench, data_of, record, refused, tag_of
+from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, voyage
 
 PAYLOAD = b'{"request":"again"}'
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Page, Position
+from holdfast.errors import Fenced, StreamClosed
 from holdfast.stores.base import (
     Attached,
     Claim,
@@ -124,6 +125,18 @@ def tag_of(stream: str, number: int) -> int:
 def data_of(page: Page) -> list[bytes]:
     """Return the payloads of a page."""
     return [event.data for event in page.events]
+
+
+async def refused(
+    attempt: Awaitable[object],
+    errors: type[Exception] | tuple[type[Exception], ...] = (Fenced, StreamClosed),
+) -> None:
+    """Await a call that must raise one of these errors."""
+    try:
+        await attempt
+    except errors:
+        return
+    raise AssertionError(f"{errors} was not raised")
 
 
 def reasons(closed: list[Closed] | Refusal) -> list[tuple[str, Input]]:

@@ -2,8 +2,10 @@
 
 import asyncio
 
-from holdfast.stores.base import Claimed, Duplicate, Refusal, WakeUp
+from holdfast.core.lifecycle import Input
+from holdfast.stores.base import STANDALONE_FENCE, Claimed, Duplicate, Refusal, WakeUp
 from holdfast.testing.store.bench import (
+    IDLE,
     KEY,
     OTHER,
     PRINCIPAL,
@@ -82,6 +84,35 @@ class ClaimContract(Contract):
             bench.clock.advance(101)
             # Counted twice it would still be at work, and live.
             assert [closed for closed, _ in await bench.sweep()] == [key]
+
+    @scenario()
+    async def test_a_claim_makes_its_post_the_reader_of_generation_0(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.begin(1, "a")
+        bench.clock.advance(IDLE)
+        await bench.store.open_stream(KEY, "a", fence, tag_of("a", 0))
+        await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 1))
+        bench.clock.advance(IDLE)
+        assert await bench.sweep() == [], "the POST still reads"
+        assert not await bench.store.detach(KEY, "a", 1, None, broke=True), "no reader has this generation"
+        assert await bench.store.detach(KEY, "a", 0, None, broke=True)
+        assert (await bench.attach("a")).generation == 1
+
+    @scenario()
+    async def test_an_exchange_that_is_forgotten_takes_its_reader_with_it(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.begin(1, "a")
+        await bench.store.settle(KEY, "a", fence, None)
+        assert not await bench.store.detach(KEY, "a", 0, None, broke=True)
+        bench.clock.advance(IDLE)
+        assert await bench.sweep() == [(KEY, Input.IDLE)]
+
+    @scenario()
+    async def test_every_fence_of_a_session_is_larger_than_those_before(self, bench: Bench) -> None:
+        await bench.open()
+        fences = [await bench.begin(number, f"s{number}", control=number % 2 == 0) for number in range(4)]
+        assert fences == sorted(set(fences))
+        assert fences[0] > STANDALONE_FENCE
 
     @scenario()
     async def test_isolated_requests_with_one_id_run_apart(self, bench: Bench) -> None:

@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from holdfast.config import Limits
-from holdfast.errors import Fenced, StreamClosed
 from holdfast.stores.base import Orphan, Store
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.store.bench import Bench
@@ -78,14 +77,3 @@ def voyage(**limits: int) -> Callable[[Voyage[C]], Callable[[C], None]]:
         return run
 
     return decorate
-
-
-async def refused(
-    attempt: Coroutine[Any, Any, object], errors: tuple[type[Exception], ...] = (Fenced, StreamClosed)
-) -> None:
-    """See that the dead cannot write."""
-    try:
-        await attempt
-    except errors:
-        return
-    raise AssertionError("the dead wrote")

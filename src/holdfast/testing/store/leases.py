@@ -4,8 +4,8 @@ import asyncio
 
 from holdfast.errors import Fenced, StoreUnavailable
 from holdfast.stores.base import Orphan
-from holdfast.testing.store.bench import GRACE, IDLE, KEY, PRINCIPAL, Bench
-from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, refused, voyage
+from holdfast.testing.store.bench import GRACE, IDLE, KEY, PRINCIPAL, Bench, refused
+from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, voyage
 
 OUTAGE = LEASE * 10
 

@@ -4,7 +4,7 @@ import asyncio
 import functools
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Attached, Claimed, Probed, Refusal, WakeUp
+from holdfast.stores.base import Attached, Claimed, Refusal
 from holdfast.testing.store.bench import (
     GRACE,
     IDLE,
@@ -60,33 +60,6 @@ class LifeContract(Contract):
         await bench.begin(1, "a")
         assert not await bench.store.detach(KEY, opened.standalone, reader.generation, None, broke=True)
         assert await bench.store.detach(KEY, "a", 0, None, broke=True)
-
-    @scenario()
-    async def test_a_probe_tells_who_reads_and_what_was_said_of_the_reader(self, bench: Bench) -> None:
-        await bench.open()
-        assert await bench.store.probe(KEY, "a") is None
-        fence = await bench.begin(1, "a")
-        first = await bench.store.probe(KEY, "a")
-        assert first == Probed(running=True, kept=False, reader=bench.store.replica, word=0)
-        for alive in (True, False, False, True):
-            before = await bench.store.probe(KEY, "a")
-            await bench.store.vouch(KEY, "a", alive=alive)
-            after = await bench.store.probe(KEY, "a")
-            assert before is not None
-            assert after is not None
-            assert after.word != before.word
-            assert bool(after.word % 2) is alive
-        await bench.store.detach(KEY, "a", 0, None, broke=True)
-        left = await bench.store.probe(KEY, "a")
-        assert left is not None
-        assert left.reader == ""
-        await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 1), keep=True)
-        ended = await bench.store.probe(KEY, "a")
-        assert ended is not None
-        assert (ended.running, ended.kept) == (False, True)
-        await bench.store.vouch(KEY, "unknown", alive=True)
-        assert await bench.store.probe("unknown", "a") is None
-        assert not [ring for ring in bench.wakeups if ring[0] is WakeUp.PROBE], "no other replica reads it"
 
     @scenario()
     async def test_an_end_by_our_own_design_is_no_break(self, bench: Bench) -> None:

@@ -5,7 +5,7 @@ import asyncio
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.errors import SessionGone
-from holdfast.stores.base import Answered, Claim, Claimed, Duplicate, Refusal, WakeUp
+from holdfast.stores.base import Answered, Claim, Claimed, Duplicate, Probed, Refusal, WakeUp
 from holdfast.stores.scopes import own_scope
 from holdfast.testing.store.adoption import AdoptionContract
 from holdfast.testing.store.bench import (
@@ -17,11 +17,12 @@ from holdfast.testing.store.bench import (
     Contract,
     data_of,
     record,
+    refused,
     scenario,
     tag_of,
 )
 from holdfast.testing.store.closing import ENDING
-from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, refused, voyage
+from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, voyage
 from holdfast.testing.store.leases import LeaseContract
 from holdfast.testing.store.orphan_tasks import OrphanTaskContract
 from holdfast.testing.store.turns import FleetTurnContract
@@ -38,19 +39,6 @@ class ReplicaContract(Contract):
         assert await bench.store.replicas() == [bench.store.replica]
         await bench.store.release()
         assert await bench.store.replicas() == []
-
-    @scenario()
-    async def test_a_closed_store_is_open_again_once_it_is_bound(self, bench: Bench) -> None:
-        for _ in range(2):
-            await bench.store.renew(LEASE)
-            await bench.open()
-            await bench.begin(1, "a")
-            await bench.store.cancel(KEY, PRINCIPAL, 1)
-            assert bench.wakeups.count((WakeUp.CANCEL, KEY, "a")) == 1
-            await bench.store.close(KEY, Input.DELETED)
-            await bench.store.release()
-            await bench.store.aclose()
-            bench.bind()
 
     @scenario()
     async def test_a_request_waits_in_the_inbox_until_it_is_taken(self, bench: Bench) -> None:
@@ -108,6 +96,33 @@ class ReplicaContract(Contract):
         await bench.store.closing_reported(closed)
         bench.clock.advance(3600)
         assert await bench.store.unreported_closings() == []
+
+    @scenario()
+    async def test_a_probe_tells_who_reads_and_what_was_said_of_the_reader(self, bench: Bench) -> None:
+        await bench.open()
+        assert await bench.store.probe(KEY, "a") is None
+        fence = await bench.begin(1, "a")
+        first = await bench.store.probe(KEY, "a")
+        assert first == Probed(running=True, kept=False, reader=bench.store.replica, word=0)
+        for alive in (True, False, False, True):
+            before = await bench.store.probe(KEY, "a")
+            await bench.store.vouch(KEY, "a", alive=alive)
+            after = await bench.store.probe(KEY, "a")
+            assert before is not None
+            assert after is not None
+            assert after.word != before.word
+            assert bool(after.word % 2) is alive
+        await bench.store.detach(KEY, "a", 0, None, broke=True)
+        left = await bench.store.probe(KEY, "a")
+        assert left is not None
+        assert left.reader == ""
+        await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 1), keep=True)
+        ended = await bench.store.probe(KEY, "a")
+        assert ended is not None
+        assert (ended.running, ended.kept) == (False, True)
+        await bench.store.vouch(KEY, "unknown", alive=True)
+        assert await bench.store.probe("unknown", "a") is None
+        assert not [ring for ring in bench.wakeups if ring[0] is WakeUp.PROBE], "no other replica reads it"
 
 
 class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetTurnContract):

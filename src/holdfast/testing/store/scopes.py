@@ -3,8 +3,7 @@
 from holdfast.errors import SessionGone, StateError
 from holdfast.stores.base import Cell
 from holdfast.stores.scopes import own_scope
-from holdfast.testing.store.bench import KEY, PRINCIPAL, STRANGER, Bench, Contract, scenario
-from holdfast.testing.store.state import refused
+from holdfast.testing.store.bench import KEY, PRINCIPAL, STRANGER, Bench, Contract, refused, scenario
 
 SCOPE, OWN, TTL = "scope", own_scope(PRINCIPAL), 100.0
 

@@ -1,7 +1,10 @@
 """Sessions are opened, found, evicted and closed once; nobody sees another's."""
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Refusal, WakeUp
+from holdfast.core.stream import Position
+from holdfast.errors import SessionGone
+from holdfast.stores.base import STANDALONE_FENCE, Claim, Refusal, WakeUp
+from holdfast.stores.kept import ENTRY_BYTES
 from holdfast.testing.store.bench import (
     KEY,
     OTHER,
@@ -11,7 +14,9 @@ from holdfast.testing.store.bench import (
     Contract,
     reasons,
     record,
+    refused,
     scenario,
+    tag_of,
 )
 
 
@@ -91,6 +96,41 @@ class SessionContract(Contract):
         # And nothing of the session has changed by it.
         assert await bench.store.take_answer(KEY, "a.1") is None
         assert await bench.begin(2, "b") == fence + 1
+
+    @scenario()
+    async def test_what_the_server_does_for_a_session_that_is_not_open_is_refused_or_ignored(
+        self, bench: Bench
+    ) -> None:
+        await bench.open("closed")
+        fence = await bench.streaming(1, "a", key="closed")
+        await bench.store.detach("closed", "a", 0, None, broke=False)
+        await bench.store.close("closed", Input.DELETED)
+        bench.wakeups.clear()
+        store = bench.store
+        for key in ("closed", "unknown"):
+            for writes in (
+                store.settle(key, "a", fence, b"last", tag=7),
+                store.settle(key, "a", fence, None),
+                store.open_stream(key, "a", fence, 7),
+                store.append(key, "a", fence, 7, b"{}"),
+                store.append(key, "", STANDALONE_FENCE, 7, b"{}"),
+                store.ask(key, "a.1", "a"),
+                store.turn(key, "a", fence),
+                store.hold_turn(key, "a", fence),
+            ):
+                await refused(writes, (SessionGone,))
+            await store.change(key, level="debug")
+            await store.keep(key, "a", Claim(1, "a", b"body"), b"last", tag=7)
+            await store.pass_turn(key, "a", fence)
+            await store.withdraw(key, "a.1")
+            await store.unsubscribe(key, "u:1")
+            assert not await store.subscribe(key, "u:1")
+            assert not await store.detach(key, "a", 0, None, broke=True)
+            assert await store.close(key, Input.DELETED) is None
+            assert await store.read(key, "a", Position(1, tag_of("a", 0)), 9, 9) is None
+            assert await store.take_answer(key, "a.1") is None
+            assert await store.holder(key) is None
+        assert (bench.wakeups, await store.sessions()) == ([], [])
 
     @scenario()
     async def test_a_stranger_does_not_keep_a_session_alive(self, bench: Bench) -> None:
@@ -179,6 +219,20 @@ class SessionContract(Contract):
         await bench.store.unsubscribe(KEY, "u:" + "x" * 10)
         assert await bench.store.subscribe(KEY, "w:" + "x" * 10)
 
+    @scenario(principal_kept_bytes=3 * ENTRY_BYTES)
+    async def test_subscriptions_of_all_sessions_of_a_principal_have_one_total(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.open(OTHER)
+        await bench.open("foreign", STRANGER)
+        assert await bench.store.subscribe(KEY, "u:1")
+        assert await bench.store.subscribe(OTHER, "u:1")
+        assert not await bench.store.subscribe(OTHER, "u:2")
+        assert await bench.store.subscribe("foreign", "u:2"), "another principal has its own total"
+        await bench.store.unsubscribe(KEY, "u:1")
+        assert await bench.store.subscribe(OTHER, "u:2"), "what is gone makes room"
+        await bench.store.close(OTHER, Input.DELETED)
+        assert [await bench.store.subscribe(KEY, uri) for uri in ("u:1", "u:2", "u:3")] == [True, True, False]
+
     @scenario(subscriptions=1)
     async def test_a_subscription_ends_by_word_or_with_its_session(self, bench: Bench) -> None:
         await bench.open()
@@ -190,3 +244,14 @@ class SessionContract(Contract):
         await bench.store.close(KEY, Input.DELETED)
         assert await bench.store.subscribers("u:2") == []
         assert not await bench.store.subscribe(KEY, "u:2")
+
+    @scenario()
+    async def test_a_closed_store_is_open_again_once_it_is_bound(self, bench: Bench) -> None:
+        for _ in range(2):
+            await bench.open()
+            await bench.begin(1, "a")
+            await bench.store.cancel(KEY, PRINCIPAL, 1)
+            assert bench.wakeups.count((WakeUp.CANCEL, KEY, "a")) == 1
+            await bench.store.close(KEY, Input.DELETED)
+            await bench.store.aclose()
+            bench.bind()

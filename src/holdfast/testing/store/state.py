@@ -1,20 +1,11 @@
 """State: versions, compare-and-set, exact counters, operations that may be sent again, a limit."""
 
 import asyncio
-from collections.abc import Awaitable
 
 from holdfast.core.lifecycle import Input
 from holdfast.errors import SessionGone, StateError
 from holdfast.stores.base import Cell
-from holdfast.testing.store.bench import KEY, OTHER, Bench, Contract, scenario
-
-
-async def refused(attempt: Awaitable[object], error: type[Exception]) -> None:
-    try:
-        await attempt
-    except error:
-        return
-    raise AssertionError(f"{error.__name__} was not raised")
+from holdfast.testing.store.bench import KEY, OTHER, Bench, Contract, refused, scenario
 
 
 class StateContract(Contract):

@@ -2,7 +2,8 @@
 
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Continuity, Position
-from holdfast.stores.base import Attached, Refusal, WakeUp
+from holdfast.errors import Fenced, StreamClosed
+from holdfast.stores.base import STANDALONE_FENCE, Attached, Refusal, WakeUp
 from holdfast.testing.store.bench import (
     KEY,
     OTHER,
@@ -11,6 +12,7 @@ from holdfast.testing.store.bench import (
     Contract,
     data_of,
     record,
+    refused,
     scenario,
     tag_of,
 )
@@ -40,6 +42,34 @@ class StreamContract(Contract):
         await bench.append("a", fence, 1, b"one")
         await bench.store.open_stream(KEY, "a", fence, 6)
         assert data_of(await bench.read("a", first)) == [b"one"]
+
+    @scenario(stream_events=2)
+    async def test_a_stream_opened_again_begins_where_its_retained_events_do(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.begin(1, "a")
+        assert await bench.store.open_stream(KEY, "a", fence, 5) == Position(1, 5)
+        positions = [await bench.append("a", fence, number) for number in range(1, 5)]
+        assert await bench.store.open_stream(KEY, "a", fence, 6) == positions[1]
+
+    @scenario()
+    async def test_an_exchange_whose_stream_was_not_opened_cannot_be_written(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.begin(1, "a")
+        await refused(bench.append("a", fence, 1), (StreamClosed,))
+        await refused(bench.append("never claimed", fence, 1), (Fenced,))
+        assert await bench.store.attach(KEY, PRINCIPAL, "a", None) is Refusal.UNBEGUN
+
+    @scenario()
+    async def test_the_fence_of_the_standalone_stream_writes_it_whatever_stream_is_named(
+        self, bench: Bench
+    ) -> None:
+        opened = await bench.open()
+        await bench.streaming(1, "a")
+        for number, stream in enumerate(("", "a", "unknown", opened.standalone), 1):
+            position = await bench.store.append(KEY, stream, STANDALONE_FENCE, number, b"%d" % number)
+            assert position == Position(number, number)
+        assert data_of(await bench.read(opened.standalone, Position(0, 0))) == [b"1", b"2", b"3", b"4"]
+        assert data_of(await bench.read("a", await bench.start_of("a"))) == []
 
     @scenario()
     async def test_an_event_sent_again_is_there_once(self, bench: Bench) -> None:
@@ -137,6 +167,15 @@ class StreamContract(Contract):
         assert data_of(page) == [b"4", b"5", b"6"]
         edge = await bench.read("a", positions[3])
         assert (edge.verdict, data_of(edge)) == (Continuity.OK, [b"4", b"5", b"6"])
+
+    @scenario(stream_events=2)
+    async def test_a_trimmed_position_is_attached_as_it_is(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        first = await bench.append("a", fence, 1)
+        for number in range(2, 6):
+            await bench.append("a", fence, number)
+        assert (await bench.attach("a", first)).cursor == first
 
     @scenario(stream_events=2)
     async def test_a_trimmed_stream_still_ends_with_its_terminal_message(self, bench: Bench) -> None:

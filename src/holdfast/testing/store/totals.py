@@ -4,8 +4,7 @@ from holdfast.core.lifecycle import Input
 from holdfast.errors import StateError
 from holdfast.stores.kept import ENTRY_BYTES
 from holdfast.stores.scopes import own_scope
-from holdfast.testing.store.bench import PRINCIPAL, STRANGER, Bench, Contract, scenario
-from holdfast.testing.store.state import refused
+from holdfast.testing.store.bench import PRINCIPAL, STRANGER, Bench, Contract, refused, scenario
 
 TTL, SIZE = 100.0, 700
 COST = ENTRY_BYTES + len("f") + SIZE

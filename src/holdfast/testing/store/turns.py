@@ -2,8 +2,8 @@
 
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import WakeUp
-from holdfast.testing.store.bench import KEY, OTHER, Bench, Contract, scenario
-from holdfast.testing.store.fleet import Fleet, FleetContract, refused, voyage
+from holdfast.testing.store.bench import KEY, OTHER, Bench, Contract, refused, scenario
+from holdfast.testing.store.fleet import Fleet, FleetContract, voyage
 
 
 class TurnContract(Contract):

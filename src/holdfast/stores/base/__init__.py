@@ -1,0 +1,110 @@
+"""The contract between the engine and a store, in four parts. `holdfast.testing` has a test for each rule.
+
+    part       module        what it is for                       a store without it inherits
+    ────────   ───────────   ──────────────────────────────────   ───────────────────────────
+    required   required.py   sessions, exchanges, streams, asks   (every store writes it)
+    state      state.py      ctx.state, handles                   NoState
+    tasks      tasks.py      calls that become tasks              NoTasks
+    replicas   replicas.py   several processes, one store         OneProcess
+
+`Store` is all four, and what the engine sees. A store for one process that keeps neither state nor tasks inherits
+`OneProcessStore` and writes the required part: `docs/stores.md` shows a complete one. A feature that needs a missing
+part raises `ConfigError`, which names the store and the feature.
+
+Rules for every call of every part:
+
+- One call is one atomic step. Two calls never see half of each other.
+- Every call that changes something may be sent twice, because a lost reply is sent again; it then counts once.
+- The principal is part of every call made for a client. An unknown, a closed and another principal's session are
+  answered alike: `Refusal.NO_SESSION`, or None.
+- Calls made for the server name a session by its key alone. A call that must write raises `SessionGone` if the session
+  is unknown or closed; a call that only ends or forgets something does nothing then.
+- Deadlines belong to the store and follow its clock: they outlive the process that set them.
+- A wake-up carries no data (`wakeups.py`).
+- Nothing grows without bound: `Limits` are given when the store is made, and the part says what goes first.
+
+Keys are hashes and tokens made by the server, never a client's text. Values are bytes.
+
+`holdfast.stores.rules` has decisions that stores of different kinds share; `holdfast.stores.memory` is the reference.
+"""
+
+from typing import Protocol
+
+from holdfast.stores.base.asks import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, AskPart
+from holdfast.stores.base.exchanges import Claim, Claimed, Duplicate, ExchangePart
+from holdfast.stores.base.one_process import OneProcess, OneProcessStore
+from holdfast.stores.base.refusal import Refusal
+from holdfast.stores.base.replicas import (
+    Adopted,
+    Announced,
+    Forwarded,
+    Lease,
+    LeaseHandle,
+    Orphan,
+    Probed,
+    ReplicaPart,
+)
+from holdfast.stores.base.required import RequiredPart
+from holdfast.stores.base.sessions import (
+    LINGER_SECONDS,
+    LINGER_SHARE,
+    Closed,
+    Ending,
+    Found,
+    SessionPart,
+    SessionRecord,
+)
+from holdfast.stores.base.state import Cell, NoState, StatePart, refuse_state
+from holdfast.stores.base.streams import STANDALONE_FENCE, Attached, StreamPart
+from holdfast.stores.base.tasks import TASK_END_BYTES, NoTasks, OrphanTask, TaskPart, refuse_tasks
+from holdfast.stores.base.wakeups import OnWake, WakeUp
+
+
+class Store(RequiredPart, StatePart, TaskPart, ReplicaPart, Protocol):
+    """A store as the engine sees it: all parts, written or inherited."""
+
+
+__all__ = [
+    "LINGER_SECONDS",
+    "LINGER_SHARE",
+    "REMEMBERED_ANSWERS",
+    "REMEMBERED_SECONDS",
+    "STANDALONE_FENCE",
+    "TASK_END_BYTES",
+    "Adopted",
+    "Announced",
+    "Answered",
+    "AskPart",
+    "Attached",
+    "Cell",
+    "Claim",
+    "Claimed",
+    "Closed",
+    "Duplicate",
+    "Ending",
+    "ExchangePart",
+    "Forwarded",
+    "Found",
+    "Lease",
+    "LeaseHandle",
+    "NoState",
+    "NoTasks",
+    "OnWake",
+    "OneProcess",
+    "OneProcessStore",
+    "Orphan",
+    "OrphanTask",
+    "Probed",
+    "Refusal",
+    "ReplicaPart",
+    "RequiredPart",
+    "SessionPart",
+    "SessionRecord",
+    "StatePart",
+    "Store",
+    "StreamPart",
+    "TaskPart",
+    "WakeUp",
+    "refuse_state",
+    "refuse_tasks",
+]

@@ -1,0 +1,59 @@
+"""Asks: requests from the server to the client. Each has one place, and its first answer stands."""
+
+from enum import Enum
+from typing import Final, Protocol
+
+from holdfast.stores.base.refusal import Refusal
+
+REMEMBERED_ANSWERS: Final = 256
+"""Answers that a stream keeps, and answers of a session's ended exchanges whose digests are kept."""
+REMEMBERED_SECONDS: Final = 300.0
+"""How long the digest of an answer is kept after its ask was forgotten."""
+
+
+class Answered(Enum):
+    """How a client's answer was taken."""
+
+    FIRST = "first"
+    """It is the answer."""
+    AGAIN = "again"
+    """It is equal to the answer: the client sent it again."""
+    CONFLICT = "conflict"
+    """It differs from the answer, and is dropped."""
+    UNKNOWN = "unknown"
+    """There is no such ask, or no longer."""
+
+
+class AskPart(Protocol):
+    """The calls for asks."""
+
+    async def ask(self, key: str, ask: str, stream: str) -> bool:
+        """Register an ask of an exchange, or of the standalone stream. Once more is the same ask, and True.
+
+        False if the session has `Limits.asks` without an answer. A stream keeps at most REMEMBERED_ANSWERS asks:
+        beyond that its oldest answered one is forgotten. `settle` forgets all asks of its exchange.
+
+        Raises:
+            SessionGone: the session is unknown or closed.
+        """
+        ...
+
+    async def answer(
+        self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
+    ) -> Answered | Refusal:
+        """Keep the first answer, free the place of its ask, send ANSWER.
+
+        NO_SESSION if the session is unknown, closed or another principal's. After an ask was forgotten the digest of
+        its answer is still compared: of the session's last REMEMBERED_ANSWERS answers, for REMEMBERED_SECONDS. So a
+        client that did not receive our 202 may send its answer again. An ask that was forgotten without an answer is
+        UNKNOWN.
+        """
+        ...
+
+    async def take_answer(self, key: str, ask: str) -> bytes | None:
+        """Return the answer of an ask; None if it has none, or is unknown or forgotten. The answer stays."""
+        ...
+
+    async def withdraw(self, key: str, ask: str) -> None:
+        """Forget an ask. An unknown one is ignored."""
+        ...

@@ -1,0 +1,139 @@
+"""Exchanges: claimed before anything runs, ended once, kept for a repeat where the client missed the answer.
+
+An exchange is registered by `claim` under a stream name that the server has made, and gets a fence: a number that is
+larger than every earlier fence of its session. Each later write names the fence. A write with another fence raises
+`Fenced`, so a writer that was replaced (the exchange was reaped or adopted) can change nothing any more.
+
+A claim makes the POST that carried the request the first reader of the exchange's stream, of generation 0, although
+the stream does not exist yet. The engine gives this place back with `detach(key, stream, 0, …)`; an exchange that is
+forgotten takes its reader with it.
+
+An id is in use from the claim until the settle. After that it is free, unless the answer is kept for a repeat of
+exactly the same request; another request under that id frees it.
+"""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.stores.base.refusal import Refusal
+from holdfast.stores.base.sessions import SessionRecord
+from holdfast.wire.jsonrpc import RequestId
+
+
+class Claim(Struct, frozen=True):
+    """A request that is about to be answered."""
+
+    id: RequestId
+    """`1` and `"1"` are two ids."""
+    stream: str
+    """The key of the exchange and the name of its stream, made by the server."""
+    digest: bytes
+    """Of the bytes of the request: it distinguishes a repeated POST from a reused id."""
+    control: bool = False
+    """Control traffic does not count against the limit of calls, and has no turn."""
+    payload: bytes = b""
+    """What another replica needs to run the request again; empty if it must not. A shared store keeps it while the
+    exchange is in flight, if the session has room (`Limits.rerun_bytes`)."""
+
+
+class Claimed(Struct, frozen=True):
+    """The exchange is registered, and may start once."""
+
+    record: SessionRecord
+    fence: int
+    returned: bool
+    """The session was detached, and this claim attached it again."""
+
+
+class Duplicate(Struct, frozen=True):
+    """The id is in use by another exchange."""
+
+    stream: str
+    """The other exchange."""
+    same: bool
+    """The bytes are equal: this may be a repeat of a POST whose connection was cut."""
+    finished: bool
+    """The other exchange has ended and its answer is kept. Then `same` is True."""
+    has_reader: bool
+    version: str
+    """The protocol version of the session."""
+
+
+class ExchangePart(Protocol):
+    """The calls for exchanges, and for their turns where calls run in order."""
+
+    async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        """Check session, principal, id and quota, and register the exchange, in one step (law 2).
+
+        The checks, in this order:
+
+        - NO_SESSION if the session is unknown, closed or another principal's.
+        - A claim of the same `stream` is this claim sent again: its fence is returned, `returned` is False, and
+          nothing changes.
+        - Duplicate if the id is in flight, or kept for a request with the same digest; except in a session with
+          `isolate`, where no claim is a duplicate. An answer kept for a request with another digest is released.
+        - BUSY if the session has `Limits.running` plus `Limits.queued` calls in flight; not for control traffic.
+
+        Raises:
+            StoreUnavailable: also if this incarnation of the replica was declared dead, as `attach` and `adopt` do:
+                no other replica would look for work that it begins now.
+        """
+        ...
+
+    async def settle(
+        self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
+    ) -> None:
+        """End an exchange: append its terminal message, complete its stream, free its id, forget its asks.
+
+        - Without a terminal message nothing is left of the exchange, of its stream or of its reader.
+        - A terminal message without a stream begins one (`core.stream.before_terminal`).
+        - `keep` leaves the id in use for one repeat of the same request, because the client has not received the
+          answer. It is free again once a reader has had the whole stream (see `detach`).
+
+        The same end sent again changes nothing: the same tag, or no message and an exchange that is forgotten.
+
+        Raises:
+            Fenced: another fence owns the exchange, or it was never claimed.
+            StreamClosed: it has ended in another way, which stands.
+            SessionGone: the session is unknown or closed.
+        """
+        ...
+
+    async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
+        """Keep the answer of a settled exchange for a repeat, because the write to the client failed afterwards.
+
+        With `terminal` None the answer is in the stream of the exchange. Nothing is kept if the session is unknown
+        or closed, if the id is in use again, if a reader has had the whole stream, or if the stream is forgotten:
+        the client has the answer, or may use the id for another request.
+        """
+        ...
+
+    async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
+        """Send CANCEL for the exchange in flight under this id.
+
+        Nothing happens if the session is unknown, closed or another principal's, or if no exchange or more than one
+        has this id.
+        """
+        ...
+
+    async def turn(self, key: str, stream: str, fence: int) -> bool:
+        """Return True if a call may start: no call of its session with a smaller fence is in flight or holds its turn.
+
+        Raises:
+            Fenced, StreamClosed: the call has ended.
+            SessionGone: the session is unknown or closed.
+        """
+        ...
+
+    async def hold_turn(self, key: str, stream: str, fence: int) -> None:
+        """Keep the turn of a call beyond its end, until `pass_turn`, or until this replica is declared dead.
+
+        Raises:
+            Fenced, StreamClosed, SessionGone: as `turn`.
+        """
+        ...
+
+    async def pass_turn(self, key: str, stream: str, fence: int) -> None:
+        """End a turn that was held under this fence, and send TURN for the call that may start now. Never raises."""
+        ...

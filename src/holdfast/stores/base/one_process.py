@@ -1,0 +1,137 @@
+"""The replicas part for a store of one process: ready to inherit.
+
+There is one replica. It owns everything, so it has no orphans to reap. Its listeners end with it, so no closing is left
+to report. Requests that it forwards to itself, announcements and secrets are kept in memory.
+"""
+
+from collections import OrderedDict
+from typing import Final, Self
+
+from holdfast.ports import Clock, SystemClock
+from holdfast.stores.base.replicas import Adopted, Announced, Forwarded, Lease, Orphan, Probed
+from holdfast.stores.base.sessions import Closed
+from holdfast.stores.base.state import NoState
+from holdfast.stores.base.tasks import NoTasks
+from holdfast.stores.base.wakeups import OnWake, WakeUp
+
+_ANNOUNCEMENTS: Final = 1_000
+"""Announcements kept; the oldest go first."""
+_INBOX: Final = 10_000
+"""Requests that may wait in the inbox."""
+
+
+def _ignore(what: WakeUp, session: str, name: str) -> None:
+    """Drop a wake-up: no process has called `bind` yet."""
+
+
+class OneProcess:
+    """One replica, and what every store of one process needs: its clock, `now`, and its wake-ups, `wake`."""
+
+    is_shared = False
+    replica: str = "only"
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.now = (clock or SystemClock()).now
+        self.wake: OnWake = _ignore
+        self._inbox: OrderedDict[str, bytes] = OrderedDict()
+        self._news: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+        """Announcements by name, each with its number."""
+        self._announced = 0
+        self._secrets: dict[str, tuple[bytes, float]] = {}
+        """Each with the time until which it is kept."""
+        self._leased = False
+
+    def bind(self, on_wake: OnWake) -> None:
+        """Send wake-ups there."""
+        self.wake = on_wake
+
+    async def prove(self) -> None:
+        """Do nothing: memory takes what the limits allow. A store that writes elsewhere overrides this."""
+
+    def twin(self) -> Self:
+        """Return this store: no other process waits for the end of its lease."""
+        return self
+
+    async def renew(self, seconds: float) -> Lease:
+        """Take the lease, which never ends by itself."""
+        self._leased = True
+        return Lease(self.replica, 1, seconds)
+
+    async def release(self) -> None:
+        """Give the lease back."""
+        self._leased = False
+
+    async def replicas(self) -> list[str]:
+        """Return this replica, while it holds its lease."""
+        return [self.replica] if self._leased else []
+
+    async def orphans(self) -> list[Orphan]:
+        """Return none."""
+        return []
+
+    async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:  # noqa: ARG002
+        """Reap nothing."""
+        return False
+
+    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:  # noqa: ARG002
+        """Adopt nothing."""
+        return None
+
+    async def probe(self, key: str, stream: str) -> Probed | None:  # noqa: ARG002
+        """Return None. The engine probes only readers of other replicas."""
+        return None
+
+    async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
+        """Do nothing: no other replica asks."""
+
+    async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:  # noqa: ARG002
+        """Put a request into the own inbox. False for any other replica."""
+        if replica != self.replica or not self._leased or len(self._inbox) >= _INBOX:
+            return False
+        self._inbox.setdefault(name, payload)
+        self.wake(WakeUp.FORWARD, "", "")
+        return True
+
+    async def inbox(self) -> list[Forwarded]:
+        """Return the requests that are not removed."""
+        return [Forwarded(name, payload) for name, payload in self._inbox.items()]
+
+    async def remove_forwarded(self, name: str) -> None:
+        """Remove a request."""
+        self._inbox.pop(name, None)
+
+    async def announce(self, name: str, event: bytes) -> None:
+        """Keep an event once, and send NEWS."""
+        if name in self._news:
+            return
+        self._announced += 1
+        self._news[name] = self._announced, event
+        if len(self._news) > _ANNOUNCEMENTS:
+            self._news.popitem(last=False)
+        self.wake(WakeUp.NEWS, "", "")
+
+    async def announced(self, after: str) -> Announced:
+        """Return the events after a cursor."""
+        if not after:
+            return Announced(str(self._announced), [])
+        events = [event for number, event in self._news.values() if number > int(after)]
+        return Announced(str(self._announced), events)
+
+    async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
+        """Return the first candidate, while it is used."""
+        now = self.now()
+        kept = {one: secret for one, secret in self._secrets.items() if secret[1] > now}
+        value, _ = kept.get(name, (candidate, 0.0))
+        self._secrets = {**kept, name: (value, now + seconds)}
+        return value
+
+    async def closing_reported(self, closed: Closed) -> None:
+        """Do nothing."""
+
+    async def unreported_closings(self) -> list[Closed]:
+        """Return none."""
+        return []
+
+
+class OneProcessStore(NoState, NoTasks, OneProcess):
+    """Inherit this to write a store for one process with the required part alone."""

@@ -1,0 +1,219 @@
+"""Replicas: several processes that serve the same sessions from the same store.
+
+Each process is a replica with a name. It holds a lease, and every lease has an incarnation: a number that is new each
+time the replica comes back after it was declared dead. What a replica claims, reads, asks or opens belongs to its
+incarnation. When a lease has ended, another replica declares that incarnation dead (`orphans`), and what it ran is
+ended (`reap`) or run again (`adopt`) under a new fence. Replicas also forward requests to each other, share secrets,
+announce changes to all, and report each closing to listeners at least once.
+
+A store for one process inherits `OneProcess` and writes nothing of this.
+"""
+
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from holdfast.core.stream import Position
+from holdfast.stores.base.exchanges import Claim
+from holdfast.stores.base.sessions import Closed, SessionRecord
+from holdfast.wire.jsonrpc import RequestId
+
+
+class Probed(Struct, frozen=True):
+    """What is known of an exchange and of its reader."""
+
+    running: bool
+    kept: bool
+    """It has ended, and its answer is kept for a repeat."""
+    reader: str
+    """The replica that has the stream's reader; empty if there is none."""
+    word: int
+    """Changes with every `vouch`; odd if that said that the reader lives."""
+
+
+class Orphan(Struct, frozen=True):
+    """An exchange in flight whose owner was declared dead."""
+
+    session: str
+    stream: str
+    id: RequestId
+    owner: str
+    """The dead incarnation."""
+    runs: int = 0
+    """How often it has begun, if its payload is kept; 0 if it cannot be adopted."""
+
+
+class Adopted(Struct, frozen=True):
+    """An orphan belongs to this replica, and may start once more."""
+
+    record: SessionRecord
+    claim: Claim
+    fence: int
+    position: Position
+    """The end of its stream, which exists from now on."""
+
+
+class Lease(Struct, frozen=True):
+    """A replica counts as alive until the lease ends."""
+
+    replica: str
+    incarnation: int
+    """Another number than before: this replica was declared dead meanwhile, and what it owned is reaped."""
+    seconds: float
+
+
+class Forwarded(NamedTuple):
+    """A request that another replica has forwarded to this one."""
+
+    name: str
+    payload: bytes
+
+
+class Announced(NamedTuple):
+    """Announcements to all replicas, and the cursor after them."""
+
+    cursor: str
+    events: list[bytes]
+
+
+class LeaseHandle(Protocol):
+    """What the thread that renews the lease needs of a store."""
+
+    async def renew(self, seconds: float) -> Lease:
+        """As `ReplicaPart.renew`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release the handle."""
+        ...
+
+
+class ReplicaPart(Protocol):
+    """The calls for replicas."""
+
+    is_shared: bool
+    """Other processes may serve the same sessions, and sessions outlive this process."""
+    replica: str
+    """The name of this process among the replicas."""
+
+    def twin(self) -> LeaseHandle:
+        """Return another handle on the store for the same replica and incarnation, for the loop of another thread.
+
+        So the lease does not end because this loop is busy.
+        """
+        ...
+
+    # Leases
+
+    async def renew(self, seconds: float) -> Lease:
+        """Take this replica's lease for so long from now by the store's clock, or make it longer.
+
+        What is claimed, attached or asked afterwards belongs to this incarnation. A lease that has ended goes on as
+        the same incarnation, with all its work, if no replica has declared it dead (see `orphans`). One that was
+        declared dead comes back as a new incarnation: writes for the work of the old one raise Fenced once that is
+        reaped. A replica that shares its store must renew before its first claim, and at least three times in each
+        lease.
+        """
+        ...
+
+    async def release(self) -> None:
+        """Give the lease back, after everything has stopped. What this incarnation still owns is an orphan at once."""
+        ...
+
+    async def replicas(self) -> list[str]:
+        """Return the names of the replicas whose lease runs."""
+        ...
+
+    # What a dead replica leaves behind
+
+    async def orphans(self) -> list[Orphan]:
+        """Declare replicas dead whose lease has ended, and return the exchanges they ran, to be reaped or adopted.
+
+        Only a replica that has itself seen the store for one whole lease may declare others dead: then the store was
+        there for them too, and every living replica could renew. It has seen the store for so long if it has renewed
+        for one lease and never more than half a lease apart, by the store's clock. To declare an owner dead and to
+        renew its lease exclude each other: the first of the two decides. A replica that gave its lease back is dead
+        at once, for all.
+
+        The readers of a dead replica are gone: this call detaches the sessions that have no other reader, and their
+        grace begins. It also finds exchanges that a failover of the store has brought back although they had ended
+        here. May return only some; call it again.
+        """
+        ...
+
+    async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
+        """End an orphan in place of its owner: terminal message last, stream complete, answer kept for a repeat.
+
+        True for exactly one of all callers, and only while the exchange is still that owner's and in flight. Later
+        writes of the owner raise Fenced.
+        """
+        ...
+
+    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
+        """Take an orphan over with its payload, to run it again: a new fence, one run more, its asks forgotten.
+
+        Its stream stays and goes on; if it had none, one begins with this tag. None for all callers but one, and
+        unless the exchange is still that owner's, in flight, and its payload kept. Later writes of the owner raise
+        Fenced. If this replica dies too, the exchange is an orphan again.
+        """
+        ...
+
+    # Readers at other replicas
+
+    async def probe(self, key: str, stream: str) -> Probed | None:
+        """Return where an exchange is read, and send PROBE there if it is another replica. None if it is unknown."""
+        ...
+
+    async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
+        """Answer a probe: the reader of the stream lives, or has been silent so long that another may take its place."""
+        ...
+
+    # Between replicas
+
+    async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
+        """Put a request into a replica's inbox and send FORWARD there. `name` names it: sent again it is there once.
+
+        False if that replica's lease has ended, or its inbox is full. It is dropped if it is not taken for so many
+        seconds. The reply comes through the store, as the stream that the request names.
+        """
+        ...
+
+    async def inbox(self) -> list[Forwarded]:
+        """Return the requests forwarded to this replica. Each is returned until it is removed."""
+        ...
+
+    async def remove_forwarded(self, name: str) -> None:
+        """Remove a request from the inbox, once it is claimed or refused. An unknown one is ignored."""
+        ...
+
+    async def announce(self, name: str, event: bytes) -> None:
+        """Send an event to every replica, this one included, and NEWS. `name` names it: sent again it is one event."""
+        ...
+
+    async def announced(self, after: str) -> Announced:
+        """Return what was announced after a cursor, oldest first, with the cursor to go on from.
+
+        An empty cursor returns no event, only the cursor to begin with. Events are kept for a bounded time and
+        number: they say that something has changed, and a replica that missed one compares what it knows.
+        """
+        ...
+
+    async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
+        """Return the secret of this name: the first candidate that any replica offered, the same for all.
+
+        It is kept for `seconds` after its last use, and forgotten by a later sweep.
+        """
+        ...
+
+    # Closings
+
+    async def closing_reported(self, closed: Closed) -> None:
+        """Note that the listeners were called for a closing."""
+        ...
+
+    async def unreported_closings(self) -> list[Closed]:
+        """Return closings that were returned to a caller which has not reported them for a while.
+
+        So listeners are called for every closing at least once, if any replica lives; `event` identifies a repeat.
+        """
+        ...

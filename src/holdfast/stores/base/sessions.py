@@ -1,0 +1,144 @@
+"""Sessions: opened, found, changed, closed once; and the resources that a session wants updates of.
+
+A session lives until it is closed. The store closes it when it is due (`sweep`) or when its principal needs the place
+(`open`), the engine closes it for every other reason (`close`). When it is due:
+
+- A detached session ends `grace` seconds after the later of its break and its last settled exchange (GRACE_OVER).
+- A session without a reader ends `idle` seconds after the last sign of its client (IDLE). Signs are `open`, `find`,
+  `claim`, `settle`, `attach` and `detach`. A reader that stays keeps the session from becoming idle.
+- Every session ends `lifetime` seconds after `open` (EXPIRED), also with a reader. If two are due, the earlier counts.
+- An exchange in flight defers all of them: work counts as life (law 8). The session ends soon after the work.
+
+`holdfast.stores.rules.due` computes this.
+"""
+
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from holdfast.core.lifecycle import Input
+from holdfast.stores.base.refusal import Refusal
+from holdfast.wire.jsonrpc import RequestId, encode
+
+LINGER_SECONDS: Final = 10.0
+"""How long a stream of a closed session stays readable for the reader that it had."""
+LINGER_SHARE: Final = 8
+"""Such streams have at most this part of `Limits.store_bytes`, in addition to it. Beyond that, the oldest go."""
+
+
+class SessionRecord(Struct, kw_only=True):
+    """What is known of a session. Every field can be written as JSON."""
+
+    key: str
+    """Hash of the session id. The id itself is never stored."""
+    principal: str
+    version: str
+    standalone: str
+    """The name of the standalone stream, which carries what belongs to no request."""
+    client: dict[str, Any]
+    capabilities: dict[str, Any]
+    grace: float
+    idle: float
+    lifetime: float
+    level: str = ""
+    """The log level that the client asked for; empty if it asked for none."""
+    initialized: bool = False
+    isolate: bool = False
+    """A request whose id is in flight runs beside the first one instead of being refused."""
+
+
+class Found(Struct, frozen=True):
+    """A session, and that its client has just been here."""
+
+    record: SessionRecord
+    returned: bool
+    """The session was detached, and this call attached it again."""
+
+
+class Closed(Struct, frozen=True):
+    """The one closing of a session."""
+
+    record: SessionRecord
+    reason: Input
+    event: str = ""
+    """Names this closing to listeners, which may be called for it more than once. Only shared stores need it."""
+
+
+class Ending(Struct, frozen=True):
+    """The terminal message for every exchange that a closing finds in flight: its bytes before and after the id."""
+
+    before: bytes
+    after: bytes
+    tag: int
+    """The tag of the terminal message in each stream."""
+
+    def message(self, request_id: RequestId) -> bytes:
+        """Return the terminal message of the exchange with this id."""
+        return self.before + encode(request_id) + self.after
+
+
+class SessionPart(Protocol):
+    """The calls for sessions."""
+
+    async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+        """Keep a new session. Returns the sessions that were evicted for it, or FULL.
+
+        There is no room if the store has `Limits.sessions`, or, with `evict`, the principal has
+        `Limits.sessions_per_principal`. With `evict` the principal's own session makes room that has had no sign of
+        its client for longest, and that has no exchange in flight and no reader. A session of another principal is
+        never evicted. A key that is open already returns an empty list and changes nothing.
+        """
+        ...
+
+    async def find(self, key: str, principal: str) -> Found | None:
+        """Return the session and note a sign of its client. None if it is unknown, closed or another principal's."""
+        ...
+
+    async def holder(self, key: str) -> str | None:
+        """Return the principal of an open session; None if no session is open under the key. Starts no clock.
+
+        The engine uses it to see whether a session is open, and for its log. The principal reaches no client.
+        """
+        ...
+
+    async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
+        """Set the fields of the record that are not None. An unknown or closed session is ignored."""
+        ...
+
+    async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
+        """Close a session and forget everything of it; send CLOSED. None if it is unknown or closed already.
+
+        Every exchange in flight ends in the same step, with `ending` as the last event of its stream if it has one.
+        From now on each call for the session answers as for an unknown one, with one exception: a stream that has a
+        reader now, and that is complete now, can still be `read` for LINGER_SECONDS, at any replica. All such
+        streams together have at most one part in LINGER_SHARE of `Limits.store_bytes`; the oldest go first. A
+        session opened later under the same key sees nothing of them by `attach`.
+        """
+        ...
+
+    async def sweep(self) -> list[Closed]:
+        """Close the sessions that are due and forget everything else whose time is over.
+
+        Each closed session is returned by one call only, however many callers sweep at once.
+        """
+        ...
+
+    async def sessions(self, principal: str | None = None) -> list[str]:
+        """Return the keys of all open sessions; with a principal, only of its own."""
+        ...
+
+    async def subscribe(self, key: str, uri: str) -> bool:
+        """Note that the session wants updates of a resource. Once more changes nothing and returns True.
+
+        False if the session is unknown or closed, or at a limit: `Limits.subscriptions`,
+        `Limits.subscription_bytes` in UTF-8, or its principal's total (`holdfast.stores.kept`).
+        """
+        ...
+
+    async def unsubscribe(self, key: str, uri: str) -> None:
+        """End a subscription. An unknown one is ignored."""
+        ...
+
+    async def subscribers(self, uri: str) -> list[str]:
+        """Return the keys of the open sessions that want updates of a resource."""
+        ...

@@ -1,0 +1,108 @@
+"""State: fields with versions, of a session or of a scope that belongs to a principal.
+
+A store without state inherits `NoState`. Then `ctx.state` and `ctx.state_for` raise `ConfigError`, and a server with
+`state="principal"` does not start.
+"""
+
+from typing import NamedTuple, NoReturn, Protocol
+
+from holdfast.errors import ConfigError
+
+
+class Cell(NamedTuple):
+    """One field of state. Version 0 means absent."""
+
+    value: bytes
+    version: int
+
+
+class StatePart(Protocol):
+    """The calls for state. A scope is named by the key of a session, or by a name of its own (`open_scope`)."""
+
+    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
+        """Begin state under a name of its own; it is forgotten once it was not used for `ttl` seconds.
+
+        False if there is no room, or the name is another principal's. Begun again, by any replica, it is the same
+        scope and its time starts again. A name made by `holdfast.stores.scopes.own_scope` is a principal's own
+        state, which has limits apart from those of handles.
+        """
+        ...
+
+    async def find_scope(self, scope: str, principal: str) -> bool:
+        """Return True if this principal has such a scope; its time starts again.
+
+        False if it is unknown, expired or another principal's. The three cannot be distinguished.
+        """
+        ...
+
+    async def get_state(self, scope: str, field: str) -> Cell | None:
+        """Return a field; None if it is absent.
+
+        Raises:
+            SessionGone: the session is unknown or closed, or the scope forgotten.
+        """
+        ...
+
+    async def set_state(
+        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
+    ) -> int:
+        """Set or (None) delete a field and return its new version; with `version` only if it still has that one.
+
+        Returns 0 after a deletion, and −1 if the version differs. A field that comes back after a deletion has a
+        version that it never had. `op` names the operation: sent again it returns its first result.
+
+        Raises:
+            StateError: over the limit of the scope, or of its principal's total (`holdfast.stores.kept`); nothing was
+                changed.
+            SessionGone: as `get_state`.
+        """
+        ...
+
+    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
+        """Add to a counter (absent counts as 0) and return its new value. `op` as in `set_state`.
+
+        Raises:
+            StateError: the field does not hold an integer, or the limit of state is reached; nothing was changed.
+            SessionGone: as `get_state`.
+        """
+        ...
+
+
+class NoState:
+    """For a store that keeps no state: every call says so."""
+
+    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:  # noqa: ARG002
+        """Refuse."""
+        refuse_state(self)
+
+    async def find_scope(self, scope: str, principal: str) -> bool:  # noqa: ARG002
+        """Refuse."""
+        refuse_state(self)
+
+    async def get_state(self, scope: str, field: str) -> Cell | None:  # noqa: ARG002
+        """Refuse."""
+        refuse_state(self)
+
+    async def set_state(
+        self,
+        scope: str,  # noqa: ARG002
+        field: str,  # noqa: ARG002
+        value: bytes | None,  # noqa: ARG002
+        *,
+        op: str,  # noqa: ARG002
+        version: int | None = None,  # noqa: ARG002
+    ) -> int:
+        """Refuse."""
+        refuse_state(self)
+
+    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:  # noqa: ARG002
+        """Refuse."""
+        refuse_state(self)
+
+
+def refuse_state(store: object) -> NoReturn:
+    """Raise the error of a store without state."""
+    raise ConfigError(
+        f'{type(store).__name__} keeps no state: ctx.state, ctx.state_for and state="principal" need a store that '
+        "does, such as memory:, sqlite: or redis:"
+    )

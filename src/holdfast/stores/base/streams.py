@@ -1,0 +1,119 @@
+"""Streams: an append-only log for each exchange, and one standalone stream for each session.
+
+`holdfast.core.stream.Log` is such a log in memory, and says what each call must do: positions, trimming, reading.
+
+The standalone stream exists from the first call that needs it. It begins at `Position(0, 0)`, it is never complete,
+and every replica may write it: its fence is STANDALONE_FENCE.
+
+What is forgotten when an append has no room, in this order (law 9):
+
+1. The oldest events of the stream itself, down to `Limits.stream_events` and `Limits.stream_bytes`.
+2. While the session is over `Limits.session_bytes` or the store over `Limits.store_bytes`: complete streams of the
+   session. First those that a reader has had whole, then the one that ended first. Never one that has a reader.
+3. While the store is over its bytes: complete streams of other sessions, without a reader.
+4. The oldest events of the session's largest log, at least an eighth of it each time.
+
+The newest event of a stream is never forgotten, so a terminal message can always be delivered. A session also has at
+most `Limits.finished_streams` complete streams; beyond that they go in the order of step 2.
+"""
+
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from holdfast.core.stream import Page, Position
+from holdfast.stores.base.refusal import Refusal
+from holdfast.stores.base.sessions import SessionRecord
+
+STANDALONE_FENCE: Final = -1
+"""The fence of the standalone stream: every replica may write it, and no exchange has this fence."""
+
+
+class Attached(Struct, frozen=True):
+    """The caller is the stream's reader."""
+
+    record: SessionRecord
+    generation: int
+    """Larger than that of every earlier reader of this stream."""
+    cursor: Position
+    """Where the reader begins."""
+    returned: bool
+    """The session was detached, and this call attached it again."""
+    finished: bool
+    """The stream is complete and its last event is at `cursor`: a read returns no event, now or later."""
+
+
+class StreamPart(Protocol):
+    """The calls for streams and their readers."""
+
+    async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
+        """Begin the stream of an exchange, so that it can be written and resumed. Returns where it begins.
+
+        Opened again it is the same stream, with its first tag; the position before its oldest retained event is
+        returned.
+
+        Raises:
+            Fenced, StreamClosed, SessionGone: as `settle`.
+        """
+        ...
+
+    async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
+        """Add an event and send STREAM. Returns its position.
+
+        With STANDALONE_FENCE it goes to the standalone stream, whatever `stream` says. An append with the tag of the
+        newest event is that event sent again: its position is returned, and nothing is written.
+
+        Raises:
+            Fenced: another fence owns the exchange, or it was never claimed. Nothing was written.
+            StreamClosed: the exchange has ended, or its stream was never opened. Nothing was written.
+            SessionGone: the session is unknown or closed.
+        """
+        ...
+
+    async def read(
+        self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
+    ) -> Page | None:
+        """Return what follows the cursor, within the bounds but at least one event. None if there is no such stream.
+
+        A cursor whose events were trimmed away is answered with GAP, the sequence numbers that are missing, and what
+        is retained. A cursor that never was a position of the stream is answered with FORK and no event. `finished`
+        says that the stream is complete and the page reaches its end.
+        """
+        ...
+
+    async def attach(
+        self,
+        key: str,
+        principal: str,
+        stream: str | None,
+        cursor: Position | None,
+        *,
+        since: int | None = None,
+    ) -> Attached | Refusal:
+        """Make the caller the stream's reader, in the place of the reader before it. A sign of the client.
+
+        `stream` None is the standalone stream. Without a cursor, a reader of the standalone stream begins where the
+        readers before it were (`detach`), a reader of an exchange where the retained events begin. A cursor whose
+        events were trimmed away is accepted; `read` answers GAP.
+
+        `since` is the generation of a reader that was superseded and is still there. It gets the place only if no
+        other reader has it, and begins at the furthest of its cursor and the readers before it. If the place is
+        still its own, nothing changes.
+
+        NO_SESSION if the session is unknown, closed or another principal's. UNBEGUN if the exchange is in flight and
+        has no stream yet. UNRESUMABLE if the session has no such stream or position. BUSY if another reader has the
+        place (only with `since`).
+        """
+        ...
+
+    async def detach(
+        self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
+    ) -> bool:
+        """Give the reader's place back, and note how far it has read. A sign of the client.
+
+        Returns True if this made the session detached: `broke`, and no other stream of the session has a reader. A
+        reader that ends without a break leaves the session attached. A kept answer is released if the reader has had
+        its whole stream. If the session or stream is unknown, or another generation reads it, or none, nothing
+        changes and False is returned.
+        """
+        ...

@@ -1,0 +1,81 @@
+"""A store without state or tasks says so, at the start where it can be known, else where it is used."""
+
+import pytest
+
+from holdfast import Client, Context, Server
+from holdfast.errors import ConfigError, ToolError
+from holdfast.stores.base import NoState, NoTasks
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.store.bench import refused
+from tests.support import async_test
+
+
+class Stateless(NoState, MemoryStore):
+    """A store that keeps no state."""
+
+
+class Taskless(NoTasks, MemoryStore):
+    """A store that keeps no tasks."""
+
+
+@async_test
+async def test_a_server_with_state_of_principals_does_not_start_on_a_store_without_state() -> None:
+    server = Server("app", store=Stateless(), state="principal")
+    with pytest.raises(ConfigError, match="Stateless keeps no state"):
+        await server.engine.ensure_started()
+
+
+@async_test
+async def test_a_server_with_a_tool_that_may_become_a_task_does_not_start_on_a_store_without_tasks() -> None:
+    server = Server("app", store=Taskless())
+
+    @server.tool(task="optional")
+    async def slow() -> str:
+        return "done"
+
+    with pytest.raises(ConfigError, match="Taskless keeps no tasks"):
+        await server.engine.ensure_started()
+
+
+@async_test
+async def test_a_server_that_needs_neither_starts() -> None:
+    for store in (Stateless(), Taskless()):
+        server = Server("app", store=store)
+        await server.engine.ensure_started()
+        await server.engine.aclose()
+
+
+@async_test
+async def test_a_client_reads_which_store_lacks_what_a_tool_uses() -> None:
+    server = Server("app", store=Stateless())
+
+    @server.tool
+    async def remember(ctx: Context) -> str:
+        await ctx.state.set("field", 1)
+        return "done"
+
+    async with Client(server, version="2025-11-25") as client:
+        with pytest.raises(ToolError, match="Stateless keeps no state"):
+            await client.call_tool("remember")
+
+
+@async_test
+async def test_a_store_without_state_refuses_each_call_for_state() -> None:
+    store = Stateless()
+    for attempt in (
+        store.open_scope("scope", "principal", 1.0),
+        store.find_scope("scope", "principal"),
+        store.get_state("scope", "field"),
+        store.set_state("scope", "field", b"1", op="op"),
+        store.add_state("scope", "field", 1, op="op"),
+    ):
+        await refused(attempt, ConfigError)
+
+
+@async_test
+async def test_a_store_without_tasks_has_none_and_refuses_a_new_one() -> None:
+    store = Taskless()
+    await refused(store.open_task("key", "principal", b"{}", ttl=1.0), ConfigError)
+    assert await store.get_task("key", "principal") is None
+    assert await store.set_task("key", "principal", b"{}", version=1, ttl=1.0) == -1
+    assert await store.orphan_tasks() == []
