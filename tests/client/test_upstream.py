@@ -13,10 +13,10 @@ from holdfast.errors import HttpRefused
 from holdfast.ports import SilentObserver, SystemClock, SystemRandom
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.connectors import HttpConnector
-from holdfast.upstream.identity import ClientIdentity
 from holdfast.upstream.link import EndReason, LinkEnd
 from holdfast.upstream.negotiation import EraMemory
 from holdfast.upstream.pending import OutgoingRequest
+from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.settings import ClientTimes
 from holdfast.wire.jsonrpc import Notification
 from tests.client.torture import Exchange, Hangup, Torture, plain
@@ -52,7 +52,7 @@ async def proxied(
     connector = HttpConnector(await server.start(), headers=headers, times=TIMES, ports=PORTS)
     connection = Connection(
         connector,
-        ClientIdentity({"name": "proxy", "version": "1"}, {}),
+        ClientProfile({"name": "proxy", "version": "1"}, {}),
         Callbacks(
             on_request=proxy.on_request, on_notification=proxy.on_notification, on_end=proxy.ends.append
         ),
@@ -147,7 +147,18 @@ async def test_headers_of_one_request_go_with_it_and_its_resumption_and_with_no_
         seen.append((token, exchange.headers.get("x-tenant", "")))
         await plain(exchange)
 
+    async def cut(exchange: Exchange) -> None:
+        exchange.server.kept["s"] = exchange.answer
+        await exchange.stream()
+        await exchange.write(b"id: s\ndata:\n\n")
+        raise Hangup
+
     async with proxied(headers={"X-Tenant": "everybody"}) as (server, _, connection):
+        server.on_resume = lambda exchange: seen.append(("resumed", exchange.headers.get("x-tenant", "")))
+        server.script.append(cut)
+        await call(connection, "cut", headers={"x-tenant": "cut"})
+        assert set(seen) == {("resumed", "cut")}
+        seen.clear()
         server.script.extend([note, note])
         await call(connection, "a", headers={"x-tenant": "a"})
         await call(connection, "b")

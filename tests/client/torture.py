@@ -207,6 +207,8 @@ class Torture:
         """What happens to the next calls, before chance decides."""
         self.probe: Mischief | None = None
         """What happens to server/discover; None: what the era says."""
+        self.on_resume: Callable[[Exchange], None] | None = None
+        """Called with each attempt to resume a stream."""
         self.token = ""
         """The bearer token that is wanted; empty: none."""
         self.heard: list[tuple[str, str]] = []
@@ -318,6 +320,8 @@ class Torture:
             await exchange.send(404)
             return
         name = exchange.headers.get("last-event-id")
+        if name is not None and self.on_resume is not None:
+            self.on_resume(exchange)
         if name is None:
             await exchange.send(405)
         elif self.rng.random() < 0.3:

@@ -1,8 +1,8 @@
-"""What a client shows of itself with each HTTP request, and what it does when that is not enough.
+"""Credentials for a client's HTTP requests.
 
-The client asks before every request and tells of every refusal; it neither reads nor keeps
-credentials. Whatever an authorizer returns is sent to the URL it was asked for and to no other
-origin: a client never follows a redirect with credentials.
+The client asks its authorizer for headers before every request, and reports every refusal to it; it neither reads nor
+stores credentials. The headers are sent to the URL that they were requested for and to no other origin: a client never
+follows a redirect with credentials.
 """
 
 import inspect
@@ -19,35 +19,35 @@ class Challenge(Struct, frozen=True, kw_only=True):
     url: str
     status: int
     headers: Mapping[str, tuple[str, ...]]
-    """The refusal's headers by lower-case name; one may come several times (`www-authenticate`)."""
+    """The headers of the refusal by lower-case name; `www-authenticate` may have several values."""
     sent: Mapping[str, str]
-    """The headers that the authorizer had given for the refused request."""
+    """The headers that the authorizer returned for the refused request."""
     attempt: int
-    """How often this request has been refused, from 1."""
+    """How often this request has been refused, starting with 1."""
 
 
 class Authorizer(Protocol):
-    """Gives credentials. Called by many requests at once: renewing them once for all is its business."""
+    """Returns credentials. Many requests call it at once; it must renew credentials once for all of them."""
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the headers to add to a request (`authorization`, and whatever goes with it)."""
+        """Return the headers to add to a request: `authorization` and those that belong to it."""
         ...
 
     async def challenged(self, challenge: Challenge) -> bool:
-        """Take a refusal. True: ask for headers again and repeat the request; False: it has failed.
+        """Handle a refusal. True: call `headers` again and repeat the request; False: the request has failed.
 
         Raises:
-            HoldfastError: it has failed, for a reason worth telling the caller.
+            HoldfastError: the request has failed; the caller receives this error.
         """
         ...
 
 
 Token = str | Callable[[], Awaitable[str] | str]
-"""A bearer token, or what gives the present one."""
+"""A bearer token, or a function that returns the current one."""
 
 
 class Bearer:
-    """A fixed token, or a provider that is asked before every request."""
+    """A fixed token, or a function that is called before every request."""
 
     def __init__(self, token: Token) -> None:
         self._token = token
@@ -60,7 +60,7 @@ class Bearer:
         return {"authorization": f"Bearer {await self._present()}"}
 
     async def challenged(self, challenge: Challenge) -> bool:
-        """Try once more if the provider has another token by now."""
+        """Try once more if the function returns another token now."""
         if challenge.attempt > 1 or isinstance(self._token, str):
             return False
         return challenge.sent != await self.headers(challenge.method, challenge.url)

@@ -1,4 +1,4 @@
-"""Sealed texts: what we hand to a client to bring back, unreadable and unchangeable (AES-256-GCM)."""
+"""Sealed texts: a client keeps them for us and can neither read nor change them (AES-256-GCM)."""
 
 import base64
 import binascii
@@ -13,11 +13,11 @@ from holdfast.ports import Random
 KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
 MAX_SEALED: Final = 16 * 1024
-"""No text of ours is longer; a longer one is not looked at."""
+"""The longest sealed text. A longer one is refused without decryption."""
 
 
 class Sealer:
-    """Seals with the newest key, opens with any. `purpose` keeps texts of different uses apart."""
+    """Seals with the newest key, opens with any key. A text sealed for one `purpose` cannot be opened for another."""
 
     def __init__(self, random: Random, purpose: str, keys: Sequence[bytes] = ()) -> None:
         self._random = random
@@ -26,20 +26,20 @@ class Sealer:
         self._ciphers: list[AESGCM] | None = None
 
     def seal(self, text: bytes) -> str:
-        """Return the text sealed, as letters a JSON string or a header can carry."""
+        """Return the sealed text as base64url, for JSON strings and headers."""
         nonce = bytes.fromhex(self._random.token(_NONCE_BYTES))
         sealed = nonce + self._open_ciphers()[0].encrypt(nonce, text, self._purpose)
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def open(self, sealed: str) -> bytes | None:
-        """Return the text; None if it was not sealed here for this purpose, exactly as it is."""
+        """Return the text; None if it was changed, or was sealed with another key or for another purpose."""
         if len(sealed) > MAX_SEALED or not sealed.isascii():
             return None
         try:
             raw = base64.b64decode(sealed + "=" * (-len(sealed) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
             return None
-        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - loaded only where something is sealed
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - loaded only when something is sealed
 
         for cipher in self._open_ciphers():
             try:

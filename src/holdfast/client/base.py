@@ -28,10 +28,10 @@ from holdfast.protocol.params import LoggingLevel
 from holdfast.protocol.sessionless import SUBSCRIPTION_KEY, SUSPENDABLE
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.connectors import ChildConnector, Connector
-from holdfast.upstream.identity import ClientIdentity
 from holdfast.upstream.link import UpstreamLink
 from holdfast.upstream.negotiation import Agreed, EraMemory
 from holdfast.upstream.pending import OnProgress, OutgoingRequest
+from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 from holdfast.wire.jsonrpc import Notification
 
@@ -67,7 +67,7 @@ class Options(Struct, frozen=True):
 
     connector: Connector
     handlers: Handlers
-    identity: ClientIdentity
+    profile: ClientProfile
     version: str
     eras: EraMemory | None
     callbacks: tuple[Callback | None, Callback | None]
@@ -84,12 +84,12 @@ class Requester:
     def __init__(self, options: Options) -> None:
         self._limits, self._times, self._ports = options.limits, options.times, options.ports
         self._clock, _, self._observer = options.ports
-        self._identity = options.identity
+        self._profile = options.profile
         self._auto_input = options.auto_input
         self._connector = options.connector
         self._connection = Connection(
             options.connector,
-            options.identity,
+            options.profile,
             Callbacks(
                 on_request=options.handlers,
                 on_notification=self._notified,

@@ -27,8 +27,8 @@ from holdfast.protocol.params import LoggingLevel
 from holdfast.protocol.sessionless import TASKS
 from holdfast.transports.child import ChildOptions
 from holdfast.upstream.connectors import ChildConnector, Connector, HttpConnector
-from holdfast.upstream.identity import ClientIdentity
 from holdfast.upstream.negotiation import EraMemory
+from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 Ports = tuple[Clock, Random, Observer]
@@ -85,10 +85,10 @@ class Client(Tools, Resources):
         authorizer = Bearer(auth) if isinstance(auth, str) or callable(auth) else auth
         found = find(target, cwd).adding(env or {}, cwd, headers or {})
         connector = _connector(found, authorizer, limits, times, ports)
-        identity = _identity(handlers, capabilities or {}, info or {})
+        profile = _profile(handlers, capabilities or {}, info or {})
         callbacks = (on_log, on_notification)
         super().__init__(
-            Options(connector, handlers, identity, version, eras, callbacks, auto_input, limits, times, ports)
+            Options(connector, handlers, profile, version, eras, callbacks, auto_input, limits, times, ports)
         )
         self._raise_on_error, self._repeat_safe = raise_on_error, repeat_safe
 
@@ -119,7 +119,7 @@ class Client(Tools, Resources):
 
     async def set_log_level(self, level: LoggingLevel) -> None:
         """Choose the lowest level of log messages that the server sends; every later session gets it too."""
-        self._level = self._identity.level = level
+        self._level = self._profile.level = level
         if not self.agreed.is_sessionless:
             await self.request("logging/setLevel", {"level": level})
 
@@ -142,6 +142,6 @@ def _connector(
     return ChildConnector(found.command, options, times=times, observer=ports[2])
 
 
-def _identity(handlers: Handlers, capabilities: Mapping[str, Any], info: Mapping[str, Any]) -> ClientIdentity:
+def _profile(handlers: Handlers, capabilities: Mapping[str, Any], info: Mapping[str, Any]) -> ClientProfile:
     declared = {**handlers.capabilities(), "extensions": {TASKS: {}}, **capabilities}
-    return ClientIdentity({"name": "holdfast", "version": __version__, **info}, declared)
+    return ClientProfile({"name": "holdfast", "version": __version__, **info}, declared)

@@ -11,6 +11,7 @@ From the outside in:
     pipe_link.py      a link over a pair of pipes
     pending.py        requests of ours that wait for their response
     incoming.py       requests of the server that wait for ours
-    identity.py       what we tell the server about ourselves
+    profile.py        what we tell the server about ourselves
+    slots.py          how many requests may run at the server at once
     settings.py       limits and times
 """

@@ -25,11 +25,11 @@ from holdfast.errors import UNSUPPORTED_VERSION, Broken, ClientError, ConfigErro
 from holdfast.ports import Clock, Observer, Random
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.connectors import Connector
-from holdfast.upstream.identity import ClientIdentity
 from holdfast.upstream.incoming import IncomingRequests, OnRequest
 from holdfast.upstream.link import LinkEnd, OnEnd, OnNotification, Overloaded, Receiver, UpstreamLink
 from holdfast.upstream.negotiation import VERSIONS, Agreed, DiedOfProbe, EraMemory, Negotiation
 from holdfast.upstream.pending import NO_HEADERS, OnProgress, OutgoingRequest
+from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.retries import Retries
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 from holdfast.upstream.slots import Slots
@@ -84,7 +84,7 @@ class Connection:
     def __init__(
         self,
         connector: Connector,
-        identity: ClientIdentity,
+        profile: ClientProfile,
         callbacks: Callbacks,
         *,
         options: ConnectionOptions = ConnectionOptions(),  # noqa: B008 - frozen
@@ -94,13 +94,13 @@ class Connection:
         if options.version not in VERSIONS:
             raise ConfigError(f"version is one of {', '.join(VERSIONS)}; not {options.version!r}")
         self._connector = connector
-        self._identity = identity
+        self._profile = profile
         self._callbacks = callbacks
         self._reconnect = options.reconnect
         self._times = options.times
         self._clock, self._random, self._observer = ports
         self._eras = eras or REMEMBERED
-        self._negotiation = Negotiation(identity, options.version, self._eras, self._ask, self._observer)
+        self._negotiation = Negotiation(profile, options.version, self._eras, self._ask, self._observer)
         self._retries = Retries(self.link, options.limits, options.times, ports)
         at_once = options.requests_at_once
         self._slots = Slots(at_once, options.requests_queued) if at_once is not None else None
@@ -181,7 +181,7 @@ class Connection:
         `request` does this and more. Use this one if the id must be known before the request is sent.
         """
         number = next(self._numbers)
-        stamped = self._identity.stamp(
+        stamped = self._profile.stamp(
             params,
             version=link.version,
             is_sessionless=link.is_sessionless,

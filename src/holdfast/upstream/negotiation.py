@@ -32,8 +32,8 @@ from holdfast.errors import (
 from holdfast.ports import Observer
 from holdfast.protocol.sessionless import SERVER_KEY, VERSION
 from holdfast.protocol.versions import LATEST, REVISIONS
-from holdfast.upstream.identity import ClientIdentity
 from holdfast.upstream.link import Overloaded, UpstreamLink
+from holdfast.upstream.profile import ClientProfile
 from holdfast.wire.jsonrpc import notification_message
 
 SESSIONLESS_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
@@ -63,7 +63,7 @@ class Agreed(Struct, frozen=True, kw_only=True):
 
     @property
     def is_sessionless(self) -> bool:
-        """True for 2026-07-28: no session, and every request carries the client's identity."""
+        """True for 2026-07-28: no session, and every request carries the client's profile."""
         return self.version not in REVISIONS
 
 
@@ -95,9 +95,9 @@ class Negotiation:
     """Negotiates on each new link of one connection."""
 
     def __init__(
-        self, identity: ClientIdentity, version: str, eras: EraMemory, ask: Ask, observer: Observer
+        self, profile: ClientProfile, version: str, eras: EraMemory, ask: Ask, observer: Observer
     ) -> None:
-        self._identity = identity
+        self._profile = profile
         self._version = version
         self._eras = eras
         self._ask = ask
@@ -139,7 +139,7 @@ class Negotiation:
         """
         wanted = self._version if self._version in REVISIONS else LATEST.name
         link.is_sessionless, link.version = False, wanted
-        result = _plain(await self._ask(link, "initialize", self._identity.initialize(wanted)))
+        result = _plain(await self._ask(link, "initialize", self._profile.initialize(wanted)))
         version = result.get("protocolVersion") if isinstance(result, dict) else None
         if not isinstance(version, str):
             raise BadAnswer("the server's response to initialize contains no protocolVersion")

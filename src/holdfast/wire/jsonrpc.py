@@ -115,10 +115,11 @@ def decode_raw(data: bytes, *, max_depth: int = 64) -> Message | list[Message]:
     Raises:
         WireError: as `decode`.
     """
-    if not any(mark in data for mark in _NEEDS_DECODING):
+    # A text with a line break is decoded and encoded again.
+    if b"\n" not in data and b"\r" not in data:
         try:
             raw = _decode_raw(data)
-            # `Raw` checks the grammar, but neither UTF-8 nor nesting.
+            # `Raw` checks the grammar and surrogates, but neither UTF-8 nor nesting.
             data.isascii() or data.decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _with_raw_results(decode(data, max_depth=max_depth))
@@ -127,10 +128,6 @@ def decode_raw(data: bytes, *, max_depth: int = 64) -> Message | list[Message]:
         if raw.jsonrpc == "2.0":
             return Response(_checked_id(raw.id), raw.result, None)
     return _with_raw_results(decode(data, max_depth=max_depth))
-
-
-_NEEDS_DECODING: Final = (b"\n", b"\r", b"\\ud", b"\\uD")
-"""A text with a line break or a surrogate is decoded and encoded again."""
 
 
 def _with_raw_results(message: Message | list[Message]) -> Message | list[Message]:

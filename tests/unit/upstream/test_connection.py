@@ -13,11 +13,11 @@ from holdfast.errors import Busy, McpError, NotSent, OutcomeUnknown
 from holdfast.ports import SilentObserver, SystemRandom
 from holdfast.testing.clock import VirtualClock
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
-from holdfast.upstream.identity import ClientIdentity
 from holdfast.upstream.link import EndReason, LinkEnd, Receiver
 from holdfast.upstream.negotiation import EraMemory
 from holdfast.upstream.pending import OutgoingRequest
 from holdfast.upstream.pipe_link import PipeLink
+from holdfast.upstream.profile import ClientProfile
 from holdfast.wire.jsonrpc import Notification
 from tests.support import virtual_test
 
@@ -108,13 +108,18 @@ class User:
 
 
 @asynccontextmanager
-async def connected(user: User, **options: Any) -> AsyncIterator[Connection]:
+async def connected(
+    user: User, on_reconnected: Callable[[object], Awaitable[None]] | None = None, **options: Any
+) -> AsyncIterator[Connection]:
     callbacks = Callbacks(
-        on_request=user.on_request, on_notification=user.on_notification, on_end=user.ends.append
+        on_request=user.on_request,
+        on_notification=user.on_notification,
+        on_end=user.ends.append,
+        on_reconnected=on_reconnected,
     )
     connection = Connection(
         user,
-        ClientIdentity({"name": "proxy", "version": "1"}, {"roots": {}}),
+        ClientProfile({"name": "proxy", "version": "1"}, {"roots": {}}),
         callbacks,
         options=ConnectionOptions(**options),
         eras=EraMemory(),
@@ -289,6 +294,25 @@ async def test_a_server_that_exits_during_the_negotiation_is_an_error_and_no_end
         async with connected(user, version="2025-11-25"):
             pass
     assert user.ends == []
+
+
+@virtual_test
+async def test_a_link_that_ends_while_the_user_restores_its_session_is_reported_too() -> None:
+    first, second = Server(echo), Server(echo)
+    user = User(first, second, Server(echo))
+    restored: list[Server] = []
+
+    async def restore(link: object) -> None:
+        if not restored:
+            restored.append(second)
+            second.exit(2)
+            await asyncio.sleep(1)
+
+    async with connected(user, on_reconnected=restore) as connection:
+        first.exit(1)
+        await asyncio.sleep(1)
+        assert await connection.request("tools/call", {"arguments": 1}) == {"echo": 1}
+    assert [end.exit_status for end in user.ends] == [1, 2, None]
 
 
 # The limit of requests

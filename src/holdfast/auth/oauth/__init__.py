@@ -11,7 +11,7 @@ from holdfast.auth.oauth.grants import (
 )
 from holdfast.auth.oauth.identity import ClientIdentity
 from holdfast.auth.oauth.oauth import OAuth
-from holdfast.auth.oauth.storage import FileStorage, Kept, MemoryStorage, TokenStorage
+from holdfast.auth.oauth.storage import Credentials, FileStorage, MemoryStorage, TokenStorage
 from holdfast.auth.oauth.tokens import Tokens
 from holdfast.auth.oauth.web import Bounds
 
@@ -22,11 +22,11 @@ __all__ = [
     "Browser",
     "ClientCredentials",
     "ClientIdentity",
+    "Credentials",
     "FileStorage",
     "Grant",
     "IdentityAssertion",
     "JwtBearer",
-    "Kept",
     "Loopback",
     "MemoryStorage",
     "OAuth",

@@ -1,6 +1,8 @@
-"""One client's standing with one MCP server: its tokens, and what is done when they are due or refused.
+"""The tokens of a client for one MCP server, and how they are renewed when they expire or are refused.
 
-Everything that changes tokens happens one at a time, and once for all requests that wait for it.
+Two rules keep many concurrent requests from disturbing each other. Every change of the tokens holds one lock. And
+requests that need the same change share one run of it (`single_flight`), so a token is renewed once, not once per
+request.
 """
 
 import asyncio
@@ -12,16 +14,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.auth.authorizer import Challenge
-from holdfast.auth.oauth.challenges import Demand, demand_of
-from holdfast.auth.oauth.discovery import Place, discover, find_server
-from holdfast.auth.oauth.door import TokenDoor
+from holdfast.auth.oauth.challenges import OAuthChallenge, oauth_challenge
+from holdfast.auth.oauth.discovery import TokenSource, discover, find_server
 from holdfast.auth.oauth.dpop import CHALLENGE, Prover
-from holdfast.auth.oauth.flights import Flights
-from holdfast.auth.oauth.grants import Case, Grant
+from holdfast.auth.oauth.grants import Grant, GrantRequest
 from holdfast.auth.oauth.identity import ClientIdentity
 from holdfast.auth.oauth.registration import Application, is_usable, known_client, register
 from holdfast.auth.oauth.scopes import Scopes, is_step_up, union, wanted
-from holdfast.auth.oauth.storage import Kept, TokenStorage
+from holdfast.auth.oauth.single_flight import SingleFlight
+from holdfast.auth.oauth.storage import Credentials, TokenStorage
+from holdfast.auth.oauth.token_endpoint import TokenEndpoint
 from holdfast.auth.oauth.tokens import Tokens
 from holdfast.auth.oauth.web import Bounds, Web, open_web
 from holdfast.errors import AuthorizationFailed, LinkError
@@ -32,7 +34,7 @@ INSUFFICIENT: Final = "insufficient_scope"
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """How to come to tokens."""
+    """How tokens are obtained and stored."""
 
     grant: Grant
     application: Application
@@ -51,20 +53,20 @@ class Account:
         self._setup = setup
         self._clock, self._random = setup.ports
         self._lock = asyncio.Lock()
-        self._flights: Flights[bool] = Flights()
+        self._flights: SingleFlight[bool] = SingleFlight()
         self._is_loaded = False
-        self._kept: Kept | None = None
+        self._kept: Credentials | None = None
         self._prover: Prover | None = None
         self._granted = ""
-        """The token that the grant itself gave last: if that is refused, another one like it will be too."""
+        """The token that the grant gave last. If the server refuses it, the grant would only give another one like it."""
 
     def __repr__(self) -> str:
         return f"<Account at {self._server}, {self._kept}>"
 
-    # What requests see
+    # For requests
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return a request's credentials, renewed if they are due; nothing if there are none."""
+        """Return the headers for a request, with renewed tokens if needed; empty if there are no tokens."""
         await self._load()
         due = self._tokens
         if due is not None and due.is_due(self._clock.wall()):
@@ -77,9 +79,9 @@ class Account:
         return {"authorization": tokens.header, "dpop": self._prover.proof(method, url, tokens.access)}
 
     async def challenged(self, challenge: Challenge) -> bool:
-        """Take a refusal; see `Authorizer`."""
+        """Handle a refusal; see `Authorizer`."""
         await self._load()
-        demand = demand_of(challenge.headers)
+        demand = oauth_challenge(challenge.headers)
         sent = challenge.sent.get("authorization", "")
         if self._tokens is not None and sent != self._tokens.header:
             return True
@@ -89,13 +91,13 @@ class Account:
             return bool(nonce)
         if not self._is_hopeful(challenge, demand):
             return False
-        # A token that was refreshed for this very request and refused again is not mended by refreshing.
+        # The token was already refreshed for this request and refused again: refreshing does not help.
         may_refresh = challenge.attempt == 1 and demand.error != INSUFFICIENT
         key = (may_refresh, sent, demand.scopes)
         return await self._flights.join(key, lambda: self._satisfy(demand, sent, may_refresh=may_refresh))
 
-    def _is_hopeful(self, challenge: Challenge, demand: Demand) -> bool:
-        """Tell whether there is anything left to try for this request."""
+    def _is_hopeful(self, challenge: Challenge, demand: OAuthChallenge) -> bool:
+        """True if another token could help this request."""
         if challenge.status != UNAUTHORIZED:
             asked = self._kept.scopes if self._kept and self._tokens else ()
             return demand.error == INSUFFICIENT and is_step_up(demand, asked)
@@ -105,9 +107,9 @@ class Account:
     def _tokens(self) -> Tokens | None:
         return self._kept.tokens if self._kept else None
 
-    # What happens once for all
+    # Changes of the tokens
 
-    async def _satisfy(self, demand: Demand, sent: str, *, may_refresh: bool) -> bool:
+    async def _satisfy(self, demand: OAuthChallenge, sent: str, *, may_refresh: bool) -> bool:
         async with self._lock:
             before = self._tokens
             if before is not None and before.header != sent:
@@ -124,7 +126,7 @@ class Account:
         return True
 
     async def _renew(self, due: Tokens) -> bool:
-        """Replace tokens that are due: by another process's, by refreshing, or by asking again where no user is needed."""
+        """Renew tokens: take those of another process, refresh them, or repeat a grant that needs no user."""
         async with self._lock:
             kept = self._kept
             if kept is None or kept.tokens != due or await self._adopt(kept):
@@ -132,11 +134,11 @@ class Account:
             try:
                 async with open_web(self._server, self._setup.bounds) as web:
                     server = await find_server(web, kept.issuer)
-                    place = Place(server=server, resource=kept.resource)
+                    place = TokenSource(server=server, resource=kept.resource)
                     if not await self._refresh(web, place) and self._setup.grant.is_silent:
                         await self._authorize(web, place, kept.scopes)
             except (LinkError, AuthorizationFailed) as error:
-                # Where a user can still be asked, the server's refusal leads there.
+                # If a user can still be asked, go on: the server's refusal starts that.
                 is_final = isinstance(error, LinkError) or self._setup.grant.is_silent
                 if is_final and due.is_over(self._clock.wall()):
                     raise
@@ -144,8 +146,8 @@ class Account:
                 await self._keep(replace(kept, tokens=None))
         return True
 
-    async def _refresh(self, web: Web, place: Place) -> bool:
-        """Use the refresh token; False if there is none, or it is no good any more."""
+    async def _refresh(self, web: Web, place: TokenSource) -> bool:
+        """Use the refresh token; False if there is none or it is refused."""
         kept = self._kept
         client = self._client(kept, place) if kept else None
         if kept is None or kept.tokens is None or not kept.tokens.refresh or client is None:
@@ -156,7 +158,7 @@ class Account:
             "resource": kept.resource,
         }
         try:
-            tokens = await self._door(web, place).ask(client, fields, kept.tokens)
+            tokens = await self._token_endpoint(web, place).ask(client, fields, kept.tokens)
         except AuthorizationFailed:
             if not await self._adopt(kept):
                 await self._keep(replace(kept, tokens=None))
@@ -165,8 +167,8 @@ class Account:
             await self._keep(replace(kept, tokens=tokens))
         return True
 
-    async def _adopt(self, kept: Kept) -> bool:
-        """Take the tokens that another process has put into the storage meanwhile."""
+    async def _adopt(self, kept: Credentials) -> bool:
+        """Use the tokens that another process has stored meanwhile; False if there are none."""
         stored = await self._setup.storage.load(self._server, kept.issuer)
         if stored is None or stored.tokens is None or stored.tokens == kept.tokens:
             return False
@@ -175,8 +177,8 @@ class Account:
         self._kept = stored
         return True
 
-    async def _authorize(self, web: Web, place: Place, scopes: Scopes) -> None:
-        """Go through the whole grant. What was asked of this authorization server before is asked for again too."""
+    async def _authorize(self, web: Web, place: TokenSource, scopes: Scopes) -> None:
+        """Run the whole grant. Scopes that were requested earlier from this server are requested again."""
         issuer = place.server.issuer
         earlier = self._kept
         if earlier is None or earlier.issuer != issuer:
@@ -188,10 +190,10 @@ class Account:
             found[:] = [await self._identify(web, place, earlier, redirect_uri)]
             return found[0]
 
-        case = Case(
+        case = GrantRequest(
             web=web,
             place=place,
-            door=self._door(web, place),
+            token_endpoint=self._token_endpoint(web, place),
             scopes=asked,
             random=self._random,
             bounds=self._setup.bounds,
@@ -202,13 +204,13 @@ class Account:
             tokens = await self._setup.grant.obtain(case)
         except AuthorizationFailed as error:
             if error.error == "invalid_client" and earlier is not None:
-                # Registered afresh next time.
+                # Register again next time.
                 await self._keep(replace(earlier, client=None, tokens=None))
             raise
         registered = next((client for client in found if client is not self._setup.application.client), None)
         self._granted = tokens.access
         await self._keep(
-            Kept(
+            Credentials(
                 issuer=issuer,
                 resource=place.resource,
                 scopes=asked,
@@ -221,7 +223,7 @@ class Account:
     # Parts
 
     async def _identify(
-        self, web: Web, place: Place, earlier: Kept | None, redirect_uri: str
+        self, web: Web, place: TokenSource, earlier: Credentials | None, redirect_uri: str
     ) -> ClientIdentity:
         known = known_client(self._setup.application, place.server, self._kept.issuer if self._kept else "")
         if known is not None:
@@ -231,11 +233,11 @@ class Account:
             return client
         return await register(web, place.server, self._setup.application, redirect_uri)
 
-    def _client(self, kept: Kept, place: Place) -> ClientIdentity | None:
+    def _client(self, kept: Credentials, place: TokenSource) -> ClientIdentity | None:
         return kept.client or known_client(self._setup.application, place.server, kept.issuer)
 
-    def _door(self, web: Web, place: Place) -> TokenDoor:
-        return TokenDoor(web, place.server, self._setup.ports, self._prover)
+    def _token_endpoint(self, web: Web, place: TokenSource) -> TokenEndpoint:
+        return TokenEndpoint(web, place.server, self._setup.ports, self._prover)
 
     def _preferred(self) -> list[str]:
         client = self._setup.application.client
@@ -252,6 +254,6 @@ class Account:
                 self._prover = Prover(self._clock, self._random, kept.key if kept else "")
             self._kept = replace(kept, tokens=None) if kept and bool(kept.key) != bool(self._prover) else kept
 
-    async def _keep(self, kept: Kept) -> None:
+    async def _keep(self, kept: Credentials) -> None:
         self._kept = kept
         await self._setup.storage.save(self._server, kept)

@@ -1,7 +1,7 @@
-"""The user's part: a browser opens a page and comes back to us.
+"""The user's part of an authorization: a browser shows a page and is then redirected to us.
 
-By default it comes back to a listener on this machine, on a port that is free, for as long as the
-user may take. Whoever knocks there without the right `state` is turned away and changes nothing.
+By default the redirect leads to a listener on this machine, on a free port, which is open as long as the user may take.
+A request to it without the right `state` gets 400 and changes nothing.
 """
 
 import asyncio
@@ -14,58 +14,58 @@ from urllib.parse import parse_qs, urlsplit
 from holdfast.errors import AuthorizationFailed
 
 OpenBrowser = Callable[[str], Awaitable[str]]
-"""Shows the user a URL, and returns the URL that the user's browser was sent to in the end."""
+"""Shows the user a URL, and returns the URL that the browser was redirected to at the end."""
 HEAD_BYTES: Final = 16 * 1024
 HEAD_SECONDS: Final = 10.0
 MOST_KNOCKS: Final = 64
-"""Connections to the listener at once; a browser opens a handful."""
+"""Connections to the listener at once. A browser opens fewer."""
 PAGE: Final = "<!doctype html><title>{0}</title><p>{0}</p>"
 DONE: Final = ("200 OK", "You can close this window and go back to the application.")
-WRONG: Final = ("400 Bad Request", "This is not what the application waits for.")
+WRONG: Final = ("400 Bad Request", "This is not the response that the application waits for.")
 
 
 class Visit(Protocol):
-    """One journey of the user's."""
+    """One authorization in the browser."""
 
     @property
     def redirect_uri(self) -> str:
-        """Where the browser comes back to."""
+        """The URL that the browser is redirected to at the end."""
         ...
 
     async def go(self, url: str, state: str) -> str:
-        """Send the browser to a URL and return the URL it comes back with."""
+        """Open a URL in the browser and return the URL that it was redirected to."""
         ...
 
 
 class Browser(Protocol):
-    """Whatever shows pages to the user."""
+    """Shows pages to the user."""
 
     def visit(self, preferred: str) -> AbstractAsyncContextManager[Visit]:
-        """Prepare a journey; it should lead back to `preferred`, where an earlier one did."""
+        """Prepare an authorization. `preferred` is the redirect URI of an earlier one, to be used again if possible."""
         ...
 
 
-class Scripted:
-    """A function instead of a listener: the application shows the page, and knows when the user is back."""
+class BrowserFunction:
+    """A function instead of a listener: the application shows the page and returns the URL of the redirect."""
 
     def __init__(self, open_browser: OpenBrowser, redirect_uri: str) -> None:
         self._open = open_browser
         self.redirect_uri = redirect_uri
 
     def __repr__(self) -> str:
-        return f"<Scripted {self.redirect_uri}>"
+        return f"<BrowserFunction {self.redirect_uri}>"
 
     @asynccontextmanager
     async def visit(self, preferred: str) -> AsyncIterator[Visit]:  # noqa: ARG002 - it has one address only
         yield self
 
-    async def go(self, url: str, state: str) -> str:  # noqa: ARG002 - checked by whoever reads the answer
-        """Have the application do it."""
+    async def go(self, url: str, state: str) -> str:  # noqa: ARG002 - `read_redirect` checks it
+        """Call the application's function."""
         return await self._open(url)
 
 
 class Loopback:
-    """The system's browser, and a listener on this machine."""
+    """The system's browser and a listener on this machine."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Loopback:
         path: str = "/callback",
         launch: Callable[[str], bool] = webbrowser.open,
     ) -> None:
-        """Say where to listen: on a free port, unless the authorization server insists on one."""
+        """Choose where to listen. Port 0 is a free port; some authorization servers accept only a registered one."""
         self._port = port
         self._host = host
         self._path = path
@@ -99,17 +99,17 @@ class Loopback:
 
     async def _listen(self, listener: "_Listener", port: int) -> asyncio.Server:
         try:
-            return await asyncio.start_server(listener.knocked, self._host, port, limit=HEAD_BYTES)
+            return await asyncio.start_server(listener.serve, self._host, port, limit=HEAD_BYTES)
         except OSError as error:
             if self._port or not port:
                 raise AuthorizationFailed(
                     f"cannot listen at {self._host}:{port} for the browser: {error}"
                 ) from None
-            return await asyncio.start_server(listener.knocked, self._host, 0, limit=HEAD_BYTES)
+            return await asyncio.start_server(listener.serve, self._host, 0, limit=HEAD_BYTES)
 
 
 class _Listener:
-    """Waits for the one request that ends the journey."""
+    """Waits for the one request that ends the authorization."""
 
     def __init__(self, path: str, launch: Callable[[str], bool]) -> None:
         self.redirect_uri = ""
@@ -120,7 +120,7 @@ class _Listener:
         self._knocking: set[asyncio.Task[None]] = set()
 
     async def go(self, url: str, state: str) -> str:
-        """Open the browser and wait until it comes back."""
+        """Open the browser and wait for the redirect."""
         self._state = state
         self._back = asyncio.get_running_loop().create_future()
         if not await asyncio.to_thread(self._launch, url):
@@ -129,7 +129,7 @@ class _Listener:
             )
         return await self._back
 
-    async def knocked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection."""
         task = asyncio.current_task()
         if task is None or len(self._knocking) >= MOST_KNOCKS:
@@ -160,7 +160,7 @@ class _Listener:
         return DONE
 
     async def aclose(self) -> None:
-        """Let the last page go out, and leave."""
+        """Wait until the last page is sent, then close."""
         if self._knocking:
             await asyncio.wait(self._knocking, timeout=1)
         for task in self._knocking:

@@ -1,4 +1,4 @@
-"""What a refusal demands: `WWW-Authenticate` taken apart. Pure; never raises, since anybody may have written it."""
+"""Parse the header `WWW-Authenticate` of a refusal. Pure. It never raises: the header may contain anything."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from msgspec import Struct
 SCHEMES: Final = ("dpop", "bearer")
 """The schemes that mean OAuth, in lower case."""
 LONGEST: Final = 16 * 1024
-"""Letters of a header that are looked at."""
+"""Characters of a header that are read; the rest is ignored."""
 
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - a grammar's name
 _QUOTED: Final = r'"(?:[^"\\]|\\.)*"'
@@ -19,7 +19,7 @@ _ITEM: Final = re.compile(
 )
 
 
-class Demand(Struct, frozen=True):
+class OAuthChallenge(Struct, frozen=True):
     """One challenge: its scheme in lower case, and its parameters by lower-case name."""
 
     scheme: str
@@ -38,11 +38,11 @@ class Demand(Struct, frozen=True):
         return self.parameters.get("resource_metadata", "")
 
 
-NOTHING: Final = Demand("", {})
+NOTHING: Final = OAuthChallenge("", {})
 
 
-def demand_of(headers: Mapping[str, Sequence[str]]) -> Demand:
-    """Return what OAuth has to satisfy; where several challenges fit, the one that says most."""
+def oauth_challenge(headers: Mapping[str, Sequence[str]]) -> OAuthChallenge:
+    """Return the challenge for OAuth; of several, the one with the most parameters."""
     found = [
         demand
         for value in headers.get("www-authenticate", ())
@@ -52,19 +52,19 @@ def demand_of(headers: Mapping[str, Sequence[str]]) -> Demand:
     return max(found, key=lambda demand: len(demand.parameters), default=NOTHING)
 
 
-def parse(value: str) -> Iterator[Demand]:
-    """Yield the challenges of one header; what fits no grammar is passed over."""
+def parse(value: str) -> Iterator[OAuthChallenge]:
+    """Yield the challenges of one header; parts that do not fit the grammar are skipped."""
     scheme, parameters = "", dict[str, str]()
     for item in _ITEM.finditer(value):
         if item["scheme"]:
             if scheme:
-                yield Demand(scheme, parameters)
+                yield OAuthChallenge(scheme, parameters)
             scheme, parameters = item["scheme"].lower(), {}
         elif item["name"]:
-            # The first one counts: a second of the same name can only be an attempt to confuse.
+            # The first one counts: a second parameter with the same name is a mistake or an attack.
             parameters.setdefault(item["name"].lower(), _plain(item["value"]))
     if scheme:
-        yield Demand(scheme, parameters)
+        yield OAuthChallenge(scheme, parameters)
 
 
 def _plain(value: str) -> str:

@@ -1,4 +1,4 @@
-"""From a server's URL to the endpoints of its authorization server, each step checked before the next is taken."""
+"""Find the endpoints of the authorization server for a server's URL. Each step is checked before the next."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -6,33 +6,33 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from holdfast.auth.oauth.challenges import Demand
+from holdfast.auth.oauth.challenges import OAuthChallenge
 from holdfast.auth.oauth.metadata import ResourceMetadata, ServerMetadata, read
 from holdfast.auth.oauth.urls import canonical, covers, issuer_urls, resource_urls
 from holdfast.auth.oauth.web import OK, Web
 from holdfast.errors import AuthorizationFailed, NotSent
 
 
-class Place(Struct, frozen=True, kw_only=True):
-    """Whom to ask for tokens, and for what."""
+class TokenSource(Struct, frozen=True, kw_only=True):
+    """The authorization server that gives tokens, and the resource they are for."""
 
     server: ServerMetadata
     resource: str
     scopes: list[str] | None = None
-    """Those that the resource lists."""
+    """The scopes that the resource lists."""
 
 
 async def discover(
-    web: Web, server_url: str, demand: Demand, *, prefer: Sequence[str] = (), guess: bool = False
-) -> Place:
+    web: Web, server_url: str, demand: OAuthChallenge, *, prefer: Sequence[str] = (), guess: bool = False
+) -> TokenSource:
     """Find the authorization server of an MCP server.
 
-    prefer   issuers to take if the server names several
-    guess    take the endpoints of revision 2025-03-26 where there is no metadata at all
+    prefer   issuers to choose if the server names several
+    guess    use the endpoints of revision 2025-03-26 if there is no metadata at all
 
     Raises:
-        AuthorizationFailed: there is none, or what is said of it contradicts itself.
-        NotSent: somebody cannot be reached.
+        AuthorizationFailed: there is none, or its metadata contradict each other.
+        NotSent: a host cannot be reached.
     """
     announced = demand.resource_metadata
     found = await find_resource(web, server_url, announced)
@@ -44,11 +44,11 @@ async def discover(
         return await _without_resource_metadata(web, server_url, guess=guess)
     if not covers(found.resource, server_url):
         raise AuthorizationFailed(
-            f"the server's metadata is for {found.resource[:200]!r}, which is not {server_url}: a token for it is not given"
+            f"the server's metadata is for {found.resource[:200]!r}, which is not {server_url}: no token is requested for it"
         )
     issuer = choose_issuer(found.authorization_servers or (), prefer)
     server = await find_server(web, issuer)
-    return Place(server=server, resource=found.resource, scopes=found.scopes_supported)
+    return TokenSource(server=server, resource=found.resource, scopes=found.scopes_supported)
 
 
 def choose_issuer(named: Sequence[str], prefer: Sequence[str]) -> str:
@@ -63,16 +63,16 @@ def choose_issuer(named: Sequence[str], prefer: Sequence[str]) -> str:
 
 
 async def find_resource(web: Web, server_url: str, announced: str) -> ResourceMetadata | None:
-    """Return a server's metadata: from where it said, else from the well-known places."""
+    """Return a server's metadata: from the URL that it announced, else from the well-known URLs."""
     urls = [announced] if announced else resource_urls(server_url)
     return await _first(web, urls, ResourceMetadata, lambda _found: True)
 
 
 async def find_server(web: Web, issuer: str) -> ServerMetadata:
-    """Return an authorization server's metadata. Its issuer is the one asked for, letter by letter.
+    """Return an authorization server's metadata. Its issuer must be equal to `issuer`, character by character.
 
     Raises:
-        AuthorizationFailed: there is none, or only another issuer's.
+        AuthorizationFailed: there is none, or only that of another issuer.
     """
     web.check(issuer)
     others: list[str] = []
@@ -83,7 +83,7 @@ async def find_server(web: Web, issuer: str) -> ServerMetadata:
 
     found = await _first(web, issuer_urls(issuer), ServerMetadata, is_its_own)
     if found is None:
-        said = f": what is there is {others[0][:200]!r}'s" if others else ""
+        said = f": the metadata found are those of {others[0][:200]!r}" if others else ""
         raise AuthorizationFailed(f"there is no metadata of the authorization server {issuer}{said}")
     for endpoint in (found.token_endpoint, found.authorization_endpoint, found.registration_endpoint):
         if endpoint:
@@ -91,7 +91,7 @@ async def find_server(web: Web, issuer: str) -> ServerMetadata:
     return found
 
 
-async def _without_resource_metadata(web: Web, server_url: str, *, guess: bool) -> Place:
+async def _without_resource_metadata(web: Web, server_url: str, *, guess: bool) -> TokenSource:
     """Revision 2025-03-26: the server is its own authorization server, at its origin."""
     parts = urlsplit(server_url)
     issuer = f"{parts.scheme}://{parts.netloc}"
@@ -100,7 +100,7 @@ async def _without_resource_metadata(web: Web, server_url: str, *, guess: bool) 
     except AuthorizationFailed:
         if not guess:
             raise AuthorizationFailed(
-                f"{server_url} wants authorization, and says nowhere who gives it: there is no resource metadata"
+                f"{server_url} requires authorization and does not say from which server: it has no resource metadata"
             ) from None
         server = ServerMetadata(
             issuer=issuer,
@@ -109,7 +109,7 @@ async def _without_resource_metadata(web: Web, server_url: str, *, guess: bool) 
             registration_endpoint=f"{issuer}/register",
             code_challenge_methods_supported=["S256"],
         )
-    return Place(server=server, resource=canonical(server_url))
+    return TokenSource(server=server, resource=canonical(server_url))
 
 
 Document = TypeVar("Document", ResourceMetadata, ServerMetadata)
@@ -118,10 +118,10 @@ Document = TypeVar("Document", ResourceMetadata, ServerMetadata)
 async def _first(
     web: Web, urls: Sequence[str], kind: type[Document], is_right: Callable[[Document], bool]
 ) -> Document | None:
-    """Return the first right document; None if everybody says that there is none.
+    """Return the first valid document; None if no URL has one.
 
     Raises:
-        NotSent: there is none yet, but somebody could not answer just now.
+        NotSent: no document was found, and one of the URLs failed temporarily.
     """
     failing = ""
     for url in urls:
@@ -129,7 +129,7 @@ async def _first(
         found = read(reply.body, kind) if reply.status == OK else None
         if found is not None and is_right(found):
             return found
-        failing = f"{url} fails with HTTP {reply.status}" if reply.is_passing else failing
+        failing = f"{url} fails with HTTP {reply.status}" if reply.is_temporary else failing
     if failing:
         raise NotSent(failing)
     return None

@@ -1,4 +1,4 @@
-"""Proofs of possession (RFC 9449): a token that was stolen is of no use without the key, and the key stays here."""
+"""Proofs of possession (RFC 9449): a stolen token is useless without the key, and no server receives the key."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ MOST_NONCES: Final = 64
 
 
 class Prover:
-    """A key, and the nonces that servers want to see in what it signs."""
+    """A key, and the nonces that servers require in the proofs."""
 
     def __init__(self, clock: Clock, random: Random, pem: str = "") -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class Prover:
         return "<Prover>"
 
     def learn(self, url: str, nonce: str) -> bool:
-        """Remember a server's nonce; tell whether it is news."""
+        """Remember a server's nonce. True if it is a new one."""
         if not nonce or self._nonces.get(origin(url)) == nonce:
             return False
         if len(self._nonces) >= MOST_NONCES:
@@ -41,7 +41,7 @@ class Prover:
         return True
 
     def proof(self, method: str, url: str, access: str = "") -> str:
-        """Return a proof for one request, and for one only."""
+        """Return a proof that is valid for one request only."""
         parts = urlsplit(url)
         claims: dict[str, Any] = {
             "jti": self._random.token(16),

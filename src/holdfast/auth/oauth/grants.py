@@ -1,4 +1,4 @@
-"""The ways to a first token: a user who agrees, a client that is trusted by itself, or somebody's signed word."""
+"""How the first token is obtained: a user agrees, the client has credentials of its own, or there is a signed assertion."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -6,13 +6,19 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from holdfast.auth.oauth.browser import Browser, Loopback, OpenBrowser, Scripted
-from holdfast.auth.oauth.discovery import Place
-from holdfast.auth.oauth.door import TokenDoor
+from holdfast.auth.oauth.browser import Browser, BrowserFunction, Loopback, OpenBrowser
+from holdfast.auth.oauth.discovery import TokenSource
 from holdfast.auth.oauth.identity import ClientIdentity
 from holdfast.auth.oauth.metadata import ErrorAnswer, TokenAnswer, read
-from holdfast.auth.oauth.pkce import METHOD, authorization_url, new_ticket, read_redirect, told
+from holdfast.auth.oauth.pkce import (
+    METHOD,
+    authorization_url,
+    new_authorization_request,
+    quoted,
+    read_redirect,
+)
 from holdfast.auth.oauth.scopes import Scopes, with_offline
+from holdfast.auth.oauth.token_endpoint import TokenEndpoint
 from holdfast.auth.oauth.tokens import Tokens
 from holdfast.auth.oauth.web import OK, Bounds, Web
 from holdfast.errors import AuthorizationFailed, ConfigError, LinkError
@@ -23,38 +29,38 @@ EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 TYPES: Final = "urn:ietf:params:oauth:token-type:"
 
 
-class Case(Struct, frozen=True, kw_only=True):
-    """One authorization under way."""
+class GrantRequest(Struct, frozen=True, kw_only=True):
+    """Everything that a grant needs for one authorization."""
 
     web: Web
-    place: Place
-    door: TokenDoor
+    place: TokenSource
+    token_endpoint: TokenEndpoint
     scopes: Scopes
     random: Random
     bounds: Bounds
     identify: Callable[[str], Awaitable[ClientIdentity]]
-    """Return the client for a redirect URI, registered if need be."""
+    """Returns the client for a redirect URI; registers it if necessary."""
     redirect_uri: str = ""
-    """Where the browser came back to last time."""
+    """The redirect URI of the last authorization."""
 
     def fields(self, grant: str, scopes: Scopes) -> dict[str, str]:
-        """Return what every token request says."""
+        """Return the fields that every token request has."""
         scope = {"scope": " ".join(scopes)} if scopes else {}
         return {"grant_type": grant, "resource": self.place.resource, **scope}
 
 
 class Grant(Protocol):
-    """A way to a first token."""
+    """Obtains the first token."""
 
     is_silent: bool
-    """No user is needed: another token can be had the same way whenever one ends."""
+    """True if no user is needed: the grant can be repeated whenever a token expires."""
 
-    async def obtain(self, case: Case) -> Tokens:
+    async def obtain(self, case: GrantRequest) -> Tokens:
         """Return tokens.
 
         Raises:
-            AuthorizationFailed: there are none.
-            NotSent: there may be some later.
+            AuthorizationFailed: the grant was refused.
+            NotSent: a server cannot be reached now.
         """
         ...
 
@@ -72,33 +78,35 @@ class AuthorizationCode:
         browser: Browser | None = None,
         offline: bool = True,
     ) -> None:
-        """Describe the way.
+        """Choose the browser.
 
-        open_browser   shows a URL, returns the one that the browser was sent to; needs `redirect_uri`
-        browser        instead of both: what listens by itself; left out, the system's browser
-        offline        ask for a refresh token where the authorization server has a scope for it
+        open_browser   a function that shows a URL and returns the URL of the redirect; needs `redirect_uri`
+        browser        instead of both: a Browser with its own listener; by default the system's browser
+        offline        request a refresh token if the authorization server has a scope for it
         """
         if open_browser is not None and not redirect_uri:
-            raise ConfigError("with open_browser, say where the browser comes back to: redirect_uri=")
-        self._browser = Scripted(open_browser, redirect_uri) if open_browser else browser or Loopback()
+            raise ConfigError("open_browser needs redirect_uri=, the URL that the browser is redirected to")
+        self._browser = BrowserFunction(open_browser, redirect_uri) if open_browser else browser or Loopback()
         self._offline = offline
 
     def __repr__(self) -> str:
         return f"<AuthorizationCode by {self._browser}>"
 
-    async def obtain(self, case: Case) -> Tokens:
-        """Send the user there, and take the code to the token endpoint."""
+    async def obtain(self, case: GrantRequest) -> Tokens:
+        """Let the user agree in the browser, then exchange the code at the token endpoint."""
         server = case.place.server
         if METHOD not in (server.code_challenge_methods_supported or ()):
             raise AuthorizationFailed(f"{server.issuer} does not protect codes (PKCE, {METHOD})")
         if not server.authorization_endpoint:
-            raise AuthorizationFailed(f"{server.issuer} has no page where a user could agree")
+            raise AuthorizationFailed(
+                f"{server.issuer} has no authorization endpoint, where a user could agree"
+            )
         scopes = case.scopes
         if self._offline:
             scopes = with_offline(scopes, server.scopes_supported, server.grant_types_supported)
         async with self._browser.visit(case.redirect_uri) as visit:
             client = await case.identify(visit.redirect_uri)
-            ticket = new_ticket(case.random, server.issuer, visit.redirect_uri)
+            ticket = new_authorization_request(case.random, server.issuer, visit.redirect_uri)
             url = authorization_url(
                 server.authorization_endpoint, ticket, client.id, case.place.resource, scopes
             )
@@ -106,33 +114,35 @@ class AuthorizationCode:
                 async with asyncio.timeout(case.bounds.browser):
                     redirect = await visit.go(url, ticket.state)
             except TimeoutError:
-                raise AuthorizationFailed(f"nobody agreed in {case.bounds.browser:g} seconds") from None
+                raise AuthorizationFailed(
+                    f"the user did not agree within {case.bounds.browser:g} seconds"
+                ) from None
         says_issuer = bool(server.authorization_response_iss_parameter_supported)
         code = read_redirect(ticket, redirect, says_issuer=says_issuer)
         fields = {"code": code, "redirect_uri": ticket.redirect_uri, "code_verifier": ticket.verifier}
         try:
-            return await case.door.ask(client, {**case.fields("authorization_code", ()), **fields})
+            return await case.token_endpoint.ask(client, {**case.fields("authorization_code", ()), **fields})
         except LinkError as error:
-            # Not to be repeated by itself: the user would have to agree again.
+            # Not a LinkError, which would be retried: the user would have to agree again.
             raise AuthorizationFailed(f"the user agreed, but no token came: {error}") from None
 
 
 class ClientCredentials:
-    """The client is trusted by itself: its secret or its key is all there is."""
+    """The client authenticates with its own secret or key; there is no user."""
 
     is_silent = True
 
     def __repr__(self) -> str:
         return "<ClientCredentials>"
 
-    async def obtain(self, case: Case) -> Tokens:
-        """Ask."""
+    async def obtain(self, case: GrantRequest) -> Tokens:
+        """Request a token with the client's credentials."""
         client = await case.identify("")
-        return await case.door.ask(client, case.fields("client_credentials", case.scopes))
+        return await case.token_endpoint.ask(client, case.fields("client_credentials", case.scopes))
 
 
 class Audience(Struct, frozen=True):
-    """Whom a signed word is for."""
+    """The authorization server and the resource that an assertion is for."""
 
     issuer: str
     resource: str
@@ -143,19 +153,19 @@ Assertion = str | Callable[[Audience], Awaitable[str]]
 
 
 class JwtBearer:
-    """Somebody else's signed word (RFC 7523): a workload's token, or what an identity provider gives for a user."""
+    """A signed assertion of a third party (RFC 7523): a workload's token, or an identity provider's token for a user."""
 
     is_silent = True
 
     def __init__(self, assertion: Assertion, *, issuer: str = "") -> None:
-        """Give the word, or a function that makes one for an audience.
+        """Pass the assertion, or a function that makes one for an audience.
 
-        issuer   the only authorization server that receives it; a fixed word requires it, because whoever
-                 receives the word can use it
+        issuer   the only authorization server that receives it. A fixed assertion requires it, because a server that
+                 receives an assertion can use it
         """
         if isinstance(assertion, str) and not issuer:
             raise ConfigError(
-                "a fixed assertion is a secret: name the authorization server that alone may receive it, "
+                "a fixed assertion is a secret: name the only authorization server that may receive it, "
                 'JwtBearer(..., issuer="https://...")'
             )
         self._assertion = assertion
@@ -164,25 +174,27 @@ class JwtBearer:
     def __repr__(self) -> str:
         return "<JwtBearer>"
 
-    async def obtain(self, case: Case) -> Tokens:
-        """Hand the word over. A refusal is final: no other grant is tried."""
+    async def obtain(self, case: GrantRequest) -> Tokens:
+        """Send the assertion. A refusal is final: no other grant is tried."""
         issuer = case.place.server.issuer
         if self._issuer and self._issuer != issuer:
             raise AuthorizationFailed(f"the assertion is for {self._issuer}, and the server names {issuer}")
         client = await case.identify("")
-        word = self._assertion
-        if not isinstance(word, str):
-            word = await word(Audience(issuer, case.place.resource, case.web))
-        return await case.door.ask(client, {**case.fields(JWT_BEARER, case.scopes), "assertion": word})
+        assertion = self._assertion
+        if not isinstance(assertion, str):
+            assertion = await assertion(Audience(issuer, case.place.resource, case.web))
+        return await case.token_endpoint.ask(
+            client, {**case.fields(JWT_BEARER, case.scopes), "assertion": assertion}
+        )
 
 
 class IdentityAssertion:
-    """Exchanges a user's ID token for a word to one authorization server (enterprise-managed authorization)."""
+    """Exchanges a user's ID token for an assertion to one authorization server (enterprise-managed authorization)."""
 
     def __init__(
         self, id_token: Callable[[], Awaitable[str]] | str, *, token_endpoint: str, client_id: str
     ) -> None:
-        """Name the identity provider's token endpoint, and the client as it is known there."""
+        """Name the identity provider's token endpoint, and the id of the client there."""
         self._id_token = id_token
         self._endpoint = token_endpoint
         self._client_id = client_id
@@ -191,10 +203,10 @@ class IdentityAssertion:
         return f"<IdentityAssertion by {self._endpoint}>"
 
     async def __call__(self, audience: Audience) -> str:
-        """Return the word.
+        """Return the assertion.
 
         Raises:
-            AuthorizationFailed: the identity provider gives none.
+            AuthorizationFailed: the identity provider refuses.
         """
         fields: Mapping[str, str] = {
             "grant_type": EXCHANGE,
@@ -211,7 +223,7 @@ class IdentityAssertion:
         if answer is None:
             refused = read(reply.body, ErrorAnswer) or ErrorAnswer(f"HTTP {reply.status}")
             raise AuthorizationFailed(
-                f"the identity provider refused: {told(refused.error, refused.error_description)}",
+                f"the identity provider refused: {quoted(refused.error, refused.error_description)}",
                 error=refused.error,
             )
         return answer.access_token

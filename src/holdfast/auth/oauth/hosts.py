@@ -1,9 +1,8 @@
-"""Where a host is, by its name alone: this machine, its link, a private network, or the public network. Pure.
+"""In which zone a host is, by its name alone: this machine, the local link, a private or the public network. Pure.
 
-An address has many spellings (`127.1`, `0x7f000001`, `[::ffff:127.0.0.1]`, full-width digits), and all of
-them lead to the same place: every spelling that the system's resolver would take for an address is read as
-that address. Names are not looked up. A public name that resolves to a private address does no harm here:
-such a host is reached over https only, and it has no certificate for that name.
+An address has many spellings (`127.1`, `0x7f000001`, `[::ffff:127.0.0.1]`, full-width digits). Every spelling that the
+system's resolver accepts as an address is read as that address. Names are not looked up. A public name that resolves to
+a private address does no harm here: such a host is only reached over https, and it has no certificate for that name.
 """
 
 import re
@@ -14,7 +13,7 @@ from typing import Final
 
 
 class Zone(Enum):
-    """How far away a host is."""
+    """The zone of a host."""
 
     HERE = "this machine"
     LINK = "the local link"
@@ -28,8 +27,8 @@ MAY_NAME: Final = {
     Zone.PRIVATE: frozenset({Zone.PRIVATE, Zone.PUBLIC}),
     Zone.PUBLIC: frozenset({Zone.PUBLIC}),
 }
-"""The hosts that a server may send a client to: an outside server must not make a client call inside hosts. The local
-link is where cloud providers serve their machines' credentials."""
+"""The zones that a server of each zone may send a client to. A public server must not make a client call private hosts.
+On the local link, cloud providers serve the credentials of their machines."""
 _HERE: Final = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"})
 _PRIVATE_SUFFIXES: Final = (
     ".local",
@@ -47,7 +46,7 @@ _COMPATIBLE: Final = IPv6Network("::/96")
 
 
 def zone_of(host: str) -> Zone | None:
-    """Return where a host of a URL is; None if it is not a host."""
+    """Return the zone of the host of a URL; None if it is not a valid host."""
     address = _address(host)
     if address is not None:
         return _zone_of_address(address)
@@ -62,7 +61,7 @@ def zone_of(host: str) -> Zone | None:
 
 
 def _ascii(host: str) -> str | None:
-    """Return a name as it is looked up."""
+    """Return a name in the form in which it is looked up."""
     try:
         name = host.encode("idna").decode().lower().removesuffix(".")
     except UnicodeError:
@@ -71,7 +70,7 @@ def _ascii(host: str) -> str | None:
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a host is, in whatever spelling."""
+    """Return the address that a host stands for, in any spelling; None for a name."""
     if ":" in host:
         try:
             return ip_address(host)
@@ -100,7 +99,7 @@ def _zone_of_address(address: IPv4Address | IPv6Address) -> Zone:
 
 
 def _inner(address: IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address that an IPv6 address leads to."""
+    """Return the IPv4 address that an IPv6 address contains."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address.sixtofour is not None:

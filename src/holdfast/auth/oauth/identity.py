@@ -1,4 +1,4 @@
-"""Who the client is to an authorization server, and how it proves that at the token endpoint."""
+"""The client as an authorization server knows it, and how it authenticates at the token endpoint."""
 
 import base64
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ NONE, BASIC, POST, KEY = "none", "client_secret_basic", "client_secret_post", "p
 class ClientIdentity(Struct, frozen=True, omit_defaults=True):
     """A client as an authorization server knows it.
 
-    issuer        the authorization server it is registered with; it is shown to no other. With a secret it is
-                  required: otherwise every MCP server could name the one that receives the secret
+    issuer        the authorization server that it is registered with; no other one receives it. It is required for a
+                  client with a secret: otherwise every MCP server could choose who receives the secret
     private_key   PEM, for `private_key_jwt`
-    method        how to authenticate; left out, by what the authorization server supports
+    method        how to authenticate; by default, a method that the authorization server supports
     """
 
     id: str
@@ -31,15 +31,15 @@ class ClientIdentity(Struct, frozen=True, omit_defaults=True):
     issuer: str = ""
     method: str = ""
     redirect_uri: str = ""
-    """What a dynamic registration was made for."""
+    """The redirect URI of a dynamic registration."""
     expires: float | None = None
-    """The date at which the secret ends."""
+    """The date at which the secret expires."""
 
     def __post_init__(self) -> None:
         if self.secret and not self.issuer:
             raise ConfigError(
                 f"client {self.id!r} has a secret: name the authorization server that it is registered with, "
-                'and that alone may receive the secret: issuer="https://..."'
+                'which is the only one that receives the secret: issuer="https://..."'
             )
 
     def __repr__(self) -> str:
@@ -47,7 +47,7 @@ class ClientIdentity(Struct, frozen=True, omit_defaults=True):
 
 
 def choose_method(identity: ClientIdentity, supported: Sequence[str] | None) -> str:
-    """Return how the client authenticates. Without a list a server takes `client_secret_basic` (RFC 8414)."""
+    """Return the authentication method. A server without a list accepts `client_secret_basic` (RFC 8414)."""
     if identity.method:
         return identity.method
     if identity.private_key:
@@ -58,7 +58,7 @@ def choose_method(identity: ClientIdentity, supported: Sequence[str] | None) -> 
 
 
 class Proof(Struct, frozen=True):
-    """What a token request carries to show who asks."""
+    """The fields and headers by which a token request authenticates."""
 
     fields: dict[str, str]
     headers: dict[str, str]
@@ -91,7 +91,7 @@ def prove(
             return Proof({"client_id": identity.id}, {})
         case method:
             raise AuthorizationFailed(
-                f"the authorization server wants {method[:50]!r}, which is not known here"
+                f"the authorization server requires the method {method[:50]!r}, which is not supported"
             )
 
 
@@ -121,5 +121,5 @@ def sign(claims: dict[str, Any], key: Any, algorithm: str, headers: dict[str, An
     try:
         return jwt.encode(claims, key, algorithm=algorithm, headers=headers)
     except (jwt.PyJWTError, ValueError, TypeError, NotImplementedError) as error:
-        # No cause: it may quote the key.
+        # Without the cause: it may contain the key.
         raise ConfigError(f"the private key does not fit {algorithm}: {type(error).__name__}") from None

@@ -1,4 +1,4 @@
-"""The documents of OAuth: read once, every member that is used has a type, the others are not looked at."""
+"""The documents of OAuth as types. Members that are not used are ignored."""
 
 from typing import TypeVar
 
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class ResourceMetadata(Struct, frozen=True):
-    """RFC 9728: what a protected server says of itself."""
+    """The metadata of a protected server (RFC 9728)."""
 
     resource: str
     authorization_servers: list[str] | None = None
@@ -15,7 +15,7 @@ class ResourceMetadata(Struct, frozen=True):
 
 
 class ServerMetadata(Struct, frozen=True):
-    """RFC 8414 and OpenID discovery: what an authorization server says of itself."""
+    """The metadata of an authorization server (RFC 8414, OpenID discovery)."""
 
     issuer: str
     token_endpoint: str
@@ -34,7 +34,7 @@ class TokenAnswer(Struct, frozen=True):
     """RFC 6749, 5.1."""
 
     access_token: str
-    token_type: str = "Bearer"  # noqa: S105 - a kind, no token
+    token_type: str = "Bearer"  # noqa: S105 - a type, not a token
     expires_in: float | None = None
     refresh_token: str | None = None
     scope: str | None = None
@@ -60,7 +60,7 @@ Document = TypeVar("Document", bound=Struct)
 
 
 def read(body: bytes, kind: type[Document]) -> Document | None:
-    """Return the document; None if it is not one. Numbers may be written as text: some servers do."""
+    """Return the document; None if the body is not valid. Numbers may be strings: some servers write them so."""
     try:
         return msgspec.json.decode(body, type=kind, strict=False)
     except (msgspec.DecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""OAuth for a client: what `Client(url, auth=OAuth())` is given. Finds everything else out by itself."""
+"""OAuth for `Client(url, auth=OAuth())`. It discovers everything that is not configured."""
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ from holdfast.ports import Clock, Random, SystemClock, SystemRandom
 
 
 class OAuth:
-    """An `Authorizer` by OAuth 2.1. May serve several clients at once, of the same server or of others."""
+    """An `Authorizer` by OAuth 2.1. Several clients may share it, also clients of different servers."""
 
     def __init__(  # noqa: PLR0913 - everything has a default
         self,
@@ -34,14 +34,14 @@ class OAuth:
     ) -> None:
         """Describe the application.
 
-        grant             how a first token is had; left out, a user agrees in the browser
-        client            the application as it is registered by hand
+        grant             how the first token is obtained; by default the user agrees in the browser
+        client            the application as registered by hand
         client_document   the https URL of its client id metadata document
-        client_name       what users read when they are asked, where it registers by itself
-        scopes            asked for in any case; left out, what the server wants
-        storage           left out, files of the user's; nothing is stored where no user is needed
+        client_name       the name that users see if the application registers itself
+        scopes            scopes that are always requested; by default those that the server requires
+        storage           by default files in the user's state directory; memory for grants that need no user
         dpop              bind tokens to a key (RFC 9449)
-        guess_endpoints   serve revision 2025-03-26: servers without any metadata
+        guess_endpoints   support servers of revision 2025-03-26 that have no metadata
         """
         grant = grant or AuthorizationCode()
         self._setup = Setup(
@@ -61,11 +61,11 @@ class OAuth:
         return f"<OAuth by {self._setup.grant}, {len(self._accounts)} accounts>"
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the token for a server; nothing before it has asked for one."""
+        """Return the header with the token for a server; empty until the server has required one."""
         return await self._account(url).headers(method, url)
 
     async def challenged(self, challenge: Challenge) -> bool:
-        """Get a token, or a better one."""
+        """Obtain a token after a refusal; see `Authorizer`."""
         return await self._account(challenge.url).challenged(challenge)
 
     def _account(self, url: str) -> Account:
@@ -79,5 +79,5 @@ class OAuth:
 def _checked(document: str) -> str:
     parts = urlsplit(document)
     if document and (parts.scheme != "https" or parts.path in ("", "/")):
-        raise ConfigError("a client id metadata document has an https URL with a path")
+        raise ConfigError("client_document must be an https URL with a path")
     return document

@@ -1,4 +1,4 @@
-"""The authorization request and its answer: PKCE, `state`, and RFC 9207's `iss`. Pure but for the random numbers."""
+"""The authorization request and its redirect: PKCE, `state`, and `iss` (RFC 9207). Pure except for random numbers."""
 
 import base64
 import hashlib
@@ -17,17 +17,17 @@ METHOD: Final = "S256"
 SECRET_BYTES: Final = 32
 
 
-class Ticket(Struct, frozen=True, kw_only=True):
-    """What is remembered of one authorization request until its answer comes."""
+class AuthorizationRequest(Struct, frozen=True, kw_only=True):
+    """One authorization request, kept until the redirect comes."""
 
     state: str
     verifier: str
     issuer: str
-    """Of the validated metadata; the answer must come from there and the code goes nowhere else."""
+    """The issuer of the validated metadata. The redirect must come from it, and only it receives the code."""
     redirect_uri: str
 
     def __repr__(self) -> str:
-        return f"<Ticket of {self.issuer}>"
+        return f"<AuthorizationRequest of {self.issuer}>"
 
     @property
     def challenge(self) -> str:
@@ -35,13 +35,13 @@ class Ticket(Struct, frozen=True, kw_only=True):
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def new_ticket(random: Random, issuer: str, redirect_uri: str) -> Ticket:
+def new_authorization_request(random: Random, issuer: str, redirect_uri: str) -> AuthorizationRequest:
     state, verifier = random.token(SECRET_BYTES), random.token(SECRET_BYTES)
-    return Ticket(state=state, verifier=verifier, issuer=issuer, redirect_uri=redirect_uri)
+    return AuthorizationRequest(state=state, verifier=verifier, issuer=issuer, redirect_uri=redirect_uri)
 
 
 def authorization_url(
-    endpoint: str, ticket: Ticket, client_id: str, resource: str, scopes: Sequence[str]
+    endpoint: str, ticket: AuthorizationRequest, client_id: str, resource: str, scopes: Sequence[str]
 ) -> str:
     """Return the URL that the user's browser opens."""
     fields = {
@@ -56,49 +56,49 @@ def authorization_url(
     if scopes:
         fields["scope"] = " ".join(scopes)
     if OFFLINE in scopes:
-        # OpenID servers ignore the scope without it.
+        # OpenID servers ignore `offline_access` without it.
         fields["prompt"] = "consent"
     parts = urlsplit(endpoint)
     query = urlencode([*parse_qsl(parts.query, keep_blank_values=True), *fields.items()])
     return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
 
 
-def read_redirect(ticket: Ticket, redirect: str, *, says_issuer: bool) -> str:
+def read_redirect(ticket: AuthorizationRequest, redirect: str, *, says_issuer: bool) -> str:
     """Return the code in the URL that the browser was sent back to.
 
-    Nothing in it is believed, not even an error, before `state` and `iss` are right.
+    `state` and `iss` are checked before anything else is read, also before an error.
 
     Raises:
-        AuthorizationFailed: it answers another request, comes from another server, or says no.
+        AuthorizationFailed: it belongs to another request, comes from another server, or contains an error.
     """
     fields = _fields(redirect)
     if not hmac.compare_digest(fields.get("state", "").encode(), ticket.state.encode()):
-        raise AuthorizationFailed("the browser came back with another state than it was sent with")
+        raise AuthorizationFailed("the redirect has another state than the request")
     check_issuer(fields.get("iss"), ticket.issuer, says_issuer=says_issuer)
     if "error" in fields:
         raise AuthorizationFailed(
-            f"the authorization server refused: {told(fields['error'], fields.get('error_description'))}",
+            f"the authorization server refused: {quoted(fields['error'], fields.get('error_description'))}",
             error=fields["error"],
         )
     if not fields.get("code"):
-        raise AuthorizationFailed("the authorization server sent the browser back without a code")
+        raise AuthorizationFailed("the redirect of the authorization server has no code")
     return fields["code"]
 
 
 def check_issuer(given: str | None, recorded: str, *, says_issuer: bool) -> None:
-    """Hold `iss` against the recorded issuer, letter by letter.
+    """Compare `iss` with the recorded issuer, character by character.
 
     Raises:
-        AuthorizationFailed: it differs, or is missing though the server says that it sends it.
+        AuthorizationFailed: it differs, or it is missing although the server's metadata promise it.
     """
     if given is None and says_issuer:
-        raise AuthorizationFailed(f"the answer does not say who it is from; it should be from {recorded}")
+        raise AuthorizationFailed(f"the redirect has no iss, which should be {recorded}")
     if given is not None and given != recorded:
-        raise AuthorizationFailed(f"the answer is not from {recorded}, where the browser was sent")
+        raise AuthorizationFailed(f"the redirect is not from {recorded}, to which the browser was sent")
 
 
-def told(error: str, description: str | None) -> str:
-    """Return what a stranger wrote, fit to be shown."""
+def quoted(error: str, description: str | None) -> str:
+    """Return the text of an authorization server without control characters and not too long, for an error message."""
     text = f"{error}: {description}" if description else error
     return "".join(letter if letter.isprintable() else " " for letter in text[:300])
 
@@ -107,5 +107,5 @@ def _fields(redirect: str) -> Mapping[str, str]:
     pairs = parse_qsl(urlsplit(redirect).query, keep_blank_values=True, max_num_fields=64)
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise AuthorizationFailed("the browser came back with a parameter given twice")
+        raise AuthorizationFailed("the redirect has a parameter twice")
     return fields

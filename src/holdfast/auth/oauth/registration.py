@@ -1,6 +1,6 @@
-"""How a client comes to its id: registered by hand, by its own document, or by asking (RFC 7591), in this order.
+"""How a client gets its id: registered by hand, by its own document, or dynamically (RFC 7591), in this order.
 
-An id that one authorization server gave is never shown to another.
+An id that one authorization server has given is never sent to another one.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.auth.oauth.identity import BASIC, NONE, POST, ClientIdentity
 from holdfast.auth.oauth.metadata import ErrorAnswer, RegistrationAnswer, ServerMetadata, read
-from holdfast.auth.oauth.pkce import told
+from holdfast.auth.oauth.pkce import quoted
 from holdfast.auth.oauth.urls import is_loopback
 from holdfast.auth.oauth.web import Web
 from holdfast.errors import AuthorizationFailed, NotSent
@@ -19,7 +19,7 @@ CREATED = (200, 201)
 
 
 class Application(Struct, frozen=True, kw_only=True):
-    """What the application says of itself."""
+    """The application, as its author describes it."""
 
     name: str = "Holdfast"
     client: ClientIdentity | None = None
@@ -31,7 +31,7 @@ class Application(Struct, frozen=True, kw_only=True):
 
 
 def known_client(application: Application, server: ServerMetadata, bound: str) -> ClientIdentity | None:
-    """Return the id that needs no registration; None if there is none. `bound` is the issuer used so far.
+    """Return the client that needs no registration; None if there is none. `bound` is the issuer used so far.
 
     Raises:
         AuthorizationFailed: the client is registered by hand, with another authorization server.
@@ -51,7 +51,7 @@ def known_client(application: Application, server: ServerMetadata, bound: str) -
 
 
 def is_usable(client: ClientIdentity | None, server: ServerMetadata, redirect_uri: str, wall: float) -> bool:
-    """Tell whether an earlier registration still serves."""
+    """True if an earlier registration is still valid for this server and redirect URI."""
     return (
         client is not None
         and client.issuer == server.issuer
@@ -63,26 +63,27 @@ def is_usable(client: ClientIdentity | None, server: ServerMetadata, redirect_ur
 async def register(
     web: Web, server: ServerMetadata, application: Application, redirect_uri: str
 ) -> ClientIdentity:
-    """Ask an authorization server for an id.
+    """Register the client at an authorization server.
 
     Raises:
-        AuthorizationFailed: it gives none.
+        AuthorizationFailed: the server refuses.
+        NotSent: the server cannot answer now.
     """
     if not server.registration_endpoint:
         raise AuthorizationFailed(
-            f"{server.issuer} registers no clients by itself: register one there and pass it as `client`"
+            f"{server.issuer} has no dynamic registration: register a client there and pass it as `client`"
         )
     wish = registration(server, application, redirect_uri)
     body, headers = msgspec.json.encode(wish), {"content-type": "application/json"}
     reply = await web.send(server.registration_endpoint, body, headers)
-    if reply.is_passing:
+    if reply.is_temporary:
         raise NotSent(f"{server.issuer} cannot register clients now (HTTP {reply.status})")
     answer = read(reply.body, RegistrationAnswer) if reply.status in CREATED else None
     if answer is None:
         refused = read(reply.body, ErrorAnswer) or ErrorAnswer(f"HTTP {reply.status}")
         raise AuthorizationFailed(
             f"{server.issuer} did not register this client ({redirect_uri}): "
-            f"{told(refused.error, refused.error_description)}",
+            f"{quoted(refused.error, refused.error_description)}",
             error=refused.error,
         )
     return ClientIdentity(
@@ -96,7 +97,7 @@ async def register(
 
 
 def registration(server: ServerMetadata, application: Application, redirect_uri: str) -> dict[str, Any]:
-    """Return what is asked for: a public client if the server has those, native if the user's machine is the target."""
+    """Return the registration request: a public client if the server allows it, native if the redirect leads to this machine."""
     methods = server.token_endpoint_auth_methods_supported
     grants = server.grant_types_supported
     can_refresh = grants is None or "refresh_token" in grants

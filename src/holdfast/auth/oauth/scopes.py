@@ -1,9 +1,9 @@
-"""Which scopes to ask for. Pure: what was demanded, what is listed, what was asked before."""
+"""Which scopes to request: those of the challenge, of the metadata, and of earlier requests. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from holdfast.auth.oauth.challenges import Demand
+from holdfast.auth.oauth.challenges import OAuthChallenge
 
 OFFLINE: Final = "offline_access"
 Scopes = tuple[str, ...]
@@ -14,21 +14,21 @@ def union(*sets: Iterable[str]) -> Scopes:
     return tuple(dict.fromkeys(scope for scopes in sets for scope in scopes))
 
 
-def wanted(demand: Demand, configured: Sequence[str], listed: Sequence[str] | None) -> Scopes:
-    """Return the scopes for a first authorization: the challenge's, else the resource's; none leaves them out.
+def wanted(demand: OAuthChallenge, configured: Sequence[str], listed: Sequence[str] | None) -> Scopes:
+    """Return the scopes for a first authorization: those of the challenge, else those that the resource lists.
 
-    What the application configured is asked for in any case, and then in place of the resource's list.
+    The scopes that the application configured are always requested, and they replace the list of the resource.
     """
     return union(demand.scopes, configured) or union(listed or ())
 
 
-def is_step_up(demand: Demand, asked: Sequence[str]) -> bool:
-    """Tell whether asking again can help: only for a scope that was not asked for yet."""
+def is_step_up(demand: OAuthChallenge, asked: Sequence[str]) -> bool:
+    """True if another authorization can help: the challenge names a scope that was not requested yet."""
     return not set(demand.scopes) <= set(asked)
 
 
 def with_offline(scopes: Scopes, supported: Sequence[str] | None, grants: Sequence[str] | None) -> Scopes:
-    """Add `offline_access` where the authorization server offers it.
+    """Add `offline_access` if the authorization server supports it.
 
     Alone it would replace the scopes that an authorization server grants by default, so it is never sent alone.
     """

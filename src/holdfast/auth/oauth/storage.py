@@ -1,4 +1,4 @@
-"""Where tokens and registrations are kept, by server URL and issuer. A file is its owner's alone, whole or absent."""
+"""Storage of tokens and registrations by server URL and issuer. Only the owner can read a file; it is never incomplete."""
 
 import asyncio
 import hashlib
@@ -19,117 +19,117 @@ from holdfast.errors import ConfigError
 OWNER_ONLY: Final = 0o700
 
 
-class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is remembered of one authorization server for one MCP server."""
+class Credentials(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The credentials of one authorization server for one MCP server."""
 
     issuer: str
     resource: str
     scopes: tuple[str, ...] = ()
-    """All that were asked for so far."""
+    """All scopes that were requested so far."""
     tokens: Tokens | None = None
     client: ClientIdentity | None = None
-    """A dynamic registration; others are configured."""
+    """The dynamic registration; None if the client is configured."""
     key: str = ""
     """The key that the tokens are bound to, in PEM."""
 
     def __repr__(self) -> str:
-        return f"<Kept of {self.issuer}, {self.tokens}>"
+        return f"<Credentials of {self.issuer}, {self.tokens}>"
 
 
 class TokenStorage(Protocol):
-    """Keeps credentials. Called seldom: when a client begins, and when tokens change."""
+    """Stores credentials. It is called when a client starts and when tokens change."""
 
-    async def load(self, server: str, issuer: str | None = None) -> Kept | None:
-        """Return what is kept for a server and an issuer; for the issuer saved last if none is named."""
+    async def load(self, server: str, issuer: str | None = None) -> Credentials | None:
+        """Return the credentials for a server and an issuer; without an issuer, those that were saved last."""
         ...
 
-    async def save(self, server: str, kept: Kept) -> None:
-        """Keep it, in place of what was kept for the same server and issuer."""
+    async def save(self, server: str, kept: Credentials) -> None:
+        """Store credentials; they replace those of the same server and issuer."""
         ...
 
 
-class _Shelf(Struct, frozen=True):
-    """Everything kept for one server."""
+class _ServerCredentials(Struct, frozen=True):
+    """All credentials for one server."""
 
     server: str
     last: str
-    issuers: dict[str, Kept]
+    issuers: dict[str, Credentials]
 
-    def find(self, issuer: str | None) -> Kept | None:
+    def find(self, issuer: str | None) -> Credentials | None:
         return self.issuers.get(self.last if issuer is None else issuer)
 
-    def with_one(self, kept: Kept) -> "_Shelf":
-        return _Shelf(self.server, kept.issuer, {**self.issuers, kept.issuer: kept})
+    def with_one(self, kept: Credentials) -> "_ServerCredentials":
+        return _ServerCredentials(self.server, kept.issuer, {**self.issuers, kept.issuer: kept})
 
 
 class MemoryStorage:
-    """Keeps credentials as long as the process lives."""
+    """Stores credentials in memory."""
 
     def __init__(self) -> None:
-        self._shelves: dict[str, _Shelf] = {}
+        self._by_server: dict[str, _ServerCredentials] = {}
 
     def __repr__(self) -> str:
-        return f"<MemoryStorage of {len(self._shelves)} servers>"
+        return f"<MemoryStorage of {len(self._by_server)} servers>"
 
-    async def load(self, server: str, issuer: str | None = None) -> Kept | None:
-        """Return what is kept."""
-        shelf = self._shelves.get(server)
+    async def load(self, server: str, issuer: str | None = None) -> Credentials | None:
+        """Return the credentials; see `TokenStorage`."""
+        shelf = self._by_server.get(server)
         return shelf.find(issuer) if shelf else None
 
-    async def save(self, server: str, kept: Kept) -> None:
+    async def save(self, server: str, kept: Credentials) -> None:
         """Keep it."""
-        shelf = self._shelves.get(server) or _Shelf(server, kept.issuer, {})
-        self._shelves[server] = shelf.with_one(kept)
+        shelf = self._by_server.get(server) or _ServerCredentials(server, kept.issuer, {})
+        self._by_server[server] = shelf.with_one(kept)
 
 
 class FileStorage:
-    """Keeps credentials in a directory, a file for each server: mode 0600, replaced in one step."""
+    """Stores credentials in a directory, one file for each server: mode 0600, replaced atomically."""
 
     def __init__(self, directory: str | Path | None = None) -> None:
-        """Say where; left out, in the user's own state directory."""
+        """Choose the directory; by default one in the user's state directory."""
         self._directory = Path(directory) if directory is not None else default_directory()
         self._writing = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<FileStorage {self._directory}>"
 
-    async def load(self, server: str, issuer: str | None = None) -> Kept | None:
-        """Return what is kept; a file that is damaged counts as none.
+    async def load(self, server: str, issuer: str | None = None) -> Credentials | None:
+        """Return the credentials; a damaged file counts as missing.
 
         Raises:
-            ConfigError: it may not be read.
+            ConfigError: the file cannot be read.
         """
         shelf = await asyncio.to_thread(self._read, server)
         return shelf.find(issuer) if shelf else None
 
-    async def save(self, server: str, kept: Kept) -> None:
-        """Keep it.
+    async def save(self, server: str, kept: Credentials) -> None:
+        """Store credentials; see `TokenStorage`.
 
         Raises:
-            ConfigError: nothing can be written there.
+            ConfigError: the file cannot be written.
         """
         await asyncio.to_thread(self._write, server, kept)
 
     def _path(self, server: str) -> Path:
         return self._directory / f"{hashlib.sha256(server.encode()).hexdigest()}.json"
 
-    def _read(self, server: str) -> _Shelf | None:
+    def _read(self, server: str) -> _ServerCredentials | None:
         try:
-            return msgspec.json.decode(self._path(server).read_bytes(), type=_Shelf)
+            return msgspec.json.decode(self._path(server).read_bytes(), type=_ServerCredentials)
         except (FileNotFoundError, msgspec.DecodeError, ConfigError):
             return None
         except OSError as error:
             raise ConfigError(f"cannot read credentials in {self._directory}: {error.strerror}") from None
 
-    def _write(self, server: str, kept: Kept) -> None:
+    def _write(self, server: str, kept: Credentials) -> None:
         with self._writing:
-            shelf = (self._read(server) or _Shelf(server, kept.issuer, {})).with_one(kept)
+            shelf = (self._read(server) or _ServerCredentials(server, kept.issuer, {})).with_one(kept)
             self._replace(shelf)
 
-    def _replace(self, shelf: _Shelf) -> None:
+    def _replace(self, shelf: _ServerCredentials) -> None:
         try:
             self._directory.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
-            # Made with mode 0600, under a name that nobody else can have taken.
+            # The file is created with mode 0600 and a name that no other process uses.
             handle, name = tempfile.mkstemp(dir=self._directory, suffix=".new")
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -142,7 +142,7 @@ class FileStorage:
                     Path(name).unlink()
                 raise
         except OSError as error:
-            raise ConfigError(f"cannot keep credentials in {self._directory}: {error.strerror}") from None
+            raise ConfigError(f"cannot store credentials in {self._directory}: {error.strerror}") from None
 
 
 def default_directory() -> Path:

@@ -1,4 +1,4 @@
-"""Tokens, and when they are due. Never shown: not in a log, not in a traceback, not by repr."""
+"""Tokens, and when they must be renewed. Their values never appear in a log, a traceback or a repr."""
 
 import re
 from typing import Final
@@ -9,19 +9,19 @@ from holdfast.auth.oauth.metadata import TokenAnswer
 from holdfast.errors import AuthorizationFailed
 
 EARLY: Final = 30.0
-"""How long before its end a token is renewed, at most; a fifth of its life for those that live shortly."""
+"""How long before it expires a token is renewed; for tokens with a short life, a fifth of it."""
 KINDS: Final = {"bearer": "Bearer", "dpop": "DPoP"}
 _SENDABLE: Final = re.compile(r"[\x21-\x7e]{1,16384}")
 
 
 class Tokens(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an authorization server gave."""
+    """The tokens of one response of an authorization server."""
 
     access: str
     kind: str = "Bearer"
     refresh: str = ""
     renew: float | None = None
-    """The date from which on a new one is asked for; None: when this one is refused."""
+    """The date from which the token is renewed; None: it is renewed when it is refused."""
     expires: float | None = None
 
     def __repr__(self) -> str:
@@ -39,14 +39,14 @@ class Tokens(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def tokens_from(answer: TokenAnswer, wall: float, before: Tokens | None = None) -> Tokens:
-    """Return the tokens of an answer. A refresh token stays good until another takes its place.
+    """Return the tokens of a response. If it has no refresh token, the earlier one stays valid.
 
     Raises:
-        AuthorizationFailed: they are of a kind that cannot be shown to a server.
+        AuthorizationFailed: the token type is not supported.
     """
     kind = KINDS.get(answer.token_type.lower())
     if kind is None or not _SENDABLE.fullmatch(answer.access_token):
-        raise AuthorizationFailed("the authorization server gave a token of a kind that is not known here")
+        raise AuthorizationFailed("the authorization server gave a token of an unknown type")
     life = answer.expires_in
     return Tokens(
         access=answer.access_token,

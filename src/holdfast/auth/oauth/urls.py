@@ -1,8 +1,8 @@
-"""Where metadata may be, and whom to trust with what. Pure.
+"""The URLs where metadata may be, and which URLs may be used. Pure.
 
-Plain `http` is for a server on this machine only, and only such a server may name others on this
-machine: an outside server must not make a client call its own machine. The same holds for private networks and the
-local link (`hosts`).
+Plain `http` is allowed only for a server on this machine, and only such a server may name URLs on this machine: a public
+server must not make a client call its own machine. The same rule holds for private networks and the local link
+(`hosts`).
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ PORTS: Final = {"http": 80, "https": 443}
 
 
 def resource_urls(server: str) -> list[str]:
-    """Return where a server's resource metadata may be: for its path, then for its whole origin."""
+    """Return the URLs of a server's resource metadata: for its path, then for its origin."""
     parts = urlsplit(server)
     path = parts.path.rstrip("/")
     rooted = _at(parts, f"/.well-known/{RESOURCE}")
@@ -26,7 +26,7 @@ def resource_urls(server: str) -> list[str]:
 
 
 def issuer_urls(issuer: str) -> list[str]:
-    """Return where an authorization server's metadata may be, in the specification's order."""
+    """Return the URLs of an authorization server's metadata, in the order of the specification."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     inserted = [_at(parts, f"/.well-known/{kind}{path}") for kind in (SERVER, OPENID)]
@@ -41,13 +41,13 @@ def canonical(server: str) -> str:
 
 
 def origin(url: str) -> str:
-    """Return scheme, host and port, none left to be guessed."""
+    """Return scheme, host and port; the default port is written out."""
     parts = urlsplit(url)
     return f"{parts.scheme.lower()}://{(parts.hostname or '').lower()}:{parts.port or PORTS.get(parts.scheme.lower(), 0)}"
 
 
 def covers(resource: str, server: str) -> bool:
-    """Tell whether a token for `resource` is a token for `server`: the same origin, and the same path or above."""
+    """True if a token for `resource` is valid for `server`: the same origin, and the same path or a parent of it."""
     if origin(resource) != origin(server) or urlsplit(resource).fragment:
         return False
     above, path = urlsplit(resource).path.rstrip("/"), urlsplit(server).path.rstrip("/")
@@ -55,16 +55,15 @@ def covers(resource: str, server: str) -> bool:
 
 
 def is_loopback(url: str) -> bool:
-    """Tell whether a URL means this machine, by its name alone: nothing is looked up."""
+    """True if the host of a URL is this machine, by its name alone: nothing is looked up."""
     return _zone(url) is Zone.HERE
 
 
 def check_trusted(url: str, *, near: str) -> str:
     """Return a URL that a server (`near`) or its authorization server named, if it may be used.
 
-    It must be https, and no further inside than the server itself: a public server names public hosts only, a
-    server in a private network also hosts of private networks. A server on this machine may also name this
-    machine, there with plain http.
+    It must be https. A public server may name public hosts only; a server in a private network may also name hosts in
+    private networks. A server on this machine may also name this machine, and there plain http is allowed.
 
     Raises:
         AuthorizationFailed: it may not be used.
@@ -78,12 +77,12 @@ def check_trusted(url: str, *, near: str) -> str:
     elif urlsplit(url).scheme != "https" and there is not Zone.HERE:
         why = "only https is safe"
     if why:
-        raise AuthorizationFailed(f"refused to go to {url[:200]!r} for authorization: {why}")
+        raise AuthorizationFailed(f"the URL {url[:200]!r} is not used for authorization: {why}")
     return url
 
 
 def _zone(url: str) -> Zone | None:
-    """Return where a web address leads; None if it is not one that can be used."""
+    """Return the zone of a URL; None if the URL is not valid."""
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in PORTS and parts.port != 0 and parts.username is None

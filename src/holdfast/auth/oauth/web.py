@@ -1,4 +1,4 @@
-"""Requests to strangers on the way to a token: bounded in size and time, no redirect followed, no cookie kept."""
+"""HTTP requests to hosts that a server named: limited in size and time, without redirects and cookies."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -21,32 +21,32 @@ FORM: Final = "application/x-www-form-urlencoded"
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """What a stranger may cost us."""
+    """Limits of one authorization."""
 
     document: int = 256 * 1024
-    """Bytes of a metadata document or a token answer."""
+    """Bytes of a metadata document or a token response."""
     seconds: float = 10.0
-    """For one request, from connecting to the last byte."""
+    """Seconds for one request, from connecting to the last byte."""
     browser: float = 300.0
     """Seconds for the user to agree."""
 
 
 class Reply(Struct, frozen=True):
-    """A whole answer."""
+    """A complete response."""
 
     status: int
     body: bytes
     nonce: str = ""
-    """RFC 9449: what the next proof to this server has to contain."""
+    """The nonce that the next proof for this server must contain (RFC 9449)."""
 
     @property
-    def is_passing(self) -> bool:
-        """Tell whether the same request may do better later."""
+    def is_temporary(self) -> bool:
+        """True if the same request may succeed later."""
         return self.status >= SERVER_FAULTS or self.status == TOO_MANY
 
 
 class Web:
-    """The way to whatever a server or its authorization server named; `near` is the server's URL."""
+    """Requests to URLs that a server or its authorization server named; `near` is the server's URL."""
 
     def __init__(self, http: "HttpTransport", near: str, bounds: Bounds) -> None:
         self._http = http
@@ -60,20 +60,20 @@ class Web:
         """Return the URL if it may be used.
 
         Raises:
-            AuthorizationFailed: it may not.
+            AuthorizationFailed: it may not be used.
         """
         return check_trusted(url, near=self._near)
 
     def near(self, url: str) -> "Web":
-        """Return the way to what another host names; its connections are these."""
+        """Return a `Web` for URLs that another host names. It shares the connections."""
         return Web(self._http, url, self._bounds)
 
     async def get(self, url: str) -> Reply:
         """Fetch a document.
 
         Raises:
-            NotSent: nobody answered, or not in time.
-            AuthorizationFailed: the URL may not be used, or the answer is too large.
+            NotSent: the host did not answer in time.
+            AuthorizationFailed: the URL may not be used, or the response is too large.
         """
         return await self._send("GET", url, {}, None)
 
@@ -95,17 +95,17 @@ class Web:
                 finally:
                     answer.close()
         except TimeoutError:
-            raise NotSent(f"no answer from {url} in {self._bounds.seconds:g} seconds") from None
+            raise NotSent(f"no response from {url} within {self._bounds.seconds:g} seconds") from None
         except Broken as error:
-            raise NotSent(f"no whole answer from {url}: {error}") from None
+            raise NotSent(f"no complete response from {url}: {error}") from None
         except WireError as error:
-            raise AuthorizationFailed(f"the answer from {url} cannot be read: {error}") from None
+            raise AuthorizationFailed(f"the response from {url} cannot be read: {error}") from None
         return Reply(answer.status, content, answer.header("dpop-nonce"))
 
 
 @asynccontextmanager
 async def open_web(near: str, bounds: Bounds) -> AsyncIterator[Web]:
-    """Open connections for as long as one authorization takes."""
+    """Open connections for one authorization."""
     try:
         from holdfast.transports.http import HttpOptions, HttpTransport  # noqa: PLC0415 - aiohttp is an extra
     except ImportError:

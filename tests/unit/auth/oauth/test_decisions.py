@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.oauth.challenges import NOTHING, Demand, demand_of, parse
+from holdfast.auth.oauth.challenges import NOTHING, OAuthChallenge, oauth_challenge, parse
 from holdfast.auth.oauth.discovery import choose_issuer
 from holdfast.auth.oauth.grants import JwtBearer
 from holdfast.auth.oauth.identity import ClientIdentity, choose_method, prove
 from holdfast.auth.oauth.metadata import ServerMetadata, TokenAnswer, read
-from holdfast.auth.oauth.pkce import Ticket, authorization_url, check_issuer, read_redirect
+from holdfast.auth.oauth.pkce import AuthorizationRequest, authorization_url, check_issuer, read_redirect
 from holdfast.auth.oauth.registration import Application, is_usable, known_client, registration
 from holdfast.auth.oauth.scopes import is_step_up, union, wanted, with_offline
 from holdfast.auth.oauth.tokens import Tokens, tokens_from
@@ -20,7 +20,9 @@ from holdfast.testing import SeededRandom, VirtualClock
 ISSUER = "https://auth.example.com"
 FAR = "https://mcp.example.com/mcp"
 NEAR = "http://127.0.0.1:8000/mcp"
-TICKET = Ticket(state="s", verifier="v", issuer=ISSUER, redirect_uri="http://127.0.0.1:1/callback")
+TICKET = AuthorizationRequest(
+    state="s", verifier="v", issuer=ISSUER, redirect_uri="http://127.0.0.1:1/callback"
+)
 
 
 def server(**members: object) -> ServerMetadata:
@@ -33,7 +35,7 @@ def server(**members: object) -> ServerMetadata:
 def test_a_challenge_is_read_with_quotes_commas_and_odd_spaces() -> None:
     value = 'Bearer error="insufficient_scope" ,scope = "a, b" , resource_metadata="https://x/\\"y\\""'
     assert list(parse(value)) == [
-        Demand(
+        OAuthChallenge(
             "bearer", {"error": "insufficient_scope", "scope": "a, b", "resource_metadata": 'https://x/"y"'}
         )
     ]
@@ -47,12 +49,12 @@ def test_several_challenges_in_one_header_stay_apart() -> None:
 
 def test_the_challenge_that_says_most_counts_and_other_schemes_do_not() -> None:
     headers = {"www-authenticate": ('Basic realm="x", a="1", b="2", c="3"', "Bearer", 'Bearer scope="a b"')}
-    assert demand_of(headers).scopes == ("a", "b")
-    assert demand_of({}) is NOTHING
+    assert oauth_challenge(headers).scopes == ("a", "b")
+    assert oauth_challenge({}) is NOTHING
 
 
 def test_the_first_of_two_parameters_of_one_name_counts() -> None:
-    assert demand_of({"www-authenticate": ('Bearer scope="a", SCOPE="b"',)}).scopes == ("a",)
+    assert oauth_challenge({"www-authenticate": ('Bearer scope="a", SCOPE="b"',)}).scopes == ("a",)
 
 
 @given(st.text(max_size=300))
@@ -174,7 +176,7 @@ INVALID = ("127%2e0.0.1", "auth.example.com\\.evil", "[::1", "")
 @pytest.mark.parametrize("host", [*HERE, *LINK, *PRIVATE, *INVALID])
 def test_a_public_server_sends_no_client_inside_however_the_host_is_spelled(host: str) -> None:
     for scheme in ("https", "http"):
-        with pytest.raises(AuthorizationFailed, match="refused to go to"):
+        with pytest.raises(AuthorizationFailed, match="is not used for authorization"):
             check_trusted(f"{scheme}://{host}/token", near=FAR)
 
 
@@ -218,7 +220,7 @@ def test_a_preferred_issuer_is_taken_only_if_the_server_names_it() -> None:
 
 
 def test_scopes_come_from_the_challenge_then_from_the_list_and_are_left_out_otherwise() -> None:
-    challenge = Demand("bearer", {"scope": "a b"})
+    challenge = OAuthChallenge("bearer", {"scope": "a b"})
     assert wanted(challenge, (), ["x"]) == ("a", "b")
     assert wanted(NOTHING, (), ["x", "y"]) == ("x", "y")
     assert wanted(NOTHING, (), None) == ()
@@ -227,9 +229,9 @@ def test_scopes_come_from_the_challenge_then_from_the_list_and_are_left_out_othe
 
 
 def test_asking_again_helps_only_for_scopes_not_asked_for_yet() -> None:
-    assert is_step_up(Demand("bearer", {"scope": "a b"}), ("a",))
-    assert not is_step_up(Demand("bearer", {"scope": "a"}), ("a", "b"))
-    assert not is_step_up(Demand("bearer", {}), ())
+    assert is_step_up(OAuthChallenge("bearer", {"scope": "a b"}), ("a",))
+    assert not is_step_up(OAuthChallenge("bearer", {"scope": "a"}), ("a", "b"))
+    assert not is_step_up(OAuthChallenge("bearer", {}), ())
     assert union(("a", "b"), ("b", "c")) == ("a", "b", "c")
 
 
@@ -285,7 +287,7 @@ def test_an_error_from_somebody_else_is_not_even_shown() -> None:
 
 
 def test_the_challenge_of_rfc_7636_is_computed() -> None:
-    ticket = Ticket(
+    ticket = AuthorizationRequest(
         state="s", verifier="dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk", issuer=ISSUER, redirect_uri="r"
     )
     assert ticket.challenge == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"

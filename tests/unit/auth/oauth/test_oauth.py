@@ -478,7 +478,7 @@ async def test_when_everybody_gives_up_so_does_the_authorization() -> None:
 async def test_a_user_who_never_answers_is_waited_for_so_long_and_no_longer() -> None:
     async with authority() as at:
         at.gate.clear()
-        await fails(at, user(at, bounds=Bounds(browser=0.05)), "nobody agreed")
+        await fails(at, user(at, bounds=Bounds(browser=0.05)), "the user did not agree")
 
 
 @async_test

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.oauth import FileStorage, Kept, MemoryStorage, Tokens, TokenStorage
+from holdfast.auth.oauth import Credentials, FileStorage, MemoryStorage, Tokens, TokenStorage
 from holdfast.errors import ConfigError
 from tests.support import async_test
 
 SERVER = "https://mcp.example.com/mcp"
 
 
-def kept(issuer: str, access: str = "a") -> Kept:
-    return Kept(issuer=issuer, resource=SERVER, scopes=("x",), tokens=Tokens(access=access, refresh="r"))
+def kept(issuer: str, access: str = "a") -> Credentials:
+    return Credentials(
+        issuer=issuer, resource=SERVER, scopes=("x",), tokens=Tokens(access=access, refresh="r")
+    )
 
 
 @pytest.mark.parametrize("kind", [MemoryStorage, FileStorage])

@@ -1,19 +1,19 @@
-"""The token endpoint: one request, one answer, and what the answer means."""
+"""The token endpoint of an authorization server: one request, and the tokens or the error in its response."""
 
 from collections.abc import Mapping
 
 from holdfast.auth.oauth.dpop import ALGORITHM, CHALLENGE, Prover
 from holdfast.auth.oauth.identity import ClientIdentity, prove
 from holdfast.auth.oauth.metadata import ErrorAnswer, ServerMetadata, TokenAnswer, read
-from holdfast.auth.oauth.pkce import told
+from holdfast.auth.oauth.pkce import quoted
 from holdfast.auth.oauth.tokens import Tokens, tokens_from
 from holdfast.auth.oauth.web import OK, Reply, Web
 from holdfast.errors import AuthorizationFailed, NotSent
 from holdfast.ports import Clock, Random
 
 
-class TokenDoor:
-    """An authorization server's token endpoint, as seen by one client."""
+class TokenEndpoint:
+    """The token endpoint of one authorization server, for one client."""
 
     def __init__(
         self, web: Web, server: ServerMetadata, ports: tuple[Clock, Random], prover: Prover | None = None
@@ -24,16 +24,16 @@ class TokenDoor:
         self._prover = prover
 
     def __repr__(self) -> str:
-        return f"<TokenDoor of {self._server.issuer}>"
+        return f"<TokenEndpoint of {self._server.issuer}>"
 
     async def ask(
         self, client: ClientIdentity, fields: Mapping[str, str], before: Tokens | None = None
     ) -> Tokens:
-        """Ask for tokens.
+        """Request tokens.
 
         Raises:
-            AuthorizationFailed: the answer is no; `error` says why.
-            NotSent: there was no answer, or only that it cannot be given now.
+            AuthorizationFailed: the server refuses; `error` is its code.
+            NotSent: the server did not answer, or it answered that it cannot now.
         """
         reply = await self._post(client, fields)
         if self._prover is not None and self._prover.learn(self._server.token_endpoint, reply.nonce):
@@ -43,7 +43,7 @@ class TokenDoor:
         tokens = tokens_from(self._answer(reply), self._clock.wall(), before)
         if (self._prover is not None) != (tokens.kind == "DPoP"):
             raise AuthorizationFailed(
-                f"{self._server.issuer} gave a {tokens.kind} token, which was not asked for"
+                f"{self._server.issuer} gave a {tokens.kind} token, which was not requested"
             )
         return tokens
 
@@ -60,13 +60,13 @@ class TokenDoor:
         return await self._web.post(self._server.token_endpoint, {**fields, **proof.fields}, headers)
 
     def _answer(self, reply: Reply) -> TokenAnswer:
-        if reply.is_passing:
+        if reply.is_temporary:
             raise NotSent(f"{self._server.issuer} cannot give tokens now (HTTP {reply.status})")
         answer = read(reply.body, TokenAnswer) if reply.status == OK else None
         if answer is not None:
             return answer
         refused = read(reply.body, ErrorAnswer) or ErrorAnswer(f"HTTP {reply.status} and no token")
         raise AuthorizationFailed(
-            f"{self._server.issuer} gave no token: {told(refused.error, refused.error_description)}",
+            f"{self._server.issuer} gave no token: {quoted(refused.error, refused.error_description)}",
             error=refused.error,
         )

@@ -1,4 +1,4 @@
-"""One piece of work for everybody who wants it done: it runs once, its result or failure is everybody's."""
+"""Single flight: several tasks that need the same work at the same time share one run and its result or failure."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
@@ -15,17 +15,17 @@ class _Flight(Generic[T]):
         self.waiting = 0
 
 
-class Flights(Generic[T]):
-    """Work under way, by its key. It ends when it is done, or when nobody waits for it any more."""
+class SingleFlight(Generic[T]):
+    """Running work by key. It is cancelled when no task waits for it any more."""
 
     def __init__(self) -> None:
         self._flights: dict[Hashable, _Flight[T]] = {}
 
     def __repr__(self) -> str:
-        return f"<Flights, {len(self._flights)} under way>"
+        return f"<SingleFlight, {len(self._flights)} running>"
 
     async def join(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return the work's result; it is started unless somebody else has."""
+        """Return the result of the work; start it if it does not run already."""
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = _Flight(asyncio.get_running_loop().create_task(work()))

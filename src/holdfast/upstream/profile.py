@@ -6,7 +6,7 @@ from holdfast.protocol.params import LoggingLevel
 from holdfast.protocol.sessionless import CAPABILITIES_KEY, CLIENT_KEY, LEVEL_KEY, VERSION_KEY
 
 
-class ClientIdentity:
+class ClientProfile:
     """A client's name, capabilities and log level."""
 
     __slots__ = ("capabilities", "info", "level")
