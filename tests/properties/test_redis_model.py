@@ -236,7 +236,7 @@ class Twins(RuleBasedStateMachine):
 
     async def keeps_only_what_runs(self, redis: RedisStore, key: str) -> None:
         """What is kept for another run is counted, within its bound, and belongs to something in flight."""
-        client = await redis._link.ear()
+        client = await redis._link.subscriber()
         found: dict[Any, Any] = await client.hgetall(redis.key(key))
         fields = {name.decode(): value for name, value in found.items()}
         kept = {name[2:]: len(value) for name, value in fields.items() if name.startswith("p:")}
@@ -257,7 +257,7 @@ class Twins(RuleBasedStateMachine):
         for one in closed:
             assert one is not None
             await redis.closing_reported(one)
-        client = await redis._link.ear()
+        client = await redis._link.subscriber()
         left = [key async for key in client.scan_iter(match=f"{redis._prefix}*") if not key.endswith(b"}:x")]
         await redis.aclose()
         assert set(left) <= {f"{redis._prefix}{{*}}:told".encode()}, left

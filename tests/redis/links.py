@@ -36,8 +36,8 @@ class Lossy:
             self.lost += 1
             raise Lost(f"lost on purpose (seed {self._seed})")
 
-    async def ear(self) -> Redis:
-        return await self._link.ear()
+    async def subscriber(self) -> Redis:
+        return await self._link.subscriber()
 
     async def policy(self) -> str:
         return await self._link.policy()
@@ -60,8 +60,8 @@ class Switched:
     async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
         return await self._links[0].run(script, key, arguments)
 
-    async def ear(self) -> Redis:
-        return await self._links[0].ear()
+    async def subscriber(self) -> Redis:
+        return await self._links[0].subscriber()
 
     async def policy(self) -> str:
         return await self._links[0].policy()

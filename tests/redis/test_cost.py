@@ -44,6 +44,9 @@ async def test_a_plain_call_is_two_scripts_and_two_round_trips(server: RedisServ
     assert (link.pipe.sent - sent, link.pipe.writes - writes) == (200, 200)
     assert counted["evalsha"] == 200
     assert not {"xadd", "publish", "zadd", "eval"} & counted.keys(), "a stream that never was costs nothing"
+    outside = ("evalsha", "config", "info")
+    inside = sum(number for name, number in counted.items() if not name.startswith(outside))
+    assert inside <= 100 * 11, "commands inside the two scripts of each call"
     await store.aclose()
 
 

@@ -1,4 +1,4 @@
-"""Asks: one place each, the first answer kept, its asker rung wherever it is."""
+"""Asks: each has a place, the first answer counts, and the replica that asks is woken up (lua/asks.lua)."""
 
 from holdfast.errors import SessionGone
 from holdfast.stores.base import Answered, Refusal, WakeUp

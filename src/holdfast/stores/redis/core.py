@@ -1,7 +1,27 @@
-"""What all operations share: names of keys, the clock, sending scripts (again), and what a script leaves to be done elsewhere.
+"""What all operations share: names of keys, sending scripts (again), and what a script leaves to be done in another slot.
 
-A script changes one slot. What it means for another one (a hint, a size) comes back with its reply
-and is sent there next; if we die in between, the hint is late or missing, never the truth.
+**Keys.** A key is `hf:<format>:<namespace>:{<name>}` and a suffix. The name is a session's key, a scope's name, or `*` for what
+all share. A cluster takes the slot from the part in braces, so everything of one name is in one slot, and one script may
+change all of it in one step. `lua/session.lua` and `lua/shared.lua` list the keys.
+
+**Every operation is one script on one slot**, or several of them in an order in which each may be the last one that happens:
+
+* A place is taken in the shared slot before the session or scope is made; it is freed after that is gone. A place
+  without a session is found by the next sweep.
+* A seat (which replica has work in which session) is written in the shared slot before the first work begins (`seated`).
+* What a principal keeps is allowed by the shared slot before it is written (`keeping`, lua/kept.lua).
+* What the shared slot should merely know (when a session is due, how large its logs are) is sent after the change (`_after`).
+  If this process dies in between, it is late or missing; whoever acts on it looks at the session first.
+
+**Sent again.** Each command has a name, made of this process's random name and a number. If its reply is lost, it is sent
+again with the same name and a flag, until `PATIENCE` is over; then the store is unavailable, and whether the command was
+executed stays unknown to the caller, who may ask again. Scripts recognize what they have done before (lua/session.lua), so a
+command counts once. What the first reply asked for in other slots is lost with it; `remind` asks for it again.
+A command that Redis refused was not executed (`refusals.py`) and is sent again without the flag.
+
+**Seats here.** A `Seat` is what this process has of a session: exchanges that it runs, asks that it waits for, streams that
+it reads. A wake-up from another replica may be lost, so once a second each seat is compared with the store (`wakeups.py`).
+After a failover that lost writes, an exchange that runs here is restored from its seat and its recent writes (`exchanges.py`).
 """
 
 import asyncio
@@ -25,16 +45,17 @@ from holdfast.stores.redis.refusals import Later, Lost, Poisoned
 from holdfast.wire.jsonrpc import RequestId
 
 FORMAT: Final = 2
-"""In every key and channel. It changes only where an older release would misread what a newer one writes: fields that
-it can pass over come without a new format, and are missing from what it writes."""
+"""In every key and channel. It changes only where an older release would misread what a newer one writes. A field that
+an older release can ignore is added without a new format, and is missing from what that release writes."""
 BACKOFFS: Final = (0.02, 0.1, 0.4)
-"""Seconds before a command is sent again whose reply was lost; after the last one the store is unavailable. One that
-was not executed, because of what passes by itself, is sent again at the last of these intervals."""
+"""Seconds before a command is sent again whose reply was lost; after the last one the store is unavailable. A command
+that Redis refused for a moment is sent again too, at last with the last of these intervals."""
 PATIENCE: Final = 3.0
-"""Seconds after which no command is sent again: a client waits behind it."""
+"""Seconds after which no command is sent again: a client is waiting."""
 SHARED: Final = "*"
 _STEPS: Final = 8_192
-"""Steps in which a session's share of its principal's total grows: 8 KiB of 64 MiB. A session wastes at most two."""
+"""The allowance of a session (lua/kept.lua) grows in steps of its principal's total: 8 KiB of 64 MiB. It has at most two
+that it does not use."""
 _LEAST_STEP: Final = 1_024
 
 T = TypeVar("T")
@@ -45,7 +66,7 @@ _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def silent(what: WakeUp, session: str, name: str) -> None:
-    """Ring nobody: the bell before `bind`."""
+    """Wake nobody: the callback before `bind`."""
 
 
 @lru_cache(maxsize=4_096)
@@ -84,7 +105,7 @@ def record_of(blob: bytes, level: bytes, initialized: bytes) -> SessionRecord:
 
 
 class Seat:
-    """What this process has of a session, so that a lost bell is noticed."""
+    """What this process has of a session, so that a lost wake-up is noticed."""
 
     __slots__ = ("asks", "readers", "running")
 
@@ -92,7 +113,7 @@ class Seat:
         self.running: dict[str, Claim] = {}
         self.asks: set[str] = set()
         self.readers: dict[str, int] = {}
-        """Streams read here, and how far they were when last looked at."""
+        """Streams that are read here, and the number of the last event that is known here."""
 
     def is_empty(self) -> bool:
         """Tell whether nothing is left."""
@@ -100,11 +121,11 @@ class Seat:
 
 
 class Room(NamedTuple):
-    """How much the store is over its budget, and which sessions of the principal with the most bytes can make room."""
+    """By how much all logs are too large, and which sessions of the principal with the most bytes can make room."""
 
     over: int
     is_own: bool
-    """That principal is the one who writes."""
+    """The writer's principal is the one with the most bytes."""
     oldest: str
     """The session with its oldest finished stream; empty: it has none."""
     largest: str
@@ -157,7 +178,7 @@ class Core:
         )
 
     def _take_name(self) -> None:
-        """Be a replica that owns nothing yet. No two processes may share a name, or number their commands alike."""
+        """Become a replica that owns nothing yet. No two processes may have the same name or the same names of commands."""
         self._nonce = self._random.token(6)
         self._numbers = count()
         self.replica = self._named or self._random.token(6)
@@ -169,12 +190,12 @@ class Core:
         return f"{self._prefix}{{{name}}}"
 
     async def run(self, script: str, key: str, *arguments: Argument) -> list[Any]:
-        """Run a script on a slot, again with the same name while its reply is lost."""
+        """Run a script on a slot; while its reply is lost, send it again under the same name."""
         reply, _ = await self._sent(script, key, arguments)
         return reply
 
     async def _sent(self, script: str, key: str, arguments: tuple[Argument, ...]) -> tuple[list[Any], bool]:
-        """Return the reply, and whether it may have been executed before."""
+        """Return the reply, and whether the command was sent more than once."""
         name = f"{self._nonce}{next(self._numbers)}"
         now = "" if self._clock is None else str(ceil(self._clock.now() * 1000))
         where = self.key(key)
@@ -204,22 +225,22 @@ class Core:
         return await self.run(script, SHARED, *arguments)
 
     async def session(self, script: str, key: str, *arguments: Argument) -> list[Any]:
-        """Run a script on a session, then do what it leaves to be done elsewhere."""
+        """Run a script on a session, then do what it leaves to be done in other slots."""
         try:
             reply, is_again = await self._sent(script, key, arguments)
         except Poisoned as error:
             return await self._drop(key, error)
         if is_again:
-            # What the first one left to be done elsewhere was lost with its reply.
+            # What the first one left to be done in other slots was lost with its reply.
             await self._after(key, (await self.run("remind", key))[1])
         elif len(reply) > 1 and reply[1]:
             await self._after(key, reply[1])
         return reply
 
     async def each(self, works: Iterable[Awaitable[T]]) -> tuple[list[T], bool]:
-        """Do several things at once, each by itself; return what was done, and whether all of it was.
+        """Do several things at once; return the results, and whether all of them succeeded.
 
-        A shard that is away or a record that cannot be read costs what is stored there, and nothing else.
+        If a shard cannot be reached, or a record cannot be read, only what is stored there fails.
         """
         done = await asyncio.gather(*works, return_exceptions=True)
         for failed in done:
@@ -229,7 +250,7 @@ class Core:
         return kept, len(kept) == len(done)
 
     async def _drop(self, key: str, error: Poisoned) -> list[Any]:
-        """Forget a session whose record cannot be read: to its client it is one that never was."""
+        """Forget a session whose record cannot be read. Its client gets the answer for an unknown session."""
         self._observer.note("store.poisoned", session=key[:8], error=error)
         await self.run("drop", key)
         await self.index("forget", key, "", 0, 1, self._owner)
@@ -238,7 +259,7 @@ class Core:
         return [b"none"]
 
     async def readable(self, key: str, blob: bytes, level: bytes, initialized: bytes) -> SessionRecord | None:
-        """Return a session's record; None if it cannot be read, and then the session is forgotten."""
+        """Return a session's record. If it cannot be read, the session is forgotten: None."""
         try:
             return record_of(blob, level, initialized)
         except Poisoned as error:
@@ -283,14 +304,14 @@ class Core:
             await self._after(key, reply[1])
         return reply
 
-    # The whole store's budget
+    # The bytes of all logs
 
     async def _resized(self, key: str, size: int, oldest: int) -> None:
-        """Report a session's size; where the whole store is over its budget, make room as the contract says.
+        """Report the bytes of a session's logs; if those of all are too many, make room.
 
-        The principal with the most bytes makes it, so that no principal can fill the store for the others: with its oldest
-        finished streams, then with its largest log. If that is the principal who writes, this session's finished
-        streams go first, and its own log is cut.
+        The principal with the most bytes makes it, so that no principal can fill the store for the others: its oldest
+        finished streams go, then its largest log is cut. If the writer belongs to it, the finished streams of the writer's
+        session go first, and its own log is cut.
         """
         room = await self._report(key, key, size, oldest)
         for how in ("own", "oldest", "trim", "last"):
@@ -323,23 +344,23 @@ class Core:
         return found
 
     def vacate(self, key: str) -> None:
-        """Forget a seat with nothing on it."""
+        """Forget an empty seat."""
         found = self._seats.get(key)
         if found is not None and found.is_empty():
             del self._seats[key]
 
     def gone(self, key: str) -> bool:
-        """Forget what this process had of a session that is closed. False: it had nothing."""
+        """Forget the seat of a session that is closed. False: there was none."""
         seat = self._seats.pop(key, None)
         for stream in seat.running if seat is not None else ():
             self._recent.forget(key, stream)
         return seat is not None
 
     async def seated(self, script: str, key: str, *arguments: Argument) -> list[Any]:
-        """Run a script that gives this replica work in a session; the first one here lets reapers know before.
+        """Run a script that gives this replica work in a session; before the first one, write its seat.
 
         Raises:
-            StoreUnavailable: the lease has ended; whatever began now would be nobody's.
+            StoreUnavailable: this incarnation was declared dead; no replica would look for work that it begins now.
         """
         reply = await self.session(script, key, *arguments, "0")
         if reply[0] == b"seat":

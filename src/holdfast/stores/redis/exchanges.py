@@ -1,4 +1,4 @@
-"""Exchanges: claimed in one step, ended once, cancelled wherever they run."""
+"""Exchanges: claimed in one step, ended once, cancelled on whichever replica they run (lua/exchanges.lua)."""
 
 from typing import Any, Final
 
@@ -64,7 +64,7 @@ class ExchangeMethods(Core):
         reply = await self._settle(key, stream, fence, terminal, tag, recent, keep=keep)
         if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
             reply = await self._settle(key, stream, fence, terminal, tag, recent, keep=keep)
-        # Only now: an end that could not be written is written late, and forgotten here it would look like an orphan.
+        # Not before: an end that could not be written is written later, and until then this exchange is no orphan.
         self._leave(key, stream)
         check(reply)
         if terminal is not None:
@@ -98,7 +98,7 @@ class ExchangeMethods(Core):
         return await self.session("settle", key, stream, fence, *end, *self._budget, *expected)
 
     async def _restore(self, key: str, stream: str, fence: int) -> bool:
-        """Put back what a failover lost of an exchange that lives here. False: there is nothing to put back."""
+        """Restore an exchange that runs here and that a failover has lost. False: it does not run here."""
         seat = self._seats.get(key)
         claim = seat.running.get(stream) if seat is not None else None
         if claim is None:
@@ -125,7 +125,7 @@ class ExchangeMethods(Core):
             self._on_wake(WakeUp.STREAM, key, stream)
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
-        """Ring CANCEL where the one exchange in flight under this id runs."""
+        """Wake up, with CANCEL, the replica that runs the one exchange in flight under this id."""
         reply = await self.run("cancel", key, principal, typed(request_id))
         if reply[0] == b"ok":
             self._on_wake(WakeUp.CANCEL, key, reply[2].decode())

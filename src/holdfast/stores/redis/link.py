@@ -1,6 +1,18 @@
-"""The way to Redis: a single server, one behind sentinels, or a cluster; the same scripts over each.
+"""The connection to Redis: a single server, one behind sentinels, or a cluster. The same scripts run on each.
 
-`run` sends a script once. Sending again is the caller's decision: only it knows that this is safe.
+`run` sends a script once, and says exactly one of four things: a reply; `Lost`, it may have been executed; `Later`, it was not
+and may be sent again; or it was refused. The client library below never sends a command again, because it could not say that it
+did; `core.py` decides it, and sets the flag that scripts need to recognize their own work.
+
+A script is sent by its hash (EVALSHA). A server that does not know the hash refuses it without executing anything, and
+then gets the text (EVAL), once. This also covers a restart, a failover and SCRIPT FLUSH.
+
+* **Single**: all commands of a process share one connection (`pipe.py`), so they are executed in the order in which they were
+  sent (`ordered`). Behind sentinels the library asks them for the primary whenever it connects.
+* **Cluster**: the library sends each script to the node that has the slot of its key. All keys of a script are in one slot
+  (`core.py`). There is no order between commands of different slots, and none is needed.
+
+Wake-ups come over pub/sub, on connections of their own (`subscriber`): a connection that subscribes can do nothing else.
 """
 
 import contextlib
@@ -24,30 +36,30 @@ Argument = bytes | str | int
 _OPTIONS: Final[dict[str, Any]] = {"socket_connect_timeout": 2, "socket_keepalive": True}
 
 _NEVER: Final = ":-"
-"""The end of a key that never exists."""
+"""The end of a name of a key that never exists."""
 
 _TLS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
-"""What a URL may say of TLS: the file of those who are believed, and our own certificate with its key."""
+"""TLS options of a URL: the file of trusted authorities, and our own certificate with its key."""
 
 
 class Link(Protocol):
-    """A way to run scripts."""
+    """Runs scripts on Redis."""
 
     ordered: bool
-    """What is sent first is executed first."""
+    """Commands are executed in the order in which they are sent."""
 
     async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
         """Run a script on the key's slot.
 
         Raises:
-            Lost: the reply is; whether it ran is not known.
-            Later: it did not run; the same command may succeed in a moment.
-            StoreUnavailable: it did not run; Redis refuses to work now.
+            Lost: no reply came; it may have been executed.
+            Later: it was not executed; the same command may succeed in a moment.
+            StoreUnavailable: it was not executed; Redis refuses it now.
             Poisoned: a record cannot be read.
         """
         ...
 
-    async def ear(self) -> Redis:
+    async def subscriber(self) -> Redis:
         """Return a client that can subscribe to channels."""
         ...
 
@@ -56,7 +68,7 @@ class Link(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         ...
 
 
@@ -82,7 +94,7 @@ class Single:
             raise translated(error) from error
         return reply
 
-    async def ear(self) -> Redis:
+    async def subscriber(self) -> Redis:
         """Return the client itself: a subscription takes a connection of its own."""
         return self._client
 
@@ -101,10 +113,10 @@ class Single:
 class Cluster:
     """A cluster: each script goes to the node that has its slot.
 
-    Keys of one session lie in one slot, and a script finds them by itself. While the slot is being moved, some of them
-    are here and some there: a script would be stopped in the middle, or would write a log anew that is still on the
-    other node. So each script names a second key that never exists: Redis refuses commands with several keys, of which
-    one is missing, on both nodes while they move a slot (TRYAGAIN), before anything is executed.
+    The keys of one session are in one slot, and a script builds their names itself. While the slot is being moved, some of
+    these keys are on one node and some on the other: a script would be stopped in the middle, or would begin a new log
+    although the old one is on the other node. So each command also names a key that never exists. While a slot is
+    being moved, both nodes refuse a command with several keys of which one is missing (TRYAGAIN), before it starts.
     """
 
     ordered = False
@@ -112,7 +124,7 @@ class Cluster:
     def __init__(self, client: RedisCluster, options: dict[str, Any]) -> None:
         self._client = client
         self._options = options
-        self._ears: list[Redis] = []
+        self._subscribers: list[Redis] = []
         self._is_closed = False
 
     async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
@@ -126,7 +138,7 @@ class Cluster:
                 reply = await self._client.execute_command("EVAL", known.text, *words)
         except (RedisError, RedisClusterException, OSError) as error:
             if spoils(error):
-                # It asks for the nodes and their slots again when it is next used.
+                # The library asks for the nodes and their slots again when it is next used.
                 await self._client.aclose()
             raise translated(error) from error
         except AttributeError as error:
@@ -134,19 +146,19 @@ class Cluster:
             raise Lost("the connection was closed") from error
         finally:
             if self._is_closed:
-                # This command was on the way when the link was closed: the library has connected again for it.
+                # The link was closed while this command was on its way, and the library has connected again for it.
                 await self._disconnect()
         return reply
 
-    async def ear(self) -> Redis:
-        """Return a client of any node: what is published anywhere is heard everywhere."""
+    async def subscriber(self) -> Redis:
+        """Return a client of any node: a message that is published at one node arrives at all."""
         _ = await self._client.initialize()
         node = self._client.get_random_node()
-        heard: Redis = Redis(host=node.host, port=int(node.port), retry=_once(), **self._options)
-        self._ears.append(heard)
-        for old in self._ears[:-2]:
-            self._ears.remove(old)
-        return heard
+        client: Redis = Redis(host=node.host, port=int(node.port), retry=_once(), **self._options)
+        self._subscribers.append(client)
+        for old in self._subscribers[:-2]:
+            self._subscribers.remove(old)
+        return client
 
     async def policy(self) -> str:
         """Ask one of the nodes."""
@@ -155,11 +167,11 @@ class Cluster:
         return str(info.get("maxmemory_policy", ""))
 
     async def aclose(self) -> None:
-        """Close everything. A command that is still on the way closes what it needed when it ends."""
+        """Close everything. A command that is still on its way closes its connection when it ends."""
         self._is_closed = True
-        for ear in self._ears:
+        for client in self._subscribers:
             with contextlib.suppress(RedisError, OSError):
-                await ear.aclose()
+                await client.aclose()
         await self._disconnect()
 
     async def _disconnect(self) -> None:
@@ -172,7 +184,7 @@ class Cluster:
 
 
 def _once() -> Retry:
-    """Never send again below us: the store does it, with a word that it did."""
+    """Let the library never send a command again: `core.py` does it, and sets a flag."""
     return Retry(NoBackoff(), 0)
 
 

@@ -1,6 +1,21 @@
-"""One connection shared by everybody: what is said in one turn of the loop leaves in one write, answers come in order.
+"""One connection that all commands of a process share.
 
-A pool would cost a connection, two tasks and a timer per command; this costs a future.
+Commands that are given in one turn of the event loop leave in one write; Redis replies in the order of the commands, so the
+first reply belongs to the first future that waits. A pool of connections would cost a connection, two tasks and a timer
+for each command; this costs a future, and keeps the commands in order.
+
+* The writer is a task that exists while there is something to send. It takes all commands that were given since its last
+  write.
+* The reader is a task that lives as long as the connection. It resolves the futures in order.
+* One timer watches for silence: if commands wait and no reply has come for `SILENCE` seconds, the connection is lost.
+
+**A connection is lost as a whole.** Every command that has no reply fails with a connection error, which means "may have
+been executed" (`refusals.py`), and commands that were not written yet fail with them. A reply that shows that another node is
+the primary now (`spoils`) also ends the connection, because commands behind it would get the same answer for ever. The next
+command connects anew; those that come while it connects share the attempt and its outcome.
+
+**A command that is cancelled** leaves its future behind: its reply still has to be counted, or all later replies would go
+to the wrong commands.
 """
 
 import asyncio
@@ -17,11 +32,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from holdfast.stores.redis.refusals import spoils
 
 SILENCE: Final = 2.0
-"""A command that has no reply after this long is lost with its connection."""
+"""Seconds without any reply after which a connection is given up."""
 
 
 class Pipe:
-    """Commands in, replies out, over one connection that is made when needed."""
+    """Sends commands and returns their replies, over one connection that is made when it is needed."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
@@ -36,9 +51,9 @@ class Pipe:
         self._losing: asyncio.Task[None] | None = None
         self._answered = 0
         self.sent: int = 0
-        """Commands, for those who count."""
+        """Commands so far."""
         self.writes: int = 0
-        """Writes to the socket: round trips, where each waits for the one before."""
+        """Writes to the socket so far. If each command waits for the one before, these are the round trips."""
 
     def __repr__(self) -> str:
         return f"<Pipe {'up' if self._connection else 'down'}, {len(self._waiting)} waiting>"
@@ -48,7 +63,7 @@ class Pipe:
 
         Raises:
             ResponseError: Redis refused it.
-            ConnectionError: the connection is lost, and with it the knowledge whether it was executed.
+            ConnectionError: the connection is lost; the command may have been executed.
         """
         connection = self._connection or await self._connect()
         loop = asyncio.get_running_loop()
@@ -64,14 +79,14 @@ class Pipe:
         return await reply
 
     async def aclose(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._attempt is not None:
             self._attempt.cancel()
-        # Not in a hurry: TLS needs a moment for its end, and the loop may not run any longer than this.
+        # Waits for the end of the connection: TLS needs a moment for it, and the loop may stop right after this.
         await self._lose(RedisConnectionError("the store was closed"), nowait=False)
 
     async def _connect(self) -> AbstractConnection:
-        """Connect; whoever comes meanwhile waits for the same attempt and shares its outcome."""
+        """Connect. Commands that come meanwhile wait for the same attempt and share its outcome."""
         if self._attempt is None:
             self._attempt = asyncio.get_running_loop().create_task(self._reached())
             self._attempt.add_done_callback(self._attempted)
@@ -121,13 +136,13 @@ class Pipe:
                 if not future.done():
                     future.set_exception(reply)
                 if spoils(reply):
-                    # The commands that wait behind it may be sent again, to the node that is found by connecting anew.
+                    # The next connection goes to the present primary, and the commands behind this one are sent again.
                     raise RedisConnectionError("another node does the work now") from reply
         except (RedisError, OSError, IndexError) as error:
             await self._lose(error, connection)
 
     def _look(self, answered: int) -> None:
-        """End a connection that has said nothing for too long while somebody waits."""
+        """End a connection on which commands wait and nothing has arrived since the last look."""
         self._watch = None
         if not self._waiting:
             return

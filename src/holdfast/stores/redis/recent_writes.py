@@ -1,6 +1,6 @@
-"""What this process has written lately, kept so that a failover that lost it can be mended.
+"""The last events that this process wrote to each stream, so that it can restore them after a failover that lost them.
 
-Bounded: a recent that is too short to join what the store still has leaves a gap, and a reader is told so.
+They are bounded in bytes. If they begin after the end of what the store still has, there is a gap, and readers are told of it.
 """
 
 from collections import OrderedDict, deque
@@ -11,7 +11,7 @@ from holdfast.core.stream import Data, Event, Position
 STREAM_BYTES: Final = 256 * 1024
 """Of one stream."""
 ALL_BYTES: Final = 32 * 1024 * 1024
-"""Of all; beyond, the streams that were not written for longest go without."""
+"""Of all streams. Beyond it, those that were not written for the longest time are forgotten, and could not be restored."""
 
 
 class StreamWrites:

@@ -1,4 +1,22 @@
-"""Replicas: leases by the store's clock, what the dead leave behind, and what the living tell each other."""
+"""Replicas: leases by the store's clock, the work of dead replicas, and messages between replicas.
+
+A process is a replica with a name, and has a lease under an incarnation number (`lua/replicas.lua`). Every exchange and task has
+its owner, `<replica>.<incarnation>`, written beside it. So the work of a dead incarnation can be told from the work of the same
+process after it took a new lease.
+
+**Finding orphans.** `orphans` takes some of the dead and of the sessions where they had work from the shared slot, and asks each
+session (`unseat`), all at once, what the dead one still ran there. A session where nothing is left is removed from the list;
+one on a shard that cannot be reached stays, and is asked again next time. Our own sessions are looked at in the same way:
+an exchange that is ours in the store, and that this process does not know, had ended before a failover brought it back.
+
+**Ending or adopting them.** `reap` and `adopt` decide in the session's slot, by owner and number of runs: of many replicas that
+try, one succeeds, and the fence moves on, so the dead owner cannot write any more. Both recognize their own work when they are
+sent again: reap by the tag of its terminal message, adopt by the owner and run that it wrote.
+
+**Messages.** A forwarded request is put into the inbox of a living replica, under a name, once; the replica removes it when it has
+taken it. Announcements go into one bounded list that each replica reads from its own position. Both wake up the
+receivers, which also look by themselves once a second, because a wake-up may be lost.
+"""
 
 from holdfast.core.stream import Position
 from holdfast.errors import StoreUnavailable
@@ -9,17 +27,17 @@ from holdfast.stores.redis.exchanges import before
 _INBOX = 10_000
 """Requests that may wait for one replica."""
 _STRAY_SECONDS = 10.0
-"""An exchange of our own that we do not know is an orphan after this: a failover brought back one that had ended."""
+"""Seconds after which an exchange that is ours in the store, and unknown here, is an orphan. Younger ones may be beginning."""
 
 
 class ReplicaMethods(Core):
     """renew, release, replicas, orphans, reap, adopt, forward, inbox, took, announce, announced, secret."""
 
     async def renew(self, seconds: float) -> Lease:
-        """Take the lease or make it longer; one that has run out comes back as a new incarnation.
+        """Take the lease or make it longer; after this incarnation was declared dead, a new one begins.
 
         Raises:
-            StoreUnavailable: also where a release of a later format serves this namespace.
+            StoreUnavailable: also if a release of a later format serves this namespace.
         """
         reply = await self.index("lease", self.replica, self.incarnation, round(seconds * 1000))
         if reply[0] == b"later":
@@ -34,7 +52,7 @@ class ReplicaMethods(Core):
         return Lease(self.replica, incarnation, seconds)
 
     async def release(self) -> None:
-        """Give the lease back."""
+        """End the lease."""
         await self.index("release", self.replica, self._owner)
 
     async def replicas(self) -> list[str]:
@@ -42,10 +60,10 @@ class ReplicaMethods(Core):
         return [owner.decode().rpartition(".")[0] for owner in (await self.index("replicas"))[2]]
 
     async def orphans(self) -> list[Orphan]:
-        """Return what the dead left running; their readers are gone with them."""
+        """Return exchanges that dead replicas left running, and forget the readers of these replicas."""
         _, _, dead, own = await self.index("dead")
         is_dead = any(owner.decode() == self._owner for owner, _ in dead)
-        # All at once: one after another, each would wait for a disk of its own where Redis is durable.
+        # All at once: one after another, each would wait for the disk if Redis writes to it before it replies.
         looks = [self._left(owner.decode(), key.decode(), 0) for owner, keys in dead for key in keys]
         looks += [
             self._left(self._owner, key.decode(), round(_STRAY_SECONDS * 1000))
@@ -64,7 +82,7 @@ class ReplicaMethods(Core):
         return [Orphan(key, stream.decode(), untyped(name), owner, runs) for stream, name, runs in reply[2]]
 
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
-        """End an orphan for its owner. Of many who try, one does."""
+        """End an orphan in place of its owner. Of many replicas that try, one does."""
         end = (terminal, str(tag), str(before(tag)))
         reply = await self.session("reap", orphan.session, orphan.stream, orphan.owner, *end, *self._budget)
         if reply[0] != b"ok":
@@ -73,7 +91,7 @@ class ReplicaMethods(Core):
         return True
 
     async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
-        """Take an orphan over to run it again. Of many who try, one does."""
+        """Take an orphan over to run it again. Of many replicas that try, one does."""
         key, stream = orphan.session, orphan.stream
         reply = await self.seated("adopt", key, stream, orphan.owner, orphan.runs, str(tag))
         if reply[0] != b"ok":
@@ -92,12 +110,12 @@ class ReplicaMethods(Core):
     # Between replicas
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
-        """Put a request into a living replica's inbox and ring."""
+        """Put a request into a living replica's inbox and wake it up."""
         reply = await self.index("forward", replica, name, payload, round(seconds * 1000), _INBOX)
         return bool(reply[0] == b"ok")
 
     async def inbox(self) -> list[Forwarded]:
-        """Return what was put to this replica and not yet taken."""
+        """Return the requests in this replica's inbox."""
         flat = (await self.index("inbox", self.replica))[2]
         return [Forwarded(flat[index].decode(), flat[index + 1]) for index in range(0, len(flat), 2)]
 
@@ -106,11 +124,11 @@ class ReplicaMethods(Core):
         await self.index("took", self.replica, name)
 
     async def announce(self, name: str, event: bytes) -> None:
-        """Tell all replicas."""
+        """Send an event to all replicas."""
         await self.index("announce", name, event)
 
     async def announced(self, after: str) -> Announced:
-        """Return what was announced after a cursor."""
+        """Return the events after a cursor."""
         _, _, cursor, events = await self.index("news", after)
         return Announced(cursor.decode(), events)
 

@@ -2,9 +2,10 @@
 
     --## settle: session log !allow-oom
 
-begins the script `settle`, which is preceded by the files session.lua and log.lua. A script that
-frees more than it takes runs even when Redis is out of memory; any other is then refused before
-it has changed anything.
+begins the script `settle`, which is preceded by the files session.lua and log.lua. What stands before the first section of a
+file is for readers, and comments are left out of what is sent. A script that frees more than it takes (`allow-oom`) runs
+even when Redis is out of memory; any other is then refused before it has changed anything. One that changes nothing
+says so (`no-writes`).
 """
 
 from functools import cache
@@ -35,7 +36,11 @@ def _script(section: str) -> Script:
 
 
 def _read(name: str) -> str:
-    return (files(__package__) / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+    text = (files(__package__) / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+    lines = (
+        line for line in text.splitlines() if line.startswith(_MARK) or not line.lstrip().startswith("--")
+    )
+    return "\n".join(lines)
 
 
 @cache

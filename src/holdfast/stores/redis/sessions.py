@@ -1,4 +1,9 @@
-"""Sessions: opened with a place in the index, found, evicted, swept, closed once."""
+"""Sessions: opened with a place in the shared slot, found, evicted, swept, closed once (lua/sessions.lua, lua/index.lua).
+
+The shared slot knows which sessions there are and when to look at each, at the earliest. Whether one is due, or idle enough to
+be evicted, is decided in its own slot, in the step that closes it. So eviction asks for candidates, looks at each, corrects what
+the shared slot knew, and tries to close the oldest; if its client came back meanwhile, it takes the next.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -24,9 +29,9 @@ from holdfast.stores.redis.refusals import Poisoned
 _BATCH: Final = 100
 _LOOKS: Final = 64
 _EVICTIONS: Final = 5
-"""How often a place is looked for before the store says it is full: others may take what was freed."""
+"""How often a session is evicted for a new one before the store says that it is full: others may take the place."""
 UNREPORTED_SECONDS: Final = 30.0
-"""A closing whose listeners were not reported told after this is told again."""
+"""Seconds after which listeners are called again for a closing of which no replica has said that they were."""
 
 
 def _ms(seconds: float) -> int:
@@ -40,13 +45,13 @@ def closed_of(reply: list[Any]) -> Closed:
 
 
 class SessionMethods(Core):
-    """open, find, change, close, sweep, subscriptions, and who is told of an end."""
+    """open, find, change, close, sweep, subscriptions, and closings whose listeners must be called."""
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Take a place in the index, evicting where the contract says so, then begin the session."""
         evicted: list[Closed] = []
         for _ in range(_EVICTIONS):
-            # One goes for one that comes, also where more than the limit were let in before.
+            # One eviction makes room for one session, also if there are more than the limit already.
             most = self._limits.sessions if evicted else self._limits.sessions_per_principal
             verdict = await self._reserve(record, most, evict=evict)
             if verdict == b"ok":
@@ -66,7 +71,7 @@ class SessionMethods(Core):
         return reply[0]
 
     async def _evict(self, principal: str) -> Closed | None:
-        """Close the principal's longest idle session; None if all of them work or are read."""
+        """Close the principal's longest idle session; None if each of them has work or a reader."""
         oldest = await self._longest_idle(principal)
         if oldest is None:
             return None
@@ -133,7 +138,7 @@ class SessionMethods(Core):
         return await self._ended(key, await self.session("close", key, reason.value, *end))
 
     async def sweep(self) -> list[Closed]:
-        """Look at what is hinted to be due; a hint that came too early is put back."""
+        """Close the sessions that are due. Of one that is not, the next time to look is noted."""
         await self.index("sweep_tasks")
         closed: list[Closed] = []
         while True:
@@ -141,7 +146,7 @@ class SessionMethods(Core):
             _, _, marked, keys = await self.index("due", _BATCH, mark)
             looks, whole = await self.each(self._look(key.decode(), marked) for key in keys)
             closed += [look for look in looks if look is not None]
-            # What could not be looked at is due again in two seconds, and must not keep this sweep going.
+            # A session that could not be looked at is due again in two seconds: this sweep must not wait for it.
             if len(keys) < _BATCH or not whole:
                 return closed
 
@@ -153,7 +158,7 @@ class SessionMethods(Core):
         if reply[0] == b"none":
             await self._gone(key, "")
             return None
-        # What somebody else is closing now is theirs to forget; a dead one's is found again in two seconds.
+        # Another replica may be closing it now, and then forgets it; if that one dies, the session is due again in two seconds.
         return await self._ended(key, reply)
 
     async def _ended(self, key: str, reply: list[Any]) -> Closed | None:
@@ -178,13 +183,13 @@ class SessionMethods(Core):
         return closed
 
     async def _linger(self, key: str, size: int) -> None:
-        """Count what is left of a closed session for its readers; forget the oldest of it all where it is too much."""
+        """Count the streams that a closed session leaves for its readers; if all of them are too many, the oldest go."""
         most = self._limits.store_bytes // LINGER_SHARE
         over = (await self.index("linger", key, size, _ms(LINGER_SECONDS), most))[2]
         await self.each(self.session("unlinger", name.decode()) for name in over)
 
     async def _gone(self, key: str, principal: str) -> None:
-        """Take a session that is no more out of the index."""
+        """Remove a session that is gone from the shared slot."""
         await self.index("forget", key, hashed(principal), 0, 1, self._owner)
 
     async def sessions(self, principal: str | None = None) -> list[str]:
@@ -214,18 +219,18 @@ class SessionMethods(Core):
         await self.index("unsubscribed", hashed(uri), key)
 
     async def subscribers(self, uri: str) -> list[str]:
-        """Return who subscribed and lives."""
+        """Return the living sessions that subscribe to a resource."""
         return [key.decode() for key in (await self.index("subscribers", hashed(uri)))[2]]
 
     # Listeners
 
     async def closing_reported(self, closed: Closed) -> None:
-        """Forget a closing: its listeners know."""
+        """Forget a closing: its listeners were called."""
         await self.run("told", closed.record.key)
         await self.index("acknowledge", closed.record.key)
 
     async def unreported_closings(self) -> list[Closed]:
-        """Return closings that nobody has reported told for a while."""
+        """Return closings whose listeners may not have been called."""
         _, _, keys = await self.index("outbox", _BATCH, _ms(UNREPORTED_SECONDS))
         found, _ = await self.each(self._untold(key) for key in keys)
         return [closed for closed in found if closed is not None]

@@ -1,7 +1,7 @@
 """RedisStore: the contract of stores on Redis or Valkey, version 7 or later.
 
-Every operation is one script on one slot, which is one atomic step. Scripts know when they are
-sent again, so a lost reply is asked for again and counts once. Time is Redis's.
+Every operation is one script on one slot, which is one atomic step; `core.py` has the theory. A command whose reply was lost is
+sent again and counts once. Time is that of Redis.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from holdfast.stores.redis.wakeups import WakeUpMethods
 class RedisStore(
     SessionMethods, StreamMethods, TurnMethods, AskMethods, StateMethods, ReplicaMethods, WakeUpMethods
 ):
-    """Sessions that outlive this process and are served by any."""
+    """Sessions that outlive this process, and that every replica can serve."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class RedisStore(
         return other
 
     async def heard(self) -> None:
-        """Return once bells of other replicas arrive; before that, what they say is noticed within a second."""
+        """Return once wake-ups of other replicas arrive; before that, each change is noticed within a second."""
         await self._listening.wait()
 
     async def check(self) -> None:
-        """Look at Redis as an operator should: reachable, and not one that throws keys away when it is full.
+        """Check that Redis can be reached, and warn if it deletes keys when its memory is full.
 
         Raises:
             StoreUnavailable: it cannot be reached.
@@ -102,7 +102,7 @@ class RedisStore(
     @override
     def bind(self, on_wake: OnWake) -> None:
         if self._is_closed and isinstance(self._url, str):
-            # Used again, perhaps on another event loop: the client's locks belong to the one before.
+            # Used again, perhaps on another event loop: the locks of the old client belong to the loop before.
             self._link = connect(self._url)
             self._listening = asyncio.Event()
         self._is_closed = False
@@ -113,7 +113,7 @@ class RedisStore(
         await self.index("prove")
 
     async def aclose(self) -> None:
-        """Stop listening and let go of all connections. What is stored stays; `bind` opens the store again."""
+        """Stop listening and close all connections. What is stored stays; `bind` opens the store again."""
         self._is_closed = True
         tasks, self._tasks = self._tasks, []
         # The client library may swallow a cancellation that comes while it connects.

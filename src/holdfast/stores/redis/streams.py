@@ -1,4 +1,9 @@
-"""Streams: written first, then read, from any replica."""
+"""Streams: written first, then read, from any replica.
+
+A process remembers the last events that it wrote to a stream (`recent_writes.py`), and sends with each event the position
+that it follows. If that is not the end of the log, a failover has lost writes: the process restores them, with the same
+positions, and appends again. Readers notice nothing, or are told of a gap.
+"""
 
 from typing import Final
 
@@ -32,7 +37,7 @@ class StreamMethods(ExchangeMethods):
         return start
 
     async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
-        """Add an event and ring. A stream that the store has set back is put right first."""
+        """Add an event and wake up the reader. A log that has lost events is restored first."""
         limits = self._budget[:3]
         recent = self._recent.get(key, stream) if fence != STANDALONE_FENCE else None
         expected: tuple[int | str, str] = ("", "")
@@ -44,12 +49,12 @@ class StreamMethods(ExchangeMethods):
         try:
             reply = await self.session("append", key, *facts, *expected)
         except StoreUnavailable as error:
-            # Refused, and not only unknown: what is remembered would differ from what is there.
+            # It was refused, so it is not in the log, and must not be restored from what is remembered.
             if not isinstance(error.__cause__, Lost | Later):
                 self._recent.forget(key, stream)
             raise
         if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
-            # A recent that was put back has this event already.
+            # What was restored has this event already: this finds it by its tag.
             reply = await self.session("append", key, *facts, "", "")
         check(reply)
         self._on_wake(WakeUp.STREAM, key, reply[3].decode())
@@ -84,7 +89,7 @@ class StreamMethods(ExchangeMethods):
         *,
         since: int | None = None,
     ) -> Attached | Refusal:
-        """Make the caller the stream's reader, and whoever read it before, here or elsewhere, no longer."""
+        """Make the caller the stream's reader, in place of the one before, on whichever replica that is."""
         at = ("", "") if cursor is None else (str(cursor.seq), str(cursor.tag))
         held = "" if since is None else since
         reply = await self.seated("attach", key, principal, stream or "", *at, held)
@@ -98,7 +103,7 @@ class StreamMethods(ExchangeMethods):
         return Attached(record, generation, Position(seq, int(tag)), bool(returned), bool(finished))
 
     async def probe(self, key: str, stream: str) -> Probed | None:
-        """Return who reads a stream, and ring there."""
+        """Return who reads a stream, and wake up that replica."""
         reply = await self.run("probe", key, stream)
         if reply[0] != b"ok":
             return None
@@ -106,13 +111,13 @@ class StreamMethods(ExchangeMethods):
         return Probed(bool(running), bool(kept), reader.decode(), word)
 
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
-        """Say whether a stream's reader is there."""
+        """Answer a probe: whether the stream's reader is there."""
         await self.run("vouch", key, stream, flag(alive))
 
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> bool:
-        """Give the reader's place back; start the grace if this break left nobody."""
+        """Give the reader's place back; if this break left no reader, the grace period starts."""
         at = ("", "") if cursor is None else (str(cursor.seq), str(cursor.tag))
         reply = await self.session("detach", key, stream, generation, *at, flag(broke))
         if reply[0] != b"ok":

@@ -1,4 +1,4 @@
-"""Turns: the calls of a session one after another, in the order of their fences."""
+"""Turns: the calls of a session run one after another, in the order of their fences (lua/order.lua)."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class TurnMethods(ExchangeMethods):
         await self._about("hold_turn", key, stream, fence)
 
     async def _about(self, script: str, key: str, stream: str, fence: int) -> list[Any]:
-        """Run a script on a call that is in flight; one that a failover has lost is put back first."""
+        """Run a script on a call that is in flight. If a failover has lost the call, it is restored first."""
         reply = await self.session(script, key, stream, fence)
         if reply[0] == b"lost" and await self._restore(key, stream, fence):
             reply = await self.session(script, key, stream, fence)
@@ -26,7 +26,7 @@ class TurnMethods(ExchangeMethods):
         return reply
 
     async def pass_turn(self, key: str, stream: str, fence: int) -> None:
-        """Give up a turn, and ring for the next call."""
+        """Give up a turn, and wake up the next call."""
         reply = await self.session("pass_turn", key, stream, fence)
         if reply[0] == b"ok" and reply[2]:
             self._on_wake(WakeUp.TURN, key, reply[2].decode())

@@ -1,7 +1,11 @@
-"""The ear and the second look: bells from other replicas, and what they would have said if they were lost.
+"""Wake-ups from other replicas, and a poll for those that were lost.
 
-A bell carries no data. Pub/sub loses what it likes: once a second everything that waits here is
-compared with the store, in one script per session that has something here.
+A wake-up says where to look and carries no data. Pub/sub does not keep messages: one that is published while no connection is
+up is lost. So once a second everything that waits in this process is compared with the store, with one script for each
+session that has a seat here (`check` in lua/streams.lua). A lost wake-up costs at most that second.
+
+There are two channels: `bell` for all replicas, and `bell:<replica>` for one. A replica ignores its own messages; it has
+called its callback already when it made the change.
 """
 
 import asyncio
@@ -28,7 +32,7 @@ class WakeUpMethods(Core):
     _listening: asyncio.Event
 
     def bind(self, on_wake: OnWake) -> None:
-        """Ring this bell from now on; starts to listen to the other replicas, under a name of this process."""
+        """Call this from now on; take a name for this process, and start to listen to the other replicas."""
         self._on_wake = on_wake
         if not self._tasks:
             self._take_name()
@@ -36,7 +40,7 @@ class WakeUpMethods(Core):
             self._tasks = [supervise(name, loop, self._observer) for name, loop in loops.items()]
 
     async def check(self) -> None:
-        """Look at Redis as an operator should."""
+        """Check the settings of Redis."""
         raise NotImplementedError
 
     async def _listen(self) -> None:
@@ -48,7 +52,7 @@ class WakeUpMethods(Core):
             await asyncio.sleep(0.2)
 
     async def _heard(self) -> None:
-        channels = (await self._link.ear()).pubsub(ignore_subscribe_messages=True)
+        channels = (await self._link.subscriber()).pubsub(ignore_subscribe_messages=True)
         try:
             await channels.subscribe(f"{self._prefix}bell", f"{self._prefix}bell:{self.replica}")
             self._listening.set()
@@ -69,12 +73,12 @@ class WakeUpMethods(Core):
         what, key, name, sender, *_ = *data.split(b" "), b"", b"", b""
         if sender == self._owner.encode():
             return
-        # A later release may ring for what this one knows nothing of.
+        # A later release may send kinds that this one does not know.
         ring = _WAKEUPS.get(what)
         if ring is WakeUp.CLOSED:
             self.gone(key.decode())
         if ring is WakeUp.TAKEN and self._reads(key.decode(), name.decode()):
-            # A reader that has come back meanwhile must not be told of what was before: look.
+            # The wake-up may be older than the reader that is here now: ask the store.
             self._doubt(key.decode())
         elif ring is not None:
             self._on_wake(ring, key.decode(), name.decode())
@@ -104,7 +108,7 @@ class WakeUpMethods(Core):
             await self.look_again()
 
     async def look_again(self) -> None:
-        """Ring for everything here that has changed without a bell."""
+        """Wake up everything here that has changed and had no wake-up."""
         for ring in (WakeUp.FORWARD, WakeUp.NEWS):
             self._on_wake(ring, "", "")
         keys = list(self._seats)

@@ -1,3 +1,14 @@
+-- Asks: requests to the client that wait for their answers. All of it is in the session's main hash.
+--
+--   a:<ask>     o  the replica that asks   d, p  digest and text of the answer, once there is one
+--   q:<stream>  the names of the asks of an exchange that lives, so that its end forgets them; at most 256
+--   S.out       asks without an answer: bounded by Limits.asks
+--
+-- The first answer counts. An equal one again is 'again', another one 'conflict', also after the ask was forgotten ('d' has its
+-- digest for five minutes). Sent again: an ask that is there is registered; an answer that is there is 'again', which the
+-- client is told as it would be told of the first; withdrawing what is not there changes nothing.
+-- The asker is woken up, takes the answer and withdraws the ask. A wake-up that is lost is noticed by `check`.
+
 --## ask: session
 local name, stream, limit = ARGV[5], ARGV[6], tonumber(ARGV[7])
 local got = load('a:' .. name, 'q:' .. stream)

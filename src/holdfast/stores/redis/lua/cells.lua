@@ -1,7 +1,19 @@
--- State fields with versions, and what operations that were sent before have done. They belong to a session or,
--- in :s, to a scope: whose it is, how long it lives unused and until when.
+-- State: fields with versions, of a session or of a scope.
+--
+-- A scope is state that belongs to no session: the one behind a handle, or a principal's own. Its keys begin as a session's
+-- do, and its slot is its own. The key :s has its numbers, packed: pr the principal, life how long it lives unused, due
+-- until when, and of S the fields kb, kn, kv, al, av, as. A session's fields are in the session's slot and go with it.
+--
+--   :k  field -> version and value, packed. The version is a counter of the owner (kv), so a field that was deleted and set again
+--       has another one, and a compare-and-set cannot mistake it.
+--   :o  name of an operation -> its result   :q  the names, the oldest first: the last 256 are remembered
+--
+-- Sent again: an operation that has its name in :o replies with the first result and changes nothing. The name is the
+-- caller's, so this also holds if the caller repeats the operation in another command. One script does one operation on one
+-- field; nothing reads the whole state and writes it back (law 11).
 local is_scope = false
 
+-- S of the session or of the scope that has this key; nil if there is neither.
 local function load_owner()
   load()
   if not S then
@@ -21,6 +33,7 @@ end
 
 local function remembered(name) return redis.call('HGET', base .. ':o', name) end
 
+-- Save everything, with the result of this operation; returns the reply.
 local function remember(name, result)
   redis.call('HSET', base .. ':o', name, result)
   redis.call('RPUSH', base .. ':q', name)

@@ -1,4 +1,11 @@
--- The one closing transition, for scripts that may make it.
+-- The end of a session: one script makes it, whoever asks for it first.
+--
+-- Everything of the session goes in one step: its hash, its logs and its state. Three things stay for a while.
+--   * Streams that have a reader stay for LINGER, so that the reader can read to the end; one that was in flight gets its
+--     terminal message here. Their exchanges are all that is left in the main hash.
+--   * :x has the closing itself until the listeners were called, and longer in case a replica dies before it calls them.
+--   * What the shared slot knows is deleted there next (`forget`), by the closer, or by the next sweep that finds no session.
+-- A second closing finds no S and does nothing. The same command sent again finds its own name in :x, and replies as before.
 
 local LINGER = 10000
 
@@ -7,8 +14,8 @@ local function json_id(id)
   return string.sub(id, 1, 1) == 'i' and text or cjson.encode(text)
 end
 
--- A stream that has a reader stays for it to read to the end, which one in flight has now. `ending`: what comes before
--- the id in its terminal message, what comes after it, and its tag. Returns what is left of it and its bytes, or nil.
+-- Let a stream stay for its reader. `ending` makes the terminal message of one in flight: the text before the id, the text
+-- after it, and the tag. Returns what is left of the exchange and its bytes, or nil if the stream goes.
 local function lingers(stream, c, ending)
   if not c.rd or not c.top or not c.id or not (c.closed or (c.run and ending)) then return nil end
   if c.run then
@@ -55,7 +62,7 @@ local function closing(why, ending)
   return {'closed', {}, unpack(last)}
 end
 
--- The closing that this very command made, when it is sent again.
+-- The reply of the closing that this command has made before.
 local function closed_by_me()
   local packed = again and redis.call('GET', base .. ':x')
   local left = packed and cmsgpack.unpack(packed)

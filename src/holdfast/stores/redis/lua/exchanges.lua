@@ -1,3 +1,17 @@
+-- Exchanges: claimed, ended, kept for a repeat, cancelled, and taken from a replica that is dead.
+--
+-- One script is one decision, in the session's slot: claim checks session, principal, id and room and registers the exchange
+-- (law 2); settle writes the terminal message, frees the id and the place, and forgets the asks (law 3). So an id is in
+-- flight at most once, and an exchange ends at most once, whichever replicas try.
+--
+-- Sent again: a claim finds its own stream, whose name is random, and replies with the same fence. A settle finds the tag of
+-- its terminal message, or, for an end without a message, finds no exchange although its fence was given out. reap finds its
+-- tag; adopt finds itself as the owner of this very run; keep and cancel set what is already set.
+--
+-- After a failover the store may have lost the last writes. settle says 'lost' if the claim is gone (no fence so high was
+-- given out) and 'rollback' if the log does not end where the writer's last event was; the writer then restores its stream
+-- (`rebase` in streams.lua) and ends it again.
+
 --## claim: session kept
 local principal, id, stream, digest, control = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9] == '1'
 local payload, room = ARGV[11], tonumber(ARGV[12])
@@ -38,11 +52,11 @@ return {'ok', {}, S.fence, has_returned(), got[2], got[3] or '', got[4] or ''}
 
 --## settle: session kept log !allow-oom
 local stream, fence, terminal, tag, before, keep = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1' and ARGV[8], ARGV[9], ARGV[10], ARGV[11] == '1'
-load('c:' .. stream)
+local got = load_exchange(stream, 'q:' .. stream)
 if not S then return {'gone'} end
 local c = channel(stream)
 if c and terminal and c.fence == fence and c.closed and c.tag == tag then return {'ok', {}} end
--- What a reaper ended keeps its stream; an end without a message, or one sent again, that finds none has done its work.
+-- A reaper leaves the stream. So where there is no exchange, an end without a message, or one sent again, has been done.
 if not c and (again or not terminal) and S.fence >= fence then return {'ok', {}} end
 local mine, why = writable(stream, fence)
 if not mine then return {why} end
@@ -51,7 +65,7 @@ if terminal and ARGV[17] ~= '' and mine.top and (mine.top ~= tonumber(ARGV[17]) 
 end
 if terminal and ARGV[17] ~= '' and not mine.top then return {'rollback'} end
 local limits = {tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16])}
-settle(stream, mine, terminal, tag, before, keep, limits)
+settle(stream, mine, terminal, tag, before, keep, limits, got[3])
 save()
 return {'ok', todo}
 
@@ -62,7 +76,7 @@ if not S or got[2] then return {'none'} end
 local c = channel(stream)
 local is_new = not c
 if is_new and ARGV[17] ~= '1' then return {'none'} end
--- The client has had all of it, and may use the id for another request.
+-- The client has received all of it, and may use the id for another request.
 if c and (not c.top or (c.dl == c.top and c.dtag == c.tag)) then return {'none'} end
 if is_new then
   c = {id = id, dg = digest, ctl = control and 1 or nil, fence = S.fence, own = me, gen = 0, t = now}
@@ -100,7 +114,7 @@ publish(c.own, 'cancel', matches[1])
 return {'ok', {}, matches[1]}
 
 --## reap: session kept log !allow-oom
--- End an exchange whose owner is dead: its fence moves on, so that an owner that wakes up can write no more.
+-- End an exchange whose owner was declared dead. Its fence moves on: an owner that wakes up cannot write any more.
 local stream, owner, terminal, tag, before = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 load()
 local c = S and channel(stream)
@@ -122,12 +136,12 @@ save()
 return {'ok', todo}
 
 --## adopt: session kept log
--- Take over an exchange whose owner is dead, to run it again: its fence moves on, its stream stays and goes on.
+-- Take over an exchange whose owner was declared dead, to run it again. Its fence moves on; its stream goes on.
 local stream, owner, runs, tag = ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
 local got = load('rec', 'lv', 'in', 'p:' .. stream)
 local c = S and channel(stream)
 if not c or not c.run or not c.pb then return {'none'} end
--- Sent again, it finds that this very run is its own already.
+-- Sent again: this very run is already ours.
 local is_mine = c.own == me and c.runs == runs + 1
 if not is_mine then
   if c.own ~= owner or (c.runs or 1) ~= runs then return {'none'} end
@@ -141,7 +155,7 @@ end
 return {'ok', {}, c.fence, c.top, c.tag, c.dg, c.ctl or 0, got[5], got[2], got[3] or '', got[4] or ''}
 
 --## unseat: session !allow-oom
--- The readers of a dead replica are gone; returns what it still ran here.
+-- Forget the readers of a dead replica; returns the exchanges that it ran here.
 local owner, min_age, known = ARGV[5], tonumber(ARGV[6]), {}
 for index = 7, #ARGV do known[ARGV[index]] = true end
 load()
@@ -160,7 +174,7 @@ for index = 1, #got, 2 do
     S.rd = S.rd - 1
   end
   if c and c.run and c.own == owner and now - c.t >= min_age and not known[stream] then
-    -- What a failover has brought back had ended: it is not run again.
+    -- Our own, but unknown to us: it had ended, and a failover has brought it back. It is not run again.
     orphans[#orphans + 1] = {stream, c.id, (c.pb and owner ~= me) and (c.runs or 1) or 0}
   end
 end
@@ -170,5 +184,5 @@ if unseated and S.rd == 0 and S.st == 'a' then
 end
 if #orphans == 0 and owner ~= me then S.ow[owner] = nil end
 if owner ~= me then save() end
--- The dead may have died between a change and the hint of it.
+-- The dead replica may have died between a change and the hint of it.
 return {'ok', owner ~= me and {'hint', S.hint} or todo, orphans}

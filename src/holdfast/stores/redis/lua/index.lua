@@ -1,9 +1,25 @@
+-- The shared slot (shared.lua): places and hints of sessions, log bytes, what may be kept, subscriptions, scopes and tasks.
+--
+-- A place: `reserve` counts the sessions of all and of a principal and takes the place in one step, so no limit is exceeded,
+-- however many replicas open sessions at once. `forget` frees it after the session was closed in its own slot.
+--
+-- Looking: `due` takes the sessions that are due and marks them two seconds ahead, with a random fraction as the mark of who
+-- looks. `rehint` writes the next time only if that mark is still there; `hint` by somebody else makes the number whole, and so
+-- takes precedence. A looker that dies leaves the session due again after two seconds.
+--
+-- Room: `size` notes a session's log bytes and replies who makes room if all of them are too many: the principal with the most
+-- bytes (core.py does it). `grant` and `lower` are the shared half of kept.lua.
+--
+-- Sent again: reserve, reserve_scope and open_task find the entry; size, linger, grant and hint set numbers that they computed
+-- from what is there; due finds the sessions marked, and they are looked at two seconds later; lower and set_task have a
+-- count or version that the second one does not match any more.
+
 --## prove: shared
 redis.call('SET', g .. ':proof', now, 'PX', 60000)
 return {'ok'}
 
 --## reserve: shared
--- A place for a new session: 'ok', 'full', or 'evict' where one of the principal's own has to go first.
+-- Take a place for a new session: 'ok', 'full', or 'evict' where one of the principal's own sessions has to go first.
 local key, principal, hint, most, own_most, evict, life = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10] == '1', tonumber(ARGV[11])
 if redis.call('ZSCORE', g .. ':due', key) then return {'ok'} end
 local own = g .. ':p:' .. principal
@@ -36,15 +52,14 @@ end
 return {'ok'}
 
 --## linger: shared !allow-oom
--- Streams of a closed session stay for a moment: so many bytes. Returns the sessions whose streams must go now, the oldest
--- first, because all together are more than ARGV[8]. In :ling are the sessions by the end of their moment, in :lb the bytes
--- of each, and of all ('').
+-- Streams of a closed session stay for their readers: so many bytes. Reply the sessions whose streams must go now, the
+-- oldest first, because all together have more than ARGV[8] bytes.
 local key, size, life, most = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local function leave(name)
   local known = tonumber(redis.call('HGET', g .. ':lb', name) or 0)
   redis.call('ZREM', g .. ':ling', name)
   redis.call('HDEL', g .. ':lb', name)
-  -- Not -known: Lua writes -0 where nothing is known, and Redis takes that for no number.
+  -- Not -known: Lua would write 0 as -0, which Redis does not accept as a number.
   return redis.call('HINCRBY', g .. ':lb', '', 0 - known)
 end
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', g .. ':ling', '-inf', now, 'LIMIT', 0, 1000)) do leave(name) end
@@ -63,7 +78,8 @@ redis.call('PEXPIRE', g .. ':lb', life)
 return {'ok', {}, gone}
 
 --## hint: shared !allow-oom
--- Look at a session earlier. A fraction marks one that is being looked at: whole again, its looker leaves it alone.
+-- Look at a session at this time, if that is earlier. Rounded down, the mark of a replica that is looking is gone: it then
+-- does not write its own next time.
 local key, ends = ARGV[5], tonumber(ARGV[6])
 local known = tonumber(redis.call('ZSCORE', g .. ':due', key) or 'nan')
 if known == known and (ends < known or known % 1 ~= 0) then
@@ -72,15 +88,15 @@ end
 return {'ok'}
 
 --## due: shared !allow-oom
--- Take the sessions that are due, so that others look away for two seconds.
--- Three digits after the point: as text a number of Lua's would lose them.
+-- Take the sessions that are due; other replicas do not look at them for two seconds. Formatted, because Lua's own text of
+-- such a number has too few digits for the mark.
 local mark = string.format('%.3f', now + 2000 + tonumber(ARGV[6]))
 local keys = redis.call('ZRANGEBYSCORE', g .. ':due', '-inf', now, 'LIMIT', 0, ARGV[5])
 for _, key in ipairs(keys) do redis.call('ZADD', g .. ':due', mark, key) end
 return {'ok', {}, mark, keys}
 
 --## rehint: shared !allow-oom
--- Unless somebody has hinted meanwhile.
+-- The next time to look, unless there was a hint since it was taken.
 if tonumber(redis.call('ZSCORE', g .. ':due', ARGV[5]) or 0) == tonumber(ARGV[6]) then
   redis.call('ZADD', g .. ':due', 'XX', math.ceil(tonumber(ARGV[7])), ARGV[5])
   live(g .. ':due', tonumber(ARGV[7]) - now + SLACK)
@@ -88,7 +104,7 @@ end
 return {'ok'}
 
 --## sessions: shared !no-writes
--- All, or those of one principal that live.
+-- All sessions, or those of one principal.
 if not ARGV[5] then return {'ok', {}, redis.call('ZRANGE', g .. ':due', 0, -1)} end
 local alive = {}
 for _, key in ipairs(redis.call('ZRANGE', g .. ':p:' .. ARGV[5], 0, -1)) do
@@ -104,8 +120,8 @@ for index = 6, #ARGV, 2 do redis.call('ZADD', g .. ':p:' .. ARGV[5], 'XX', ARGV[
 return {'ok'}
 
 --## size: shared !allow-oom
--- Returns the size of the store, and who makes room if that is too much: the principal with the most bytes. Whether it is
--- the one of the session ARGV[8], which wants to write; the session with its oldest finished stream; its largest session.
+-- Note a session's log bytes. Reply the bytes of all, and who makes room if that is too much, which is the principal with the
+-- most: whether it has the session ARGV[8], which writes; its session with the oldest finished stream; its largest one.
 local writer = ARGV[8]
 if not redis.call('ZSCORE', g .. ':due', ARGV[5]) then return {'ok', {}, 0, 1, '', ''} end
 local total = resize(ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]))
@@ -119,7 +135,7 @@ local is_own = heaviest == redis.call('HGET', g .. ':of', writer)
 return {'ok', {}, total, is_own and 1 or 0, oldest or '', largest or writer}
 
 --## outbox: shared !allow-oom
--- Closed sessions whose listeners may not have been told; taken for a while.
+-- Take closed sessions whose listeners may not have been called; other replicas leave them alone for a while.
 local keys = redis.call('ZRANGEBYSCORE', g .. ':told', '-inf', now, 'LIMIT', 0, ARGV[5])
 for _, key in ipairs(keys) do redis.call('ZADD', g .. ':told', now + tonumber(ARGV[6]), key) end
 return {'ok', {}, keys}
@@ -150,7 +166,8 @@ end
 return {'ok', {}, alive}
 
 --## reserve_scope: shared
--- Opened again, its time starts again. A principal's own scope is one of :states, a handle's of :scopes and its owner's.
+-- Take a place for a scope; if it has one, its time starts again. A principal's own scope is in :states, a handle's in :scopes
+-- and among those of its principal.
 local key, principal, life, most, own_most = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local places = ARGV[10] == '1' and {g .. ':states'} or {g .. ':scopes', g .. ':sp:' .. principal}
 local known = redis.call('ZSCORE', places[1], key)

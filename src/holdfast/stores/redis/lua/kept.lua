@@ -4,7 +4,8 @@
 -- A script sees one slot, so it cannot look at the total when it writes. Instead the shared slot grants each session and
 -- handle an allowance, and a script lets it keep no more than that (S.al). Where the allowance is too small, the script
 -- changes nothing and replies 'room'; the caller asks the shared slot (`grant`), tells the session (`granted`) and
--- sends its command again. It asks for a step more than it needs, so that not every field costs this. The sum of a principal's grants never exceeds its total, so neither does what it keeps.
+-- sends its command again. It asks for a step more than it needs, so that not every field costs this. The sum of a
+-- principal's grants never exceeds its total, so neither does what it keeps.
 --
 -- A grant is a number of bytes, not a difference, so that it may be sent twice. What was granted and is no longer
 -- needed is given back: the session lowers its own allowance first and reports it afterwards. These messages can

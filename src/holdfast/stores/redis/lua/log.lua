@@ -1,5 +1,31 @@
--- Streams and their budgets, for scripts that write or forget them.
-
+-- Streams: the log of an exchange, its reader, and the bounds of logs. For scripts that write, read or forget them.
+--
+-- A log is a Redis stream :e:<stream>. The event with number n has the id n-0 and two fields, in this order: t its tag, d its
+-- data. A position is (number, tag); the tag is random, so a position of another log, or of a log that a failover has
+-- set back, does not match. Of a log, C[stream] keeps
+--   first        the number before the first event that ever was
+--   low, ltag    the position before the oldest event that is retained
+--   top, tag     the position of the newest event; low = top in an empty log
+--   dl, dtag     how far a reader is known to have read
+--   n, by        events and bytes that are retained; S.by is the sum over the session
+--   closed       the newest event is the terminal message   fin  when the stream ended, if it is in :f
+-- Without top the exchange has no log: a plain JSON answer never makes one.
+--
+-- Who may write: the exchange's fence must be the writer's (`writable`). A fence is given once, by claim or adopt, and reap and
+-- adopt move it on; so a replica that was declared dead and wakes up finds another fence, and writes nothing.
+--
+-- Sent again: an event is recognized by its tag. It is the newest one, or, in a command that says it is sent again, one of
+-- the last thousand (`is_written`). An end is recognized by the tag of the terminal message.
+--
+-- What goes first when there is too much (law 9): events of the same log beyond its own bounds, the oldest first; then
+-- whole finished streams of the session, those that were delivered before those that were not; then old events of the
+-- session's largest log. The newest event always stays, so a terminal message is never lost to a bound. The bound of the whole
+-- store is in the shared slot; a session reports its bytes there when they have changed enough (`account`).
+--
+-- The reader: rd is its replica, gen counts the readers. A new reader takes the place of the one before, which is told. Only
+-- who has the present gen may give the place back. aop and past are the commands that made the last readers, so that an attach
+-- that is sent again takes no place from a reader that came after it.
+-- Begin a log, if there is none, before the event `seq` + 1.
 local function begin(c, seq, tag)
   if not c.top then
     c.first, c.low, c.ltag, c.top, c.tag = seq, seq, tag, seq, tag
@@ -8,7 +34,7 @@ local function begin(c, seq, tag)
   end
 end
 
--- What was kept to run an exchange again is of no use any more.
+-- Forget the request of an exchange that will not be run again.
 local function unkeep(stream, c)
   if c.pb then
     redis.call('HDEL', base, 'p:' .. stream)
@@ -17,6 +43,7 @@ local function unkeep(stream, c)
   end
 end
 
+-- Forget an exchange with everything of it.
 local function forget(stream, c)
   if c.fin then redis.call('LREM', base .. ':f', 1, stream) end
   redis.call('HDEL', base, 'c:' .. stream)
@@ -43,7 +70,7 @@ local function trim(stream, c, max_events, max_bytes)
   return freed
 end
 
--- Cut the session's largest log: it holds what a reader had, or does not take; the others' readers lose nothing.
+-- Cut the session's largest log. Its reader has had these events or does not read; readers of other logs lose nothing.
 local function trim_largest(max_events, over)
   for _, field in ipairs(redis.call('HKEYS', base)) do
     local stream = string.match(field, '^c:(.*)$')
@@ -58,7 +85,7 @@ local function trim_largest(max_events, over)
   return freed > 0
 end
 
--- Forget the finished stream that matters least: a delivered one, else the oldest without a reader.
+-- Forget one finished stream: a delivered one, else the oldest that has no reader.
 local function drop_finished()
   local fallback
   for _, stream in ipairs(redis.call('LRANGE', base .. ':f', 0, -1)) do
@@ -75,6 +102,7 @@ local function drop_finished()
   return fallback ~= nil
 end
 
+-- The stream has ended: put it behind the other finished ones, and forget what is too many.
 local function finish(stream, c, max_finished)
   redis.call('RPUSH', base .. ':f', stream)
   redis.call('PEXPIRE', base .. ':f', ttl())
@@ -89,7 +117,7 @@ local function oldest_finished()
   return c and c.fin or 0
 end
 
--- Tell the store-wide budget, if the session's size has changed by enough to matter.
+-- Have the session's bytes reported to the shared slot, if they have changed by a grain since the last report.
 local function account(grain)
   if math.abs(S.by - S.told) >= grain then
     S.told = S.by
@@ -99,7 +127,7 @@ local function account(grain)
   end
 end
 
--- Whether this very event is in the log already: it is the newest, or this is a command sent again.
+-- The number of this very event, if it is in the log already.
 local function is_written(stream, c, tag)
   if c.n > 0 and c.tag == tag then return c.top end
   if again then
@@ -109,6 +137,7 @@ local function is_written(stream, c, tag)
   end
 end
 
+-- Add an event, keep to the bounds, wake up the reader.
 local function append(stream, c, tag, data, max_events, max_bytes, max_session)
   local key = base .. ':e:' .. stream
   c.top, c.tag = c.top + 1, tag
@@ -121,7 +150,7 @@ local function append(stream, c, tag, data, max_events, max_bytes, max_session)
   publish(c.rd, 'stream', stream)
 end
 
--- Whether the cursor can have been a position of the log; tags below the retained ones are believed.
+-- Whether a position can be one of this log. The tags of events that are no longer retained are not checked.
 local function proves(stream, c, seq, tag)
   if seq == c.low then return tag == c.ltag end
   if seq < c.low then return seq >= c.first end
@@ -130,6 +159,7 @@ local function proves(stream, c, seq, tag)
   return #found == 1 and found[1][2][2] == tag
 end
 
+-- The session's standalone stream: what belongs to no request. It begins with the first look at it.
 local function standalone()
   local c = channel(S.sa)
   if not c then
@@ -142,7 +172,7 @@ end
 
 local ATTACHES = 8
 
--- The generation that an attach gave out, if it is one of the last few: sent again it takes nobody's place.
+-- The generation that this attach has given out before, if it is one of the last few.
 local function attached_by(c, name)
   if c.aop == name then return c.gen end
   for _, attach in ipairs(c.past or {}) do
@@ -157,7 +187,7 @@ local function take_place(c, name)
   c.rd, c.gen, c.aop, c.past = me, c.gen + 1, name, past
 end
 
--- The exchange if this fence may write it, else nil and why not.
+-- The exchange, if this fence may write to it; else nil and why not. 'lost': the store has forgotten the claim in a failover.
 local function writable(stream, fence)
   local c = channel(stream)
   if not c then return nil, S.fence < fence and 'lost' or 'fenced' end
@@ -166,16 +196,17 @@ local function writable(stream, fence)
   return c
 end
 
--- The end of an exchange, with its terminal message or without a stream.
-local function settle(stream, c, terminal, tag, before, keep, limits)
+-- End an exchange, with its terminal message or without a stream. `asks`: its asks, if they were read already.
+local function settle(stream, c, terminal, tag, before, keep, limits, asks)
   c.run = nil
   S.run = S.run - 1
   if not c.ctl then S.calls = S.calls - 1 end
   S.ts, S.tt = now, now
-  forget_asks(stream)
+  forget_asks(stream, asks)
   unkeep(stream, c)
   c.kept = (keep and terminal) and 1 or nil
-  if not c.kept then release(stream, c) end
+  -- Without a terminal message the exchange is forgotten below, and its id with it.
+  if terminal and not c.kept then release(stream, c) end
   if terminal then
     begin(c, 1, before)
     c.closed = 1

@@ -1,4 +1,5 @@
--- Turns: the calls of a session one after another, in the order of their fences.
+-- Turns, for `in_order`: the calls of a session run one after another, in the order in which they were claimed, which is the
+-- order of their fences. A call whose thread is still running after its end holds its turn (S.hd) until it is passed on.
 
 -- The call whose turn it is and its exchange: the one in flight with the smallest fence, unless an earlier one holds on.
 local function first()

@@ -1,8 +1,25 @@
+-- Replicas, in the shared slot: leases, who is dead, where each has work, and what they send each other.
+--
+--   :lease   replica -> its last incarnation and the command that began it   :incarnations  the last number given out
+--   :rep     <replica>.<incarnation> by the end of its lease; 0: declared dead
+--   :seen    since when each has renewed without a gap, when last, and the length of its lease
+--   :own:<owner>  the sessions in which it has, or had, work
+--   :in:<replica> requests that were put to it   :news  what was told to all (a Redis stream)
+--
+-- A lease that has ended is not yet a death. `dead` declares it, and only a replica that has itself renewed for one whole
+-- lease may: in that time every living replica could reach the store too. Declaring and renewing happen in this slot, so one of
+-- them is first: a renewal before the declaration goes on as the same incarnation, one after it begins a new one, and
+-- what the old one owned is others' to end. The proof is in engine/lease.py.
+--
+-- A seat (:own) is written before the first work in a session and removed after the last was found ended, so a death at any
+-- moment leaves nothing that no replica looks for. Too many seats cost a look; one too few would lose a call.
+--
+-- Sent again: lease finds the command that began the incarnation; forward, announce and secret find the name; the others
+-- set or remove what is set or removed already.
+
 --## lease: shared !allow-oom
--- Take or renew a lease. One that has run out goes on too, unless its owner was declared dead (`dead` sets its end to
--- 0): both happen in this slot, so one of them is first, and decides. One that was declared dead or never was begins as
--- a new incarnation. None begins where a release of a later format has begun: what it writes is not seen here. Those who
--- have a lease may finish.
+-- Take or renew a lease. A replica that was declared dead, or is new, begins a new incarnation. None begins where a release of
+-- a later format has begun, because each would not see what the other writes; those that have a lease go on to their end.
 local name, incarnation, life = ARGV[5], ARGV[6], tonumber(ARGV[7])
 local known = redis.call('HGET', g .. ':lease', name)
 local last, by = string.match(known or '', '^(%d+) (.*)$')
@@ -24,7 +41,7 @@ local since, renewed = seen(owner)
 if not since or now - renewed > life / 2 then since = now end
 redis.call('HSET', g .. ':seen', owner, since .. ' ' .. now .. ' ' .. life)
 live(g .. ':seen', 86400000)
--- Whoever goes on after a later release has come leaves its mark alone.
+-- A replica that goes on beside a later release does not change that one's mark.
 if tonumber(redis.call('GET', newest) or 0) < tonumber(format) then redis.call('SET', newest, format) end
 live(newest, 30 * 86400000)
 live(g .. ':rep', 86400000)
@@ -34,7 +51,7 @@ if redis.call('EXISTS', g .. ':own:' .. owner) == 1 then live(g .. ':own:' .. ow
 return {'ok', {}, tonumber(incarnation)}
 
 --## release: shared !allow-oom
--- The replica has gone in order: what it still owns, if anything, is an orphan from now on.
+-- The replica stops. If it still owns work, others may end that from now on.
 local name, owner = ARGV[5], ARGV[6]
 if redis.call('EXISTS', g .. ':own:' .. owner) == 1 then
   redis.call('ZADD', g .. ':rep', 'XX', 0, owner)
@@ -50,8 +67,8 @@ return {'ok'}
 return {'ok', {}, redis.call('ZRANGEBYSCORE', g .. ':rep', '(' .. now, '+inf')}
 
 --## seat: shared
--- Written before a replica's first work in a session: a crash in between leaves nothing that nobody looks for.
--- An incarnation that was declared dead gets no seat: those who look after the dead may have forgotten it already.
+-- Written before a replica's first work in a session. An incarnation that was declared dead gets no seat: the others may have
+-- finished with it already, and would not look again.
 local ends = tonumber(redis.call('ZSCORE', g .. ':rep', ARGV[5]) or 0)
 if ends == 0 and not string.match(ARGV[5], '%.0$') then return {'dead'} end
 redis.call('SADD', g .. ':own:' .. ARGV[5], ARGV[6])
@@ -63,8 +80,8 @@ redis.call('SREM', g .. ':own:' .. ARGV[5], ARGV[6])
 return {'ok'}
 
 --## dead: shared !allow-oom
--- Declares owners dead whose lease has ended, if the caller has seen this slot for one whole lease: it has renewed all
--- that time, so all who live could. Returns the dead with the sessions they had work in; one without any is forgotten.
+-- Declare those dead whose lease has ended, if the caller has renewed its own for one whole lease. Reply the dead with the
+-- sessions in which they had work, and the caller's own; a dead one without any is forgotten.
 local since, renewed, life = seen(me)
 if since and now - since >= life and now - renewed <= life / 2 then
   for _, owner in ipairs(redis.call('ZRANGEBYSCORE', g .. ':rep', '(0', now)) do redis.call('ZADD', g .. ':rep', 0, owner) end

@@ -1,15 +1,46 @@
--- What every script of a session begins with. KEYS[1] is the session's main hash; every other key of it is
--- KEYS[1] with a suffix, so all of them share its slot.
---   main hash   s: the numbers below, packed   rec: the record as it was opened   lv, in: what may change of it
---               c:<stream>: an exchange, packed   i:<typed id>: the stream that has the id
---               p:<stream>: what it takes to run it again, if that may be
---               a:<ask>: an ask, packed   q:<stream>: its asks, packed   u:<hash>: a subscription, its length
---               d: digests of answers whose asks are forgotten, packed
---   s.hd        calls that hold their turn beyond their end: fence and owner
---   :e:<stream> the log   :f finished streams, oldest first   :k state   :o, :q results of state operations
---   :x          what is left of a closed session until its listeners were told
--- Of a closed session the main hash keeps only the streams that are still read, for a moment (closing.lua).
--- Times are milliseconds of one clock; tags are text, for Lua's numbers are too small for them.
+-- The beginning of every script that works on a session (or on the scope of a handle, cells.lua).
+--
+-- Keys. KEYS[1] is the session's main hash, hf:<format>:<namespace>:{<session>}. Every other key of the session is KEYS[1] with
+-- a suffix. The part in braces alone decides the slot, so all keys of a session are in one slot of a cluster, and a script
+-- may build their names itself. No script reads or writes a key of another session or of the shared slot.
+--
+--   main hash   s             the numbers of the session, packed: the table S below
+--               rec           the record as it was opened   lv, in  what may change of it: log level, initialized
+--               c:<stream>    an exchange, packed: the tables C below   i:<typed id>  the stream that has this id
+--               p:<stream>    the request, if the exchange may be run again
+--               a:<ask>       an ask, packed   q:<stream>  the names of a stream's asks, packed
+--               d             digests of answers whose asks are forgotten, packed
+--               u:<hash>      a subscription: the length of its URI
+--   :e:<stream> the events of a stream (a Redis stream)   :f  finished streams, the oldest first
+--   :k          the fields of state   :o, :q  results of the last operations on state, and their order
+--   :x          what is left of a closed session until its listeners were called (closing.lua)
+--
+-- S: st 'a' attached or 'd' detached; pr principal; ver, sa, iso, gr, il, lt facts of the record (sessions.py); t0 opened; tt
+-- last seen; ts last settled; tb last break; hint when the shared slot looks at it next; fence the last fence; run, calls, rd
+-- numbers of exchanges in flight, of calls among them, of readers; ow the replicas that have work here; by, told log bytes now
+-- and as last reported; out asks without an answer; nsub, bsub subscriptions and their bytes; kb, kn, kv bytes, number and
+-- last version of fields; pb bytes of kept requests; al, av, as the allowance (kept.lua); hd calls that hold their turn.
+-- C[stream]: id, dg, ctl label, digest and kind of the request; fence, own, run who may write, owner, in flight; rd, gen, aop,
+-- past the reader (log.lua); top, tag, low, ltag, first, dl, dtag, n, by, closed, fin the log (log.lua); kept the answer is kept
+-- for a repeat; pb, runs bytes of the kept request and how often it has begun; t claimed; word the reader's last sign of life.
+-- A field that an older release did not write is nil; the code takes its default.
+--
+-- One step. Redis runs one script at a time and all of it, so nobody sees a half of what a script does. A script reads S and
+-- the exchanges it needs, decides, and writes them with save(). It replies with what happened and with `todo`: what
+-- other slots must be told (core.py sends it). These are hints: they may come late or never, and cost no correctness.
+--
+-- Sent again. A reply can be lost, and the sender cannot know whether the script ran. It then sends the same command with the
+-- same name (`op`) and `again` set. A script that finds its own result replies as the first time and changes nothing:
+-- most find it by a value that only this command can have written (a stream's name, an event's tag, a digest, the name of an
+-- operation on state); where there is none, S or C keeps the `op` (ret, det, aop).
+--
+-- Refused before it begins. Each script declares whether it writes, and whether it may run when memory is full
+-- (scripts.py), so Redis never stops one in the middle. While a cluster moves a slot, the second key that link.py
+-- names makes Redis refuse the command before it starts.
+--
+-- Every key has a time to live, longer than the session can live without another command: what no replica deletes
+-- disappears by itself. Times are milliseconds of one clock, Redis's own unless a test passes another in ARGV[1]. Tags are
+-- text, because Lua's numbers have 53 bits.
 local base = KEYS[1]
 local now = tonumber(ARGV[1])
 if not now then
@@ -24,12 +55,20 @@ local S
 local C = {}
 local todo = {}
 
+-- Read S and some fields of the main hash; returns the fields after S's.
 local function load(...)
   local got = redis.call('HMGET', base, 's', ...)
   if got[1] then
     S = cmsgpack.unpack(got[1])
     if type(S) ~= 'table' or not S.pr then error('unreadable record') end
   end
+  return got
+end
+
+-- The same with an exchange: one command for both.
+local function load_exchange(stream, ...)
+  local got = load('c:' .. stream, ...)
+  C[stream] = got[2] and cmsgpack.unpack(got[2]) or false
   return got
 end
 
@@ -52,7 +91,7 @@ local function due()
   return expires, 'expired'
 end
 
--- Have the session looked at when it is due: the index is told only if that is earlier than it knows.
+-- Have the session looked at when it is due. The shared slot is told only if that is earlier than it knows.
 local function schedule()
   local ends = due()
   if ends < S.hint then
@@ -62,12 +101,13 @@ local function schedule()
   end
 end
 
--- Call a command with any number of arguments: Lua can pass no more than some thousands at once.
+-- Call a command with any number of arguments. Lua's unpack passes only some thousands at once.
 local CHUNK = 1000
 local function in_chunks(arguments, call)
   for index = 1, #arguments, CHUNK do call(unpack(arguments, index, math.min(index + CHUNK - 1, #arguments))) end
 end
 
+-- Write S, the exchanges that were looked at, and the given fields; the session lives on.
 local function save(...)
   local args = {'s', cmsgpack.pack(S), ...}
   for stream, c in pairs(C) do
@@ -80,7 +120,7 @@ local function save(...)
   redis.call('PEXPIRE', base, ttl())
 end
 
--- The exchange or standalone channel of this name, or nil. What it changes is written by save().
+-- The exchange or standalone stream of this name, or nil. save() writes what the caller changes in it.
 local function channel(stream)
   local c = C[stream]
   if c == nil then
@@ -91,7 +131,7 @@ local function channel(stream)
   return c or nil
 end
 
--- The client is here: the idle clock starts again, and a detached session is back.
+-- The client is here: the idle time starts again, and a detached session is attached again.
 local function returned()
   S.tt = now
   if S.st == 'd' then
@@ -99,8 +139,10 @@ local function returned()
   end
 end
 
+-- Whether this command brought the session back: also if it is sent again.
 local function has_returned() return S.ret == op and 1 or 0 end
 
+-- Free the id of an exchange, unless a later exchange has it.
 local function release(stream, c)
   c.kept = nil
   if c.id and redis.call('HGET', base, 'i:' .. c.id) == stream then
@@ -110,13 +152,14 @@ end
 
 local function replica_of(owner) return (string.gsub(owner, '%.%d+$', '')) end
 
+-- Wake up another replica. The message says where to look, and nothing else; it may be lost (wakeups.py).
 local function publish(owner, what, name)
   if owner and owner ~= me then
     redis.call('PUBLISH', prefix .. 'bell:' .. replica_of(owner), what .. ' ' .. session_key .. ' ' .. name)
   end
 end
 
--- Of an answer whose ask is forgotten the digest stays for a while: 'd', the oldest first.
+-- When an ask is forgotten, the digest of its answer stays for a while: a repeat of the answer is recognized by it.
 local function remember_answer(name, digest)
   local packed = redis.call('HGET', base, 'd')
   local digests = packed and cmsgpack.unpack(packed) or {}
@@ -134,15 +177,17 @@ local function drop_ask(name)
   end
 end
 
-local function forget_asks(stream)
-  local packed = redis.call('HGET', base, 'q:' .. stream)
+-- Forget the asks of a stream: packed, if the caller has read them already, else nil.
+local function forget_asks(stream, packed)
+  if packed == nil then packed = redis.call('HGET', base, 'q:' .. stream) end
   if packed then
     for _, name in ipairs(cmsgpack.unpack(packed)) do drop_ask(name) end
     redis.call('HDEL', base, 'q:' .. stream)
   end
 end
 
--- A replica has its first work in this session only after reapers know to look here for it.
+-- Before a replica has its first work in this session, the shared slot must know that it does: if it dies, others look there
+-- for what it left. So the script replies 'seat', the caller writes the seat, and sends the command again.
 local function must_sit(has_seat)
   if S.ow[me] then return false end
   if has_seat ~= '1' then return true end

@@ -1,3 +1,14 @@
+-- Sessions: opened, found, changed, looked at, closed; and their subscriptions. One slot: the session's.
+--
+-- A session is opened in two steps: `reserve` takes a place in the shared slot, then `open` makes the session. If the replica
+-- dies in between, a sweep finds a place without a session and frees it. It ends in two steps too, the other way round.
+-- The shared slot only knows when to look at a session; whether it is due is decided here (`look`), by the session's own
+-- numbers, in the step that closes it. So a client that comes back at the last moment is either first, and the
+-- session lives, or finds none.
+--
+-- Sent again: open finds the session; close, evict and look find their closing in :x; find sets the same; a subscription
+-- that is there is not counted again.
+
 --## open: session
 local record, packed = ARGV[5], ARGV[6]
 if redis.call('HEXISTS', base, 's') == 1 then return {'ok', {}} end
@@ -41,7 +52,7 @@ redis.call('UNLINK', base)
 return {'ok'}
 
 --## evict: session closing !allow-oom
--- Only if it is as idle as it was when it was chosen.
+-- Close it only if it is as idle as it was when it was chosen.
 load()
 if not S then return closed_by_me() or {'none'} end
 if S.run > 0 or S.rd > 0 or S.tt > tonumber(ARGV[5]) then return {'none'} end
@@ -53,7 +64,7 @@ if not S then return {'none'} end
 return {'ok', {}, S.tt, (S.run > 0 or S.rd > 0) and 1 or 0, S.pr}
 
 --## look: session closing !allow-oom
--- Closes what is due; else tells when to look again, and lets everything of the session live until then.
+-- Close the session if it is due; else reply when to look again, and let all its keys live until then.
 load()
 if not S then
   local left = redis.call('GET', base .. ':x')
@@ -71,7 +82,7 @@ save()
 return {'later', {}, S.hint}
 
 --## drop: session !allow-oom
--- What cannot be read is forgotten without being read.
+-- Forget a session whose record cannot be read, without reading it.
 for _, suffix in ipairs({'', ':f', ':k', ':o', ':q', ':s', ':x'}) do redis.call('UNLINK', base .. suffix) end
 return {'ok', {}}
 

@@ -1,20 +1,33 @@
--- What every script of the shared indexes begins with. KEYS[1] names their slot; a key is KEYS[1] with a suffix.
---   :due     sessions by when to look at them next; also the list of those that live
---   :p:<principal>  a principal's sessions by when they were last seen, at the earliest
---   :size    sessions by the bytes they reported, '' their sum   :fin  sessions by their oldest finished stream
---   :of      the principal of each session   :heavy  principals by the bytes of their sessions
---   :ps:<principal>, :pf:<principal>  the same as :size and :fin, of a principal's sessions
---   :ling    closed sessions of which something is left for readers, by its end   :lb  its bytes, '' their sum
---   :told    closed sessions whose listeners may not know   :sub:<uri>  subscribers of a resource
---   :scopes, :sp:<principal>  handles' scopes by their end   :states  principals' own   :tasks, :tp, :t:<task>  tasks
---   :kept    what each session and handle may keep: bytes, count (kept.lua), principal   :kp  the sum of each principal's
---   :to      owners of tasks   :to:<owner>  the tasks of one
---   :rep     replicas by the end of their lease, 0 if declared dead   :lease  their incarnations   :own:<owner>  where
---            it has work   :seen  since when each has renewed without a gap, when last, and for how long
---   :proof   when readiness was last proved
---   hf:0:<namespace>:{*}:format  the newest format whose release has had a lease; of no format itself
---   :in:<replica>  requests put to it   :news  what all replicas are told   :secret:<name>
--- Hints only where a session is meant: what they say is checked again in the session's own slot.
+-- The beginning of every script that works on the shared slot: what belongs to no single session.
+--
+-- Keys. KEYS[1] is hf:<format>:<namespace>:{*}; every other key is KEYS[1] with a suffix, so all of them are in one slot of a
+-- cluster. In the list, g is KEYS[1].
+--   sessions    :due      sessions by when to look at them next; also the list of those that live (a sorted set)
+--               :p:<principal>  a principal's sessions by when they were last seen, at the earliest
+--               :of       the principal of each session
+--   log bytes   :size     sessions by the bytes that they reported, '' their sum   :fin  sessions by their oldest finished stream
+--               :heavy    principals by the bytes of their sessions
+--               :ps:<principal>, :pf:<principal>  the same as :size and :fin, of one principal's sessions
+--               :ling     closed sessions of which streams are left, by the end of that   :lb  their bytes, '' the sum
+--   kept bytes  :kept     what each session and handle may keep: bytes, count (kept.lua), principal   :kp  sums by principal
+--   closings    :told     closed sessions whose listeners may not have been called
+--   resources   :sub:<uri>  the sessions that subscribe to a resource
+--   state       :scopes, :sp:<principal>  scopes of handles by their end, all and one principal's   :states  principals' own
+--   tasks       :tasks, :tp, :t:<task>, :to, :to:<owner>  (tasks.lua)
+--   replicas    :rep, :lease, :seen, :own:<owner>, :in:<replica>, :news, :incarnations  (replicas.lua)
+--   other       :secret:<name>   :proof  when readiness was last proved
+--               hf:0:<namespace>:{*}:format  the newest format whose release has had a lease here; it belongs to no format
+-- <principal>, <uri> and <name> are hashes.
+--
+-- Two kinds of truth. Tasks, leases, secrets, scopes' places and what principals may keep are decided here. Of sessions this
+-- slot has only hints: that one exists, when it may be due, how large it is. A hint comes after the change, in another step,
+-- and may be late or lost; so who acts on it checks it in the session's own slot, and sweeps correct it.
+--
+-- All sessions go through this slot when they are opened and closed, and when their size has changed by a grain; a plain
+-- call does not. Scripts here do a bounded number of steps (LIMIT, COUNT), because everyone waits while one runs.
+--
+-- Sent again: each script sets values instead of adding to them, or finds by a name or version that its work is done.
+-- Every key has a time to live, renewed by those who use it.
 local g = KEYS[1]
 local now = tonumber(ARGV[1])
 if not now then
@@ -30,17 +43,19 @@ local function live(key, milliseconds)
   if redis.call('PTTL', key) < milliseconds then redis.call('PEXPIRE', key, milliseconds) end
 end
 
--- Since when a replica has renewed its lease without a gap, when it last did, and for how long.
+-- Since when a replica has renewed its lease without a gap, when it last did, and the length of the lease.
 local function seen(owner)
   local since, renewed, life = string.match(redis.call('HGET', g .. ':seen', owner) or '', '^(%d+) (%d+) (%d+)$')
   return tonumber(since), tonumber(renewed), tonumber(life)
 end
 
+-- Wake up replicas: one (bell:<replica>) or all (bell). The message may be lost (wakeups.py).
 local function publish(channel, what, key, name)
   redis.call('PUBLISH', prefix .. channel, what .. ' ' .. key .. ' ' .. name .. ' ' .. me)
 end
 
--- A session has another size: for the whole store, and for its principal.
+-- Note a session's log bytes and its oldest finished stream (0: none), for the whole store and for its principal. Returns the
+-- sum over all sessions.
 local function resize(key, bytes, oldest)
   local before = tonumber(redis.call('ZSCORE', g .. ':size', key) or 0)
   local total = redis.call('ZINCRBY', g .. ':size', bytes - before, '')
@@ -59,12 +74,13 @@ local function resize(key, bytes, oldest)
   return tonumber(total)
 end
 
--- What a session or handle may keep, by the count of its last report. 0 bytes: it is gone.
+-- What a session or handle may keep, the count of its last report, and its principal; 0, 0, nil if nothing is known.
 local function allowance(key)
   local bytes, count, principal = string.match(redis.call('HGET', g .. ':kept', key) or '', '^(%d+) (%d+) (.*)$')
   return tonumber(bytes or 0), tonumber(count or 0), principal
 end
 
+-- Note that it may keep so many bytes, and change the principal's sum with it.
 local function allow(key, principal, before, bytes, count)
   if bytes > 0 then
     redis.call('HSET', g .. ':kept', key, string.format('%d %d %s', bytes, count, principal))
@@ -74,6 +90,7 @@ local function allow(key, principal, before, bytes, count)
   if redis.call('HINCRBY', g .. ':kp', principal, bytes - before) <= 0 then redis.call('HDEL', g .. ':kp', principal) end
 end
 
+-- It is gone.
 local function disallow(key)
   local bytes, _, principal = allowance(key)
   if principal then allow(key, principal, bytes, 0, 0) end

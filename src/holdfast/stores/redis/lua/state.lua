@@ -1,3 +1,6 @@
+-- Operations on state (cells.lua), and the beginning of scopes. One slot: the session's or the scope's.
+-- A refusal ('full', 'room', 'gone', 'no integer') has changed nothing.
+
 --## get: session kept cells !no-writes
 if not load_owner() then return {'gone'} end
 local packed = redis.call('HGET', base .. ':k', ARGV[5])

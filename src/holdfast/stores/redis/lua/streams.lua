@@ -1,6 +1,13 @@
+-- Streams: opened, written, read, and their readers (log.lua has the theory). One slot: the session's.
+--
+-- append is the store's half of law 4: when it replies, the event is in the log. read and attach change nothing of the log, so a
+-- stream can be read from any replica at any time, also while it is written. Sent again: open_stream finds its log, append its
+-- tag, attach its own name among the last readers, detach its name in S.det; shed and remind do again what they did, which
+-- changes nothing more.
+
 --## open_stream: session kept log
 local stream, fence = ARGV[5], tonumber(ARGV[6])
-load('c:' .. stream)
+load_exchange(stream)
 if not S then return {'gone'} end
 local c, why = writable(stream, fence)
 if not c then return {why} end
@@ -32,8 +39,9 @@ save()
 return {'ok', todo, c.top, stream}
 
 --## rebase: session kept log !allow-oom
--- A living writer puts back what the store has lost: its claim if need be, and the tail of its stream with the same
--- positions, so that readers stay in step. A tail that begins after what is here leaves a gap, which is said.
+-- A failover has lost the last writes, and their writer lives: it restores its claim, if that is gone, and its recent events
+-- with the same positions, so that readers go on as if nothing had happened. Recent events that begin after what the
+-- store still has leave a gap, and readers are told of it.
 local stream, fence, id, digest, control = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
 local first, before = tonumber(ARGV[10]), ARGV[11]
 load()
@@ -136,7 +144,7 @@ return {'ok', {}, generation, tonumber(at), at_tag, has_returned(), finished and
 
 --## detach: session kept log !allow-oom
 local stream, generation, seq, tag, broke = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
-load('c:' .. stream)
+load_exchange(stream)
 local c = S and channel(stream)
 if not c then return {'none'} end
 if again and S.det == op then return {'ok', {}, 1} end
@@ -159,9 +167,9 @@ save()
 return {'ok', todo, detached}
 
 --## probe: session
--- Who reads a stream; its replica is rung, and says with `vouch` whether the reader is there.
+-- Reply which replica reads a stream, and wake it up: it says with `vouch` whether its reader is really there.
 local stream = ARGV[5]
-load('c:' .. stream)
+load_exchange(stream)
 local c = S and channel(stream)
 if not c then return {'none'} end
 local reader = c.rd and replica_of(c.rd) or ''
@@ -170,7 +178,7 @@ return {'ok', {}, c.run and 1 or 0, c.kept and 1 or 0, reader, c.word or 0}
 
 --## vouch: session !allow-oom
 local stream, alive = ARGV[5], tonumber(ARGV[6])
-load('c:' .. stream)
+load_exchange(stream)
 local c = S and channel(stream)
 if not c then return {'none'} end
 c.word = math.floor((c.word or 0) / 2) * 2 + 2 + alive
@@ -178,8 +186,8 @@ save()
 return {'ok', {}}
 
 --## shed: session kept log !allow-oom
--- The whole store is over its budget: forget finished streams of this session until so many bytes are free. 'own' takes
--- those that matter least, 'oldest' the one that ended first; 'trim' cuts the largest logs.
+-- The whole store has too many bytes: free so many of this session. 'own' forgets finished streams, delivered ones first;
+-- 'oldest' the one that ended first; 'trim' cuts the largest logs.
 local wanted, how = tonumber(ARGV[5]), ARGV[6]
 load()
 if not S then return {'none'} end
@@ -210,7 +218,7 @@ save()
 return {'ok', {}, S.by, oldest}
 
 --## remind: session kept log !allow-oom
--- Everything that other slots should know of this session.
+-- Reply everything that other slots should know of this session: a reply that said so was lost.
 load()
 if not S then return {'none', {}} end
 S.told = S.by
@@ -218,7 +226,7 @@ save()
 return {'ok', {'hint', S.hint, 'size', S.by, oldest_finished(), 'kept', S.al or 0, S.av or 0}}
 
 --## check: session !no-writes
--- What a lost bell would have said, of these streams and asks: 'stream' name top, 'cancel', 'taken' or 'answer' name.
+-- What a lost wake-up would have said of these streams and asks: 'stream' name top, 'cancel', 'taken' or 'answer' name.
 load()
 if not S then return {'none'} end
 local news, streams = {}, tonumber(ARGV[5])

@@ -1,6 +1,16 @@
--- Tasks live beside the indexes: their limits are of the whole store, and they are few.
+-- Tasks, in the shared slot: their limits are of the whole store, and they are few.
+--
+--   :t:<task>    a hash: p principal, v version, d data, x when it is forgotten, o owner while it runs
+--   :tasks       tasks by when they are forgotten
+--   :tp          numbers of tasks by principal; their bytes ('b' before the principal), and the bytes of all ('')
+--   :to          owners that have tasks   :to:<owner>  the tasks of one
+--
+-- A task belongs to the incarnation that opened it until it ends; the tasks of one that was declared dead are found through
+-- :to and ended by others. A change names the version that it changes, so of two who change a task one does, and a
+-- change that is sent again finds its own value under the next version. The end of a task is always accepted if it is
+-- short: a full store must not leave a task without an end.
 
--- In :tp are the number of tasks of each principal, the bytes of each ('b' before the principal) and of all ('').
+-- Whether so many bytes more fit, in all and for the principal.
 local function has_room(principal, size, most, most_own)
   local got = redis.call('HMGET', g .. ':tp', '', 'b' .. principal)
   return tonumber(got[1] or 0) + size <= tonumber(most) and tonumber(got[2] or 0) + size <= tonumber(most_own)
@@ -28,10 +38,10 @@ local function disown_task(key, owner)
   if owner then redis.call('SREM', g .. ':to:' .. owner, key) end
 end
 
--- Declared dead, or gone in order. A lease that has only ended is not dead yet.
+-- Declared dead, or released. A replica whose lease has ended is not dead until another one declares it.
 local function is_dead(owner) return tonumber(redis.call('ZSCORE', g .. ':rep', owner) or 0) == 0 end
 
--- Change a task that still has a version. The end of a task takes it from its owner, and a short one has room always.
+-- Change a task that still has this version. An end takes the task from its owner, and always has room if it is short.
 local function set_task(ends)
   local key, principal, value, version, life = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
   local got = redis.call('HMGET', g .. ':t:' .. key, 'p', 'v', 'd', 'x', 'o')

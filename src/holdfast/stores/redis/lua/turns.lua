@@ -1,3 +1,6 @@
+-- Turns, for `in_order` (order.lua). One slot: the session's. Asking changes nothing; holding and passing on set or remove
+-- one entry with the fence of its call, so that a command that is sent again, or late, changes nothing more.
+
 --## turn: session kept log order !no-writes
 local stream, fence = ARGV[5], tonumber(ARGV[6])
 load()
@@ -18,7 +21,7 @@ save()
 return {'ok', {}}
 
 --## pass_turn: session order !allow-oom
--- Returns the call whose turn it is, if this replica runs it; any other is told by its bell.
+-- Reply the call whose turn it is, if this replica runs it; another replica is woken up.
 local stream, fence = ARGV[5], tonumber(ARGV[6])
 load()
 if not S then return {'gone'} end
