@@ -5,7 +5,7 @@ simulation with the invariant that breaks, or the contract of stores.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from math import inf
 from typing import Any, Final
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Log, Page, Position
+from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.readers import Readers
@@ -143,34 +144,33 @@ def principal_unchecked() -> Patches:
 
 def replay_then_register() -> Patches:
     """First everything that was written, then everything that is; what comes between the two is lost."""
+    take = Reader.take
+    live: set[Reader] = set()
 
-    async def pages(self: Reader) -> AsyncIterator[Page | None]:
-        while not self._is_over():
-            page = await self._read()
-            if page is None or not page.events:
-                break
-            yield page
-            self._advance(page)
-        await asyncio.sleep(0.02)
-        top = await self._store.read(self.session.record.key, self.stream, self.cursor, 1_000, 1 << 20)
-        if top is not None and top.events and not top.finished:
-            self.cursor = top.events[-1].position
-        async for live in original(self):
-            yield live
+    async def replay_first(self: Reader) -> Batch | None:
+        batch = await take(self)
+        if batch is None and self not in live:
+            live.add(self)
+            await asyncio.sleep(0.02)
+            top = await self._store.read(self.session.record.key, self.stream, self.cursor, 1_000, 1 << 20)
+            if top is not None and top.events and not top.finished:
+                self.cursor = top.events[-1].position
+        return batch
 
-    original = Reader.pages
-    return _with((Reader, "pages", pages))
+    return _with((Reader, "take", replay_first))
 
 
 def data_in_the_bell() -> Patches:
     """The bell brings the message: only the newest is there when it rings, and a lost bell is a lost message."""
-    read = Reader._read
+    take = Reader.take
 
-    async def newest(self: Reader) -> Page | None:
-        page = await read(self)
-        return msgspec.structs.replace(page, events=page.events[-1:]) if page is not None else None
+    async def newest(self: Reader) -> Batch | None:
+        batch = await take(self)
+        if batch is None:
+            return None
+        return msgspec.structs.replace(batch, messages=batch.messages[-1:], positions=batch.positions[-1:])
 
-    return _with((Reader, "_read", newest))
+    return _with((Reader, "take", newest))
 
 
 def no_fence() -> Patches:

@@ -11,13 +11,14 @@ from typing import Final
 
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
+from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.exchange import Caller
 from holdfast.engine.forwarded import ForwardedRequest, decode_forwarded, encode_forwarded
 from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
-from holdfast.engine.sessionless import AwaitedCall, SessionlessCalls
+from holdfast.engine.sessionless import SessionlessCalls
 from holdfast.errors import (
     HoldfastError,
     McpError,
@@ -170,26 +171,40 @@ class Forwarding:
             )
             return
         try:
-            await self._pump(awaited, forwarded, fence)
+            start = await store.open_stream(forwarded.session, forwarded.stream, fence, random.tag())
+            await deliver(awaited, _AnswerLog(self._runtime, forwarded, fence, start))
         finally:
             if awaited.leave():
                 await self._calls.abandon(awaited.exchange)
 
-    async def _pump(self, awaited: AwaitedCall, forwarded: ForwardedRequest, fence: int) -> None:
-        store, random = self._runtime.store, self._runtime.random
-        start = await store.open_stream(forwarded.session, forwarded.stream, fence, random.tag())
-        while True:
-            awaited.waiter.wake.clear()
-            outcome = awaited.outcome
-            for message in awaited.writer.taken(awaited.waiter):
-                await store.append(forwarded.session, forwarded.stream, fence, random.tag(), message)
-            if outcome is not None:
-                terminal = outcome.message(forwarded.request.id)
-                await store.settle(forwarded.session, forwarded.stream, fence, terminal, tag=random.tag())
-                return
-            if not await awaited.waiter.wake.wait(_HEARTBEAT):
-                await self._check(forwarded, start)
 
-    async def _check(self, forwarded: ForwardedRequest, start: Position) -> None:
-        if await self._runtime.store.read(forwarded.session, forwarded.stream, start, 1, 1) is None:
-            raise SessionGone("whoever asked has gone")
+class _AnswerLog:
+    """The stream of a forwarded request: a sink. The replica that has the client's connection reads it."""
+
+    patience: Final = _HEARTBEAT
+
+    def __init__(self, runtime: Runtime, forwarded: ForwardedRequest, fence: int, start: Position) -> None:
+        self._store = runtime.store
+        self._random = runtime.random
+        self._where = (forwarded.session, forwarded.stream)
+        self._fence = fence
+        self._start = start
+
+    async def write(self, batch: Batch) -> None:
+        """Append the messages; the terminal message ends the exchange."""
+        session, stream = self._where
+        messages = batch.messages[:-1] if batch.finished else batch.messages
+        for message in messages:
+            await self._store.append(session, stream, self._fence, self._random.tag(), message)
+        if batch.finished:
+            terminal = batch.messages[-1]
+            await self._store.settle(session, stream, self._fence, terminal, tag=self._random.tag())
+
+    async def silence(self) -> None:
+        """Check that the session is still there: the other replica closes it when its client has gone.
+
+        Raises:
+            SessionGone: it is not.
+        """
+        if await self._store.read(*self._where, self._start, 1, 1) is None:
+            raise SessionGone("the client of a forwarded request has gone")

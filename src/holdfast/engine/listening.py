@@ -14,6 +14,7 @@ from typing import Final
 
 from holdfast.core.budget import Charge
 from holdfast.core.tasks import task_key
+from holdfast.engine.delivery import Batch
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.wake import Wake
@@ -50,7 +51,7 @@ class Ended(Enum):
 
 
 class Listener:
-    """One subscription. Whoever serves its connection takes messages from it until there are no more."""
+    """One subscription: a source of messages that are in memory (`delivery.py`)."""
 
     __slots__ = ("_acknowledged", "_completed", "_limit", "_waiting", "charge", "end", "filter", "on_slow", "owner",
                  "subscription", "wake")  # fmt: skip
@@ -96,9 +97,25 @@ class Listener:
             self.end = end
             self.wake.ring()
 
-    def take(self) -> list[bytes]:
-        """Return what is to be sent now. The acknowledgement is first and a completion last; after it comes nothing."""
-        if self._completed or self.end in {Ended.SLOW, Ended.LEFT}:
+    def is_over(self) -> bool:
+        """True if the completion result was taken, or its connection gets no more messages."""
+        return self._completed or self.end is Ended.SLOW or self.end is Ended.LEFT
+
+    async def take(self) -> Batch | None:
+        """Return the changes that wait. The first batch begins with the acknowledgement, the last ends with the completion."""
+        messages = self.messages()
+        return Batch(messages, finished=self._completed) if messages else None
+
+    def written(self, batch: Batch) -> None:
+        """Nothing to do: a change that was taken is forgotten."""
+
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait for a change, or for the end. False: neither came for so long."""
+        return await self.wake.wait(seconds)
+
+    def messages(self) -> list[bytes]:
+        """Return the messages of the next batch."""
+        if self.is_over():
             return []
         messages = [change_message(self.subscription, change) for change in self._waiting.values()]
         self._waiting.clear()

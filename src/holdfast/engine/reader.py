@@ -1,14 +1,15 @@
-"""One reader of one stream: clear the bell, read from the cursor, hand over, wait.
+"""One reader of one stream: the source of messages that are in the store's log (`delivery.py`).
 
-Replay and live delivery are this one loop (law 5). A reader that ends only gives its place
-back; it never ends the session (law 6).
+A reader takes from its cursor, so replay and live delivery are the same thing (law 5). A reader that ends only
+gives its place back; it never ends the session (law 6).
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from holdfast.core.stream import Continuity, Page, Position
+from holdfast.core.stream import Continuity, Position
+from holdfast.engine.delivery import Batch
 from holdfast.engine.session import Session
 from holdfast.engine.wake import Wake
 from holdfast.errors import StoreUnavailable
@@ -59,7 +60,7 @@ class Reader:
         self._store = store
         self._clock = clock
         self.keep_alive: float = keep_alive
-        """Seconds of silence after which `pages` yields None."""
+        """Seconds after which the store is read again in any case: a wake-up may be lost."""
         self._expires = None if age is None else clock.now() + age
         self.session: Session = session
         self.stream: str = stream
@@ -106,58 +107,64 @@ class Reader:
         self._is_nudged = True
         self.wake.ring()
 
-    async def pages(self) -> AsyncIterator[Page | None]:
-        """Yield what to write, and None when a keep-alive is due. A page counts as read when the next is asked for."""
-        while not self._is_over():
-            self.wake.clear()
-            page = await self._read() if self.active else None
-            if page is not None and (page.events or page.missed):
-                yield page
-                self._advance(page)
-            elif self.end is None and not await self._has_news() and not self._is_over():
-                if not self.active and self.on_idle is not None:
-                    self.on_idle()
-                yield None
-
-    async def _has_news(self) -> bool:
-        """Wait for something to read. False: a keep-alive is due, or was asked for."""
-        rung = await self.wake.wait(self._patience())
-        is_nudged, self._is_nudged = self._is_nudged, False
-        return rung and not is_nudged
-
-    def _is_over(self) -> bool:
-        """Tell whether it has ended; one that never finds its stream silent is looked at here too."""
+    def is_over(self) -> bool:
+        """True if it has ended. Its age is checked here too: a stream that is never silent must end as well."""
         if self.end is None and self._expires is not None and self._clock.now() >= self._expires:
             self.end = End.AGED
         return self.end is not None
 
-    async def _read(self) -> Page | None:
+    async def take(self) -> Batch | None:
+        """Read the events after the cursor; None if there are none, or another reader has the place."""
+        if not self.active:
+            return None
         try:
             page = await self._store.read(
                 self.session.record.key, self.stream, self.cursor, PAGE_EVENTS, PAGE_BYTES
             )
         except StoreUnavailable:
-            # The connection holds; the store's bells, or the next keep-alive, lead to another look.
+            # The connection holds; the store's wake-ups, or the next keep-alive, lead to another read.
             return None
         if page is None:
             self.end = self.end or End.CLOSED
-        elif page.verdict is Continuity.FORK:
+            return None
+        if page.verdict is Continuity.FORK:
             self.end = End.FORKED
         elif page.finished and not page.events:
             self.end = End.FINISHED
-        return page
+        if not page.events and page.missed is None:
+            return None
+        return Batch(
+            [event.data for event in page.events],
+            page.finished,
+            [event.position for event in page.events],
+            page.missed,
+        )
 
-    def _advance(self, page: Page) -> None:
-        if page.events:
-            self.cursor = page.events[-1].position
-            self.read_bytes += sum(len(event.data) for event in page.events)
+    def written(self, batch: Batch) -> None:
+        """Move the cursor behind a batch."""
+        if batch.positions:
+            self.cursor = batch.positions[-1]
+            self.read_bytes += sum(map(len, batch.messages))
         self.delivered_at = self._clock.now()
         if self.on_progress is not None:
             self.on_progress()
-        if page.finished:
+        if batch.finished:
             self.end = self.end or End.FINISHED
 
-    def _patience(self) -> float:
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait for something to read. False: nothing came for so long, or a keep-alive was asked for (`nudge`)."""
+        if self.end is not None:
+            return True
+        rung = await self.wake.wait(self._patience(seconds))
+        is_nudged, self._is_nudged = self._is_nudged, False
+        if rung and not is_nudged:
+            return True
+        if not self.active and self.on_idle is not None and not self.is_over():
+            self.on_idle()
+        return False
+
+    def _patience(self, seconds: float | None) -> float:
+        patience = self.keep_alive if seconds is None else min(seconds, self.keep_alive)
         if self._expires is None:
-            return self.keep_alive
-        return max(0.0, min(self.keep_alive, self._expires - self._clock.now()))
+            return patience
+        return max(0.0, min(patience, self._expires - self._clock.now()))

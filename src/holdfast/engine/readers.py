@@ -75,7 +75,7 @@ class Readers:
     async def attach(
         self, key: str, principal: str, stream: str | None = None, cursor: Position | None = None
     ) -> Reader:
-        """Attach a new reader; whoever read the stream before no longer does.
+        """Attach a new reader; the former reader of the stream stops. At the end of a complete stream it has ended already.
 
         Raises:
             SessionGone: no such session for this principal.
@@ -105,13 +105,10 @@ class Readers:
         reader = self._reader(session, name, attached.generation, start, standalone=standalone)
         if standalone and self._runtime.store.is_shared:
             reader.on_idle = lambda: self._runtime.spawn(self._succeed(reader))
+        if attached.finished:
+            reader.end = End.FINISHED
         self._install(reader, standalone=standalone)
         return reader
-
-    async def is_spent(self, reader: Reader) -> bool:
-        """Tell whether the stream is finished and its reader has had all of it."""
-        page = await self._runtime.store.read(reader.session.record.key, reader.stream, reader.cursor, 1, 1)
-        return page is not None and page.finished and not page.events
 
     async def repeat(self, session: Session, stream: str) -> Reader:
         """Attach a repeated POST to the exchange it repeats, from the start of its log. Waits for a store that is away."""

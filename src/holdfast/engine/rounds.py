@@ -26,21 +26,24 @@ _MAX_MESSAGES: Final = 256
 
 
 class ResponseWaiter(Struct, eq=False):
-    """One connection, and the round whose outcome it waits for."""
+    """One connection that waits for the outcome of one round."""
 
     number: int
     messages: list[bytes] = []
+    """Messages that were sent and not yet written to the connection."""
+    is_over: bool = False
+    """Nothing more is to be written to the connection."""
     _wake: Wake | None = None
 
     @property
     def wake(self) -> Wake:
-        """Rung when there is something to write. Most calls end with nobody waiting for it."""
+        """Set when there is something to write. Made when it is needed: most calls end before a task waits."""
         if self._wake is None:
             self._wake = Wake()
         return self._wake
 
     def ring(self) -> None:
-        """Wake whoever waits here."""
+        """Wake the task that waits."""
         if self._wake is not None:
             self._wake.ring()
 

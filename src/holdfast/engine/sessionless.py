@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from holdfast.auth.seal import MAX_SEALED
 from holdfast.config import KIB
 from holdfast.core.rounds import Asked
+from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import NOTHING_GIVEN, Caller, Exchange, Given
 from holdfast.engine.handling import run
 from holdfast.engine.keys import Keys
@@ -25,6 +26,7 @@ from holdfast.engine.rounds import ResponseWaiter, RoundWriter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.tasks import TaskWriter
+from holdfast.engine.wake import Wake
 from holdfast.errors import (
     Busy,
     Cancelled,
@@ -35,7 +37,7 @@ from holdfast.errors import (
     ParkedGone,
 )
 from holdfast.protocol.sessionless import SERVER_KEY, SUSPENDABLE, RequestMeta
-from holdfast.wire.jsonrpc import Request, encode
+from holdfast.wire.jsonrpc import Request, RequestId, encode
 
 PURPOSE: Final = "holdfast.requestState.1"
 _CUT_SHORT: Final = "The server stopped while this task was running; it may have had part of its effect"
@@ -63,11 +65,13 @@ class _State(Struct, frozen=True, array_like=True):
 
 
 class AwaitedCall(Struct, frozen=True):
-    """An exchange, and the place of one connection at it."""
+    """A call, and one connection that waits for it: the source of messages that are in memory (`delivery.py`)."""
 
     exchange: Exchange
     writer: RoundWriter
     waiter: ResponseWaiter
+    request_id: RequestId
+    """The id that this connection's request has. A repeated retry may have another one than the exchange."""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -75,8 +79,40 @@ class AwaitedCall(Struct, frozen=True):
         return self.writer.outcomes.get(self.waiter.number)
 
     def leave(self) -> bool:
-        """Give the connection's place back; True if nobody waits for the call any more, which is to `abandon` it."""
+        """Forget the connection. True: the call runs and no connection waits for it, so `abandon` it."""
         return self.writer.leave(self.waiter)
+
+    @property
+    def wake(self) -> Wake:
+        """Set when there is something to write."""
+        return self.waiter.wake
+
+    def is_over(self) -> bool:
+        """True if the outcome was written, or the client has gone."""
+        return self.waiter.is_over
+
+    def stop(self) -> None:
+        """End the delivery: the client has gone."""
+        self.waiter.is_over = True
+        self.waiter.ring()
+
+    async def take(self) -> Batch | None:
+        """Return the messages that wait and, if it is known, the outcome. The outcome is looked at first: nothing overtakes it."""
+        outcome = self.outcome
+        messages = self.writer.taken(self.waiter)
+        if outcome is None:
+            return Batch(messages) if messages else None
+        messages.append(outcome.message(self.request_id))
+        return Batch(messages, finished=True, error=outcome.error)
+
+    def written(self, batch: Batch) -> None:
+        """End with the outcome."""
+        if batch.finished:
+            self.waiter.is_over = True
+
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait for a message or the outcome. False: neither came for so long."""
+        return await self.waiter.wake.wait(seconds)
 
 
 class SessionlessCalls:
@@ -125,7 +161,7 @@ class SessionlessCalls:
         waiter = writer.add_waiter(0)
         self._running.add(exchange)
         exchange.task = asyncio.get_running_loop().create_task(run(runtime, exchange, self._settle))
-        return AwaitedCall(exchange, writer, waiter)
+        return AwaitedCall(exchange, writer, waiter, request.id)
 
     async def _settle(self, exchange: Exchange, outcome: Outcome) -> None:
         if exchange.settled:
@@ -243,7 +279,7 @@ class SessionlessCalls:
             exchange.request = _with_arguments_of(exchange.request, request)
             exchange.caller = replace(caller, charge=exchange.caller.charge)
             exchange.session = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
-        return AwaitedCall(exchange, writer, writer.add_waiter(state.number))
+        return AwaitedCall(exchange, writer, writer.add_waiter(state.number), request.id)
 
     def _open(self, request: Request, caller: Caller) -> _State:
         sealed = request.params.get("requestState")

@@ -6,8 +6,10 @@ apart. What is cancelled sends not a word more.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from holdfast.core.eras import check_sessionless
+from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
 from holdfast.engine.listening import Ended, Listener
@@ -26,7 +28,7 @@ class SessionlessRequests:
 
     def __init__(self, engine: Engine, send: Send) -> None:
         self._engine = engine
-        self._send = send
+        self.send = send
         limits = engine.settings.limits
         self._limit = limits.running + limits.queued
         self._flights: dict[RequestId, asyncio.Task[None]] = {}
@@ -89,12 +91,12 @@ class SessionlessRequests:
             else:
                 await self._call(request, meta, caller)
         except McpError as error:
-            await self._last(request, refusal(request.id, error))
+            await self.last(request, refusal(request.id, error))
 
-    async def _last(self, request: Request, message: bytes) -> None:
+    async def last(self, request: Request, message: bytes) -> None:
         """Free the id, then write: the peer may use the id again as soon as it sees the answer."""
         self._landed(request.id, asyncio.current_task())
-        await self._send(message)
+        await self.send(message)
 
     async def _call(self, request: Request, meta: RequestMeta, caller: Caller) -> None:
         calls = self._engine.sessionless
@@ -104,18 +106,9 @@ class SessionlessRequests:
         except ParkedElsewhere:
             # A connection is served by one process: what is parked elsewhere was not parked for it.
             raise ParkedGone from None
-        waiter = awaited.waiter
         self._awaited.add(awaited)
         try:
-            while True:
-                waiter.wake.clear()
-                outcome = awaited.outcome
-                for message in awaited.writer.taken(waiter):
-                    await self._send(message)
-                if outcome is not None:
-                    await self._last(request, outcome.message(request.id))
-                    return
-                await waiter.wake.wait()
+            await deliver(awaited, _Channel(self, request))
         except asyncio.CancelledError:
             # Also of a call that has just parked nobody will hear: the answer that says so is not sent.
             await calls.end(awaited.exchange, Cancelled("by the client"))
@@ -134,19 +127,10 @@ class SessionlessRequests:
         if self._closing:
             listener.stop(Ended.STOPPED)
         try:
-            while listener.end is None:
-                listener.wake.clear()
-                for message in listener.take():
-                    await self._send(message)
-                await listener.wake.wait()
+            await deliver(listener, _Channel(self, request))
             if listener.end is Ended.SLOW:
-                # The channel is others' too and cannot be dropped: the notification stands for that.
-                await self._last(request, dropped_message(request.id, "too many changes wait"))
-            elif listener.end is not Ended.LEFT:
-                *earlier, last = listener.take()
-                for message in earlier:
-                    await self._send(message)
-                await self._last(request, last)
+                # Other requests use the channel, so it cannot be closed: this notification says that changes were lost.
+                await self.last(request, dropped_message(request.id, "too many changes wait"))
         finally:
             self._listeners.discard(listener)
             self._engine.listening.leave(listener)
@@ -179,3 +163,23 @@ class SessionlessRequests:
                 )
         finally:
             leaving.cancel()
+
+
+class _Channel:
+    """A sink: the connection that all requests of a client share."""
+
+    patience: Final = None
+
+    def __init__(self, requests: SessionlessRequests, request: Request) -> None:
+        self._requests = requests
+        self._request = request
+
+    async def write(self, batch: Batch) -> None:
+        messages = batch.messages[:-1] if batch.finished else batch.messages
+        for message in messages:
+            await self._requests.send(message)
+        if batch.finished:
+            await self._requests.last(self._request, batch.messages[-1])
+
+    async def silence(self) -> None:
+        """Wait on: the connection needs no keep-alive."""

@@ -1,6 +1,7 @@
 """The engine's test harness: it posts requests, reads streams and cuts connections, all in virtual time, without a front."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -9,6 +10,7 @@ import msgspec
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.stream import Position
+from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
@@ -127,14 +129,30 @@ class EngineHarness:
 
     async def pump(self, reader: Reader, messages: list[Json], may_read: asyncio.Event) -> None:
         """Read a stream to its end, page by page, as fast as `may_read` allows."""
-        async for page in reader.pages():
-            await may_read.wait()
-            if page is not None and reader.end is not End.BROKE:
-                messages += [msgspec.json.decode(event.data) for event in page.events]
-            elif page is not None:
-                break
+        with contextlib.suppress(ConnectionError):
+            await deliver(reader, Connection(reader, messages, may_read))
         await self.engine.readers.detach(reader)
         self.ended_readers.append(reader)
+
+
+class Connection:
+    """A sink: takes messages as fast as `may_read` allows, until its reader breaks."""
+
+    patience: Final = None
+
+    def __init__(self, reader: Reader, messages: list[Json], may_read: asyncio.Event) -> None:
+        self._reader = reader
+        self._messages = messages
+        self._may_read = may_read
+
+    async def write(self, batch: Batch) -> None:
+        await self._may_read.wait()
+        if self._reader.end is End.BROKE:
+            raise ConnectionError
+        self._messages += map(msgspec.json.decode, batch.messages)
+
+    async def silence(self) -> None:
+        await self._may_read.wait()
 
 
 class Get:

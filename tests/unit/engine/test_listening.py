@@ -38,7 +38,7 @@ async def listen(
 
 def told(listener: Listener) -> list[Any]:
     """Take what there is: methods of notifications, results as they are."""
-    messages = [json.loads(message) for message in listener.take()]
+    messages = [json.loads(message) for message in listener.messages()]
     return [message.get("method") or message["result"] for message in messages]
 
 
@@ -78,10 +78,10 @@ async def test_a_change_not_yet_told_covers_the_next_of_its_name_and_the_newest_
     listener = await engine.listening.open(guest(extensions={TASKS: {}}), request)
     for step in range(10):
         await engine.changed(Change("task", "t", {"status": "working", "step": step}))
-    messages = [json.loads(message) for message in listener.take()]
+    messages = [json.loads(message) for message in listener.messages()]
     assert [message["params"].get("step") for message in messages] == [None, 9]
     await engine.changed(Change("task", "t", {"status": "completed"}))
-    assert json.loads(listener.take()[0])["params"]["status"] == "completed"
+    assert json.loads(listener.messages()[0])["params"]["status"] == "completed"
 
 
 @virtual_test

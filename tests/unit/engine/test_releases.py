@@ -51,13 +51,13 @@ async def test_news_that_cannot_be_read_are_passed_over_and_those_after_them_tol
             SessionlessClient(META, "alice", engine.settings.limits),
             Request(1, "subscriptions/listen", wanted),
         )
-        assert len(listener.take()) == 1
+        assert len(listener.messages()) == 1
         for number, event in enumerate(LATER):
             await store.announce(f"later-{number}", event)
         await store.announce("known", encode_change(Change("tools"), None))
         await until_noted(noted, "news.dropped", len(LATER))
         async with asyncio.timeout(5):
-            while not (told := listener.take()):
+            while not (told := listener.messages()):
                 await listener.wake.wait(1)
                 listener.wake.clear()
         assert len(told) == 1

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.config import Limits, Times
 from holdfast.core.stream import Position
+from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.reader import End
 from holdfast.engine.session import event_id, parse_event_id
@@ -259,11 +260,21 @@ async def test_a_streams_connection_ends_at_its_age_and_is_no_break() -> None:
 async def test_a_silent_stream_is_given_a_keep_alive() -> None:
     async with engine_harness(times=Times(keep_alive=15)) as d:
         reader = await d.engine.readers.attach(d.key, "somebody")
-        pages = reader.pages()
-        for beat in range(1, 4):
-            assert await anext(pages) is None
-            assert asyncio.get_running_loop().time() == pytest.approx(15 * beat)
-        await pages.aclose()  # type: ignore[attr-defined]
+        silences: list[float] = []
+
+        class Silent:
+            patience = None
+
+            async def write(self, batch: Batch) -> None:
+                raise AssertionError("nothing was sent")
+
+            async def silence(self) -> None:
+                silences.append(asyncio.get_running_loop().time())
+                if len(silences) == 3:
+                    reader.stop(End.BROKE)
+
+        await deliver(reader, Silent())
+        assert silences == pytest.approx([15, 30, 45])
 
 
 # The standalone stream

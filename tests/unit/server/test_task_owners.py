@@ -265,14 +265,14 @@ def test_listeners_are_told_of_each_change_once_also_if_its_bell_was_lost(is_los
             wanted = Request(7, "subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
             listener = await listening.open(guest(""), wanted)
             await asyncio.sleep(20)
-            listener.take()
+            listener.messages()
             connection = both.cluster.connect("two")
             on_wake, connection.on_wake = connection.on_wake, None if is_lost else connection.on_wake
             await both.one.cancel(task_id)
             await settle_down()
             connection.on_wake = on_wake
             await asyncio.sleep(60)
-            told = [json.loads(message)["params"]["status"] for message in listener.take()]
+            told = [json.loads(message)["params"]["status"] for message in listener.messages()]
             assert told == ["cancelled"]
             listening.leave(listener)
 

@@ -454,17 +454,17 @@ async def test_listeners_are_told_what_they_would_get_by_asking_of_their_own_tas
         key = Principal(subject="ada").key
         mine = await server.engine.listening.open(guest(key), wanted)
         theirs = await server.engine.listening.open(guest("eve"), wanted)
-        (acknowledged,) = map(json.loads, mine.take())
+        (acknowledged,) = map(json.loads, mine.messages())
         assert acknowledged["params"]["notifications"] == {"taskIds": [task_id]}
-        (nothing,) = map(json.loads, theirs.take())
+        (nothing,) = map(json.loads, theirs.messages())
         assert nothing["params"]["notifications"] == {}
         await ada.cancel(task_id)
         task = await ada.get(task_id)
-        (told,) = map(json.loads, mine.take())
+        (told,) = map(json.loads, mine.messages())
         assert told["method"] == "notifications/tasks"
         assert told["params"].pop("_meta") == {"io.modelcontextprotocol/subscriptionId": 7}
         assert told["params"] == {name: task[name] for name in task if name not in ("resultType", "_meta")}
-        assert theirs.take() == []
+        assert theirs.messages() == []
         for listener in (mine, theirs):
             server.engine.listening.leave(listener)
         assert server.engine.listening.task_ids == {}

@@ -31,7 +31,7 @@ from holdfast.wire import sse
 from holdfast.wire.jsonrpc import Request, encode, error_message, refusal
 
 
-class Batch:
+class BatchedRequests:
     """The requests of one POST."""
 
     def __init__(
@@ -187,8 +187,7 @@ class Batch:
 
     async def _pump(self, reader: Reader, caller: Caller) -> None:
         self._readers[reader.stream] = reader
-        self._streamer.bound(reader, caller.principal)
-        await self._streamer.write_pages(reader, self._connection)
+        await self._streamer.write(reader, self._connection, caller.principal)
 
 
 def _repeat_of(exchange: SessionExchange) -> Repeat:

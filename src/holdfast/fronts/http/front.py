@@ -84,9 +84,9 @@ class HttpFront:
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
         self._sessions = has_sessions(engine.settings)
         self._methods = _methods(settings.response, stateless=engine.settings.stateless or not self._sessions)
-        self._streamer = Streamer(engine)
-        self._posts = Posts(engine, settings, self._streamer)
-        self._sessionless = SessionlessPosts(engine, settings.response)
+        self._streamer = Streamer(engine, settings.response)
+        self._posts = Posts(engine, self._streamer)
+        self._sessionless = SessionlessPosts(engine, self._streamer.form)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -333,7 +333,7 @@ class HttpFront:
         readers = self._engine.readers
         reader = await readers.attach(key, _owner(principal), stream, cursor)
         try:
-            if cursor is not None and await readers.is_spent(reader):
+            if reader.end is End.FINISHED:
                 # An empty stream would bring the official TypeScript client 1.x back for ever: it asks for more
                 # after every error. 204 is how a server of events says that there is no more.
                 return NO_CONTENT

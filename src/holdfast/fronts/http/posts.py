@@ -5,25 +5,23 @@ slow or talkative, it becomes a stream that can be resumed.
 """
 
 import asyncio
+from functools import partial
 from typing import Final
 
-from holdfast.config import HttpSettings
+from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.exchanges import Repeat
-from holdfast.engine.reader import Reader
+from holdfast.engine.posted import PostedExchange
+from holdfast.engine.reader import End
 from holdfast.engine.sessions import session_key
 from holdfast.engine.wake import turn
-from holdfast.engine.writer import LogWriter
 from holdfast.errors import (
     INVALID_REQUEST,
     Cancelled,
-    Fenced,
     HoldfastError,
     OutcomeUnknown,
     SessionGone,
-    StoreUnavailable,
-    StreamClosed,
 )
 from holdfast.fronts.http.answer import (
     ACCEPTED,
@@ -36,8 +34,9 @@ from holdfast.fronts.http.answer import (
     refused_unstarted,
     retry_after,
 )
-from holdfast.fronts.http.batch import Batch
-from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.batch import BatchedRequests
+from holdfast.fronts.http.connection import Connection, Gone
+from holdfast.fronts.http.response import Response as HttpResponse
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.versions import ASSUMED
@@ -50,11 +49,11 @@ _UNASKED: Final = refuse(400, "Bad request: no request with this id is waiting f
 class Posts:
     """Answers POSTs of sessions that exist, of one that begins, and of none."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings, streamer: Streamer) -> None:
+    def __init__(self, engine: Engine, streamer: Streamer) -> None:
         self._engine = engine
-        self._mode = settings.response
+        self._form = streamer.form
+        self._mode = streamer.form.mode
         self._streamer = streamer
-        self._patience = None if settings.response == "json" else engine.settings.times.stream_after
 
     async def initialize(self, request: Request, session_id: str, caller: Caller) -> Answer:
         """Open a session; refuse a second initialize inside one, whose first parameters stay."""
@@ -121,7 +120,7 @@ class Posts:
             # A handler that never suspends has answered after one turn of the loop.
             await turn()
             if writer.terminal is None or writer.position is not None:
-                return await self._wait(exchange, writer, connection)
+                return await self._wait(exchange, connection)
             if self._mode != "sse":
                 taken = await connection.answer_json(writer.terminal)
             else:
@@ -134,54 +133,48 @@ class Posts:
             raise
         return None
 
-    async def _wait(
-        self, exchange: SessionExchange, writer: LogWriter, connection: Connection
-    ) -> Answer | None:
-        """Wait for the result or for the moment to become a stream, which a store that is away puts off."""
-        connection.watch(writer.wake.ring)
-        reader: Reader | None = None
-        while reader is None:
-            if not await self._is_due(exchange, writer, connection):
-                return None
-            if writer.fenced:
-                # Like a repeat of its own request: the end that others write is the only one.
-                ended = Repeat(exchange.session, exchange.claim.stream, exchange.request.id)
-                return await self._repeat(ended, connection, exchange.caller)
-            if writer.terminal is not None and writer.position is None:
-                await self._late(exchange, writer.terminal, connection)
-                return None
-            # The call runs: to send its client away now would be to invite it to run the call twice.
-            try:
-                reader = await self._engine.readers.first(exchange, writer)
-            except (Fenced, StoreUnavailable, StreamClosed):
-                continue
-            except SessionGone:
-                return self._closed(exchange.request.id)
+    async def _wait(self, exchange: SessionExchange, connection: Connection) -> Answer | None:
+        """Answer a call that takes time: with its result, or with a stream that begins in the meantime."""
+        posted = PostedExchange(self._engine.readers, exchange)
+
+        async def opening() -> bytes:
+            reader = await posted.open()
+            if reader is None:
+                return b""
+            self._streamer.bind(reader, connection, exchange.principal)
+            return self._streamer.opening(reader, posted=True)
+
+        stream = exchange.claim.stream
+        whole = partial(self._whole, exchange)
+        response = HttpResponse(connection, self._form, whole=whole, opening=opening, stream=stream)
+        connection.watch(posted.leave)
         try:
-            await self._streamer.pump(reader, connection, exchange.principal, posted=True)
+            await deliver(posted, response)
+            await response.end()
+        except SessionGone:
+            return self._closed(exchange.request.id)
+        except Gone:
+            posted.stop(End.BROKE if connection.gone else End.STALLED)
         finally:
-            await self._streamer.keep_unread(exchange, reader)
+            if posted.reader is not None:
+                await self._streamer.give_back(posted.reader)
+                await self._streamer.keep_unread(exchange, posted.reader)
+        if posted.is_fenced:
+            # The end that other replicas have written is the only one: read it as a repeat of the request does.
+            ended = Repeat(exchange.session, stream, exchange.request.id)
+            return await self._repeat(ended, connection, exchange.caller)
+        if response.is_taken is False:
+            await self._engine.readers.keep_answer(exchange, exchange.log_writer.terminal)
+        elif posted.is_unread:
+            await self._engine.readers.broke_before_stream(exchange)
         return None
 
-    async def _is_due(self, exchange: SessionExchange, writer: LogWriter, connection: Connection) -> bool:
-        """Wait until the exchange is to be answered, at once or as a stream. False: nobody is there any more."""
-        while not writer.is_due:
-            writer.wake.clear()
-            if connection.gone:
-                await self._engine.readers.broke_before_stream(exchange)
-                return False
-            rung = await writer.wake.wait(self._patience)
-            # A call that still waits for its slot may yet be refused with a status of its own.
-            if not rung and exchange.task is not None:
-                break
-        return True
-
-    async def _late(self, exchange: SessionExchange, terminal: bytes, connection: Connection) -> None:
-        answer = ready_answer(terminal, self._mode)
+    def _whole(self, exchange: SessionExchange, batch: Batch) -> Answer:
+        """Return the answer of an exchange that has ended without a stream."""
+        terminal = batch.messages[-1]
         if exchange.busy:
-            answer = Answer(429, [*json_answer(terminal).headers, retry_after(), UNSTARTED], terminal)
-        if not await connection.answer(answer):
-            await self._engine.readers.keep_answer(exchange, terminal)
+            return Answer(429, [*json_answer(terminal).headers, retry_after(), UNSTARTED], terminal)
+        return ready_answer(terminal, self._mode)
 
     async def _repeat(self, repeat: Repeat, connection: Connection, caller: Caller) -> Answer | None:
         """Answer the word-for-word repeat of a POST that was cut, from the one execution."""
@@ -218,7 +211,9 @@ class Posts:
         requests = [message for message in messages if isinstance(message, Request)]
         if not requests:
             return ACCEPTED
-        await Batch(self._engine, self._streamer, self._mode, connection).answer(key, caller, requests)
+        await BatchedRequests(self._engine, self._streamer, self._mode, connection).answer(
+            key, caller, requests
+        )
         return None
 
     async def stateless(

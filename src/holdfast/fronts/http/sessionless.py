@@ -1,10 +1,11 @@
 """Requests of protocol 2026-07-28 over HTTP: each stands alone, and closing its response cancels it."""
 
 import asyncio
+from functools import partial
 from typing import Final
 
-from holdfast.config import ResponseMode
 from holdfast.core.eras import check_sessionless
+from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
 from holdfast.engine.outcome import Outcome
@@ -26,9 +27,9 @@ from holdfast.fronts.http.answer import Answer, ready_answer, refusal_for, refus
 from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.listen import Listens
+from holdfast.fronts.http.response import Form, Response
 from holdfast.protocol.mirror import check_headers, check_parameters
 from holdfast.protocol.sessionless import RequestMeta, read_meta
-from holdfast.wire import sse
 from holdfast.wire.jsonrpc import Request
 
 _REMEMBERED: Final = 256
@@ -45,12 +46,11 @@ _STATUS: Final = {
 class SessionlessPosts:
     """Answers requests that carry their own metadata."""
 
-    def __init__(self, engine: Engine, mode: ResponseMode) -> None:
+    def __init__(self, engine: Engine, form: Form) -> None:
         self._engine = engine
-        self._mode = mode
-        self._times = engine.settings.times
-        self._silence = None if mode == "json" else (self._times.stream_after, self._times.keep_alive)
-        """Seconds without a message after which the response begins as a stream, and then gets a comment."""
+        self._form = form
+        self._mode = form.mode
+        self._continue_after = engine.settings.times.continue_after
         self._listens = Listens(engine)
         self._agreed: set[tuple[object, ...]] = set()
 
@@ -84,7 +84,8 @@ class SessionlessPosts:
                     await connection.answer_json(outcome.message(request.id))
                     return None
                 return self._answer(request, outcome)
-            return await self._wait(request, awaited, connection)
+            await self._wait(request, awaited, connection)
+            return None
         finally:
             if awaited.leave():
                 await self._engine.sessionless.abandon(awaited.exchange)
@@ -99,27 +100,17 @@ class SessionlessPosts:
         except McpError as error:
             return _refused(request, error, 400)
         connection.watch(lambda: reader.stop(End.BROKE))
-        streaming = False
-        if self._silence is not None:
-            reader.keep_alive = self._silence[streaming]
+        response = Response(connection, self._form)
         try:
-            async for page in reader.pages():
-                messages = [event.data for event in page.events] if page is not None else []
-                is_end = page is not None and page.finished
-                if is_end and not streaming and (len(messages) == 1 or self._mode == "json"):
-                    return ready_answer(messages[-1], self._mode)
-                if self._mode != "json":
-                    chunk = b"".join(map(sse.event, messages)) or sse.KEEP_ALIVE
-                    streaming = await self._write(connection, chunk, streaming=streaming)
-                    reader.keep_alive = self._times.keep_alive
-            if streaming:
-                await connection.end_stream(self._times.write_stall)
-                return None
-            return _refused(request, OutcomeUnknown())
+            await deliver(reader, response)
+            await response.end()
         except Gone:
             return None
         finally:
             await forwarding.drop(reader)
+        # Without a response the log has ended before its terminal message.
+        is_answered = response.streaming or response.is_taken is not None
+        return None if is_answered else _refused(request, OutcomeUnknown())
 
     def _checked(self, request: Request, head: Head, caller: Caller) -> RequestMeta:
         params = request.params
@@ -137,36 +128,22 @@ class SessionlessPosts:
             check_parameters(head.get, mirrored, params.get("arguments"))
         return meta
 
-    async def _wait(self, request: Request, awaited: AwaitedCall, connection: Connection) -> Answer | None:
-        """Wait for the outcome; become a stream at the first message, or once the answer takes too long."""
-        waiter, writer = awaited.waiter, awaited.writer
-        connection.watch(waiter.wake.ring)
+    async def _wait(self, request: Request, awaited: AwaitedCall, connection: Connection) -> None:
+        """Answer a call that takes time: with its result, or with a stream that begins in the meantime."""
+        connection.watch(awaited.stop)
         hand_over = self._hand_over(awaited)
-        streaming = False
+        response = Response(connection, self._form, whole=partial(self._whole, request))
         try:
-            while not connection.gone:
-                waiter.wake.clear()
-                outcome = awaited.outcome
-                messages = writer.taken(waiter)
-                chunk = b"".join(map(sse.event, messages)) if self._mode != "json" else b""
-                if outcome is not None and not streaming and not chunk:
-                    return self._answer(request, outcome)
-                if outcome is not None:
-                    chunk += sse.event(outcome.message(request.id))
-                if chunk:
-                    streaming = await self._write(connection, chunk, streaming=streaming)
-                if outcome is not None:
-                    await connection.end_stream(self._times.write_stall)
-                    return None
-                if await waiter.wake.wait(self._silence and self._silence[streaming]):
-                    continue
-                streaming = await self._write(connection, sse.KEEP_ALIVE, streaming=streaming)
+            await deliver(awaited, response)
+            await response.end()
         except Gone:
-            return None
+            return
         finally:
             if hand_over is not None:
                 hand_over.cancel()
-        return None
+
+    def _whole(self, request: Request, batch: Batch) -> Answer:
+        return self._form.whole(batch) if batch.error is None else _refused(request, batch.error)
 
     def _answer(self, request: Request, outcome: Outcome) -> Answer:
         if outcome.error is not None:
@@ -175,17 +152,10 @@ class SessionlessPosts:
 
     def _hand_over(self, awaited: AwaitedCall) -> asyncio.TimerHandle | None:
         """Plan to answer a call that runs on with its state alone, as long as clients go along with it."""
-        seconds = self._times.continue_after
+        seconds = self._continue_after
         if seconds is None or not awaited.writer.may_continue:
             return None
         return asyncio.get_running_loop().call_later(seconds, awaited.writer.go_out)
-
-    async def _write(self, connection: Connection, chunk: bytes, *, streaming: bool) -> bool:
-        if streaming:
-            await connection.write(chunk, self._times.write_stall)
-        else:
-            await connection.start_stream(chunk, self._times.write_stall)
-        return True
 
 
 def _refused(request: Request, error: McpError, otherwise: int = 200) -> Answer:

@@ -1,9 +1,11 @@
-"""A reader's pages as server-sent events on a connection."""
+"""Streams of sessions, read from the store's log, as server-sent events on a connection."""
 
 import asyncio
+from typing import Final
 
 from holdfast.auth import Principal
-from holdfast.core.stream import Page
+from holdfast.config import ResponseMode
+from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import Repeat
@@ -11,16 +13,18 @@ from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import event_id
 from holdfast.errors import DuplicateId, SessionGone
 from holdfast.fronts.http.connection import Connection, Gone
+from holdfast.fronts.http.response import Form, Response
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import notification_message
 
 
 class Streamer:
-    """Pumps readers onto connections."""
+    """Writes the streams of sessions to connections."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, mode: ResponseMode) -> None:
         self._engine = engine
         self._times = engine.settings.times
+        self.form: Form = Form(mode, self._times)
 
     async def pump(
         self,
@@ -31,35 +35,42 @@ class Streamer:
         posted: bool = False,
     ) -> None:
         """Write a reader's stream as the whole response, until either ends; then give the place back."""
-        self.bound(reader, principal)
+        self.bind(reader, connection, principal)
         connection.watch(lambda: reader.stop(End.BROKE))
+
+        async def opening() -> bytes:
+            return self.opening(reader, posted=posted)
+
+        response = Response(connection, self.form, opening=opening, stream=reader.stream)
         try:
-            await connection.start_stream(self.opening(reader, posted=posted), self._times.write_stall)
-            await self.write_pages(reader, connection)
-            await connection.end_stream(self._times.write_stall)
+            await response.begin()
+            await deliver(reader, response)
+            await response.end()
         except Gone:
             reader.stop(End.BROKE if connection.gone else End.STALLED)
         finally:
-            # Reached without a verdict only when the server cancels the request: the connection is gone.
-            reader.stop(End.BROKE)
-            await self._engine.readers.detach(reader)
+            await self.give_back(reader)
 
-    def bound(self, reader: Reader, principal: Principal | None) -> None:
-        """End the reader with its caller's token: who comes back authenticates again."""
+    async def write(self, reader: Reader, connection: Connection, principal: Principal | None) -> None:
+        """Write a reader's stream to a response that has begun, and that other streams share."""
+        self.bind(reader, connection, principal)
+        await deliver(reader, Response(connection, self.form, stream=reader.stream, streaming=True))
+
+    def bind(self, reader: Reader, connection: Connection, principal: Principal | None) -> None:
+        """Join a reader with its connection. It ends when the caller's token expires: the client authenticates again."""
+        reader.is_taken = connection.is_taken
         if principal is not None and principal.expires is not None:
             reader.expire_within(principal.expires - self._engine.clock.wall())
+
+    async def give_back(self, reader: Reader) -> None:
+        """Give a reader's place back. One that has not ended was cancelled by the server: its connection is gone."""
+        reader.stop(End.BROKE)
+        await self._engine.readers.detach(reader)
 
     async def keep_unread(self, exchange: SessionExchange, reader: Reader) -> None:
         """Keep the answer of an exchange for a repeat of its request, if writing it has failed."""
         if exchange.log_writer.terminal is not None and reader.end in {End.BROKE, End.STALLED}:
             await self._engine.readers.keep_answer(exchange, None)
-
-    async def write_pages(self, reader: Reader, connection: Connection) -> None:
-        """Write what the reader finds, and comments while it finds nothing."""
-        reader.is_taken = connection.is_taken
-        async for page in reader.pages():
-            chunk = sse.KEEP_ALIVE if page is None else self._events(reader.stream, page)
-            await connection.write(chunk, self._times.write_stall)
 
     def opening(self, reader: Reader, *, posted: bool = False) -> bytes:
         """Return the first bytes of a response; `posted`: it answers a POST, and its client has no event id yet.
@@ -76,13 +87,6 @@ class Streamer:
         if posted and session.lasting:
             return sse.priming(position, retry, _no_request(reader.stream))
         return sse.comment("open") + sse.retry(retry)
-
-    @staticmethod
-    def _events(stream: str, page: Page) -> bytes:
-        parts = [sse.event(event.data, event_id(stream, event.position)) for event in page.events]
-        if page.missed is not None:
-            parts.insert(0, sse.comment(f"gap {page.missed[0]}-{page.missed[1]}"))
-        return b"".join(parts)
 
     async def follow(self, repeat: Repeat, connection: Connection) -> Reader:
         """Attach to the log of a call that this POST repeats, however long its stream or the store lets us wait.
@@ -111,19 +115,32 @@ class Streamer:
             SessionGone: the session ended first.
         """
         connection.watch(lambda: reader.stop(End.BROKE))
-        message = b""
+        end = _TerminalOnly()
         try:
-            async for page in reader.pages():
-                if page is not None and page.finished:
-                    message = page.events[-1].data
+            await deliver(reader, end)
         finally:
-            reader.stop(End.BROKE)
-            await self._engine.readers.detach(reader)
-        if message:
-            return message
+            await self.give_back(reader)
+        if end.message:
+            return end.message
         if reader.end is End.BROKE:
             raise Gone
         raise DuplicateId if reader.end is End.TAKEN_OVER else SessionGone
+
+
+class _TerminalOnly:
+    """A sink that keeps the terminal message and drops the others."""
+
+    patience: Final = None
+
+    def __init__(self) -> None:
+        self.message: bytes = b""
+
+    async def write(self, batch: Batch) -> None:
+        if batch.finished:
+            self.message = batch.messages[-1]
+
+    async def silence(self) -> None:
+        """Wait on."""
 
 
 def _no_request(stream: str) -> bytes:

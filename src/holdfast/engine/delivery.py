@@ -1,0 +1,118 @@
+"""Delivery: one loop carries messages from where they arise to where they are written.
+
+A client waits for the messages of one request, or of one stream. They come from a *source* and go to a *sink*:
+
+    source                                     loop                       sink
+    ───────────────────────────────────────    ──────────────────────     ───────────────────────────────────────────
+    Reader          the log in the store       clear the wake-up          Response     an HTTP response, JSON or events
+    AwaitedCall     a sessionless call,        take what is there         channel      one connection for everything
+                    in memory              ─▶  write it               ─▶  log          the stream of a forwarded request
+    Listener        changes, in memory         say that it is written
+    PostedExchange  a call of a session:       wait: more, or silence
+                    memory, then the log
+
+Both eras and all fronts use this loop. A source knows nothing of the form in which its messages are written, and a sink knows
+nothing of where they come from. A plain call does not get here: its front answers it after one turn of the event loop.
+
+Why no message is lost
+    The loop clears the wake-up *before* it takes (law 5). A message that arrives before the take is part of the
+    batch; one that arrives after it sets the wake-up, and the next wait returns at once. There is no moment in
+    between. For the same reason replay and live delivery need no switch: a reader takes from its cursor, and
+    whether the event is old or new makes no difference.
+
+Why no message is written twice
+    A source moves on only when the sink has taken the batch (`written`). If the sink fails, the exception leaves
+    the loop and the source stays where it was: the cursor of a log is then still before the batch, and the next
+    reader begins there.
+
+Why the terminal message is the last one
+    A batch that is `finished` ends with the terminal message, and `written` makes its source over. A source in memory
+    looks at its outcome first and at its messages afterwards, so everything that was sent before the end is in the same
+    batch, before it.
+
+Why the loop ends
+    It ends when its source is over: after the terminal message, or because somebody stopped the source. The
+    connection's watcher stops it when the client goes; a newer reader, a closed session or an expired token stop a
+    log's reader. A wait never outlasts the sink's patience, so a source that ends by its own clock is looked at in time.
+
+Silence. Each sink says how long it waits for the next message. When that time has passed, the loop calls `silence`, and
+the sink decides what it means: an HTTP response that has not begun becomes a stream, one that has begun gets a keep-alive,
+and the stream of a forwarded request checks that its client is still there.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.core.stream import Position
+from holdfast.engine.wake import Wake
+from holdfast.errors import McpError
+
+
+class Batch(Struct, frozen=True):
+    """The messages to write now, in order."""
+
+    messages: Sequence[bytes]
+    finished: bool = False
+    """The last message is the terminal message."""
+    positions: Sequence[Position] = ()
+    """The positions of the messages in their log, one for each; empty for messages that cannot be resumed."""
+    missed: tuple[int, int] | None = None
+    """The first and last sequence number that the log has trimmed before these messages."""
+    error: McpError | None = None
+    """The error in the terminal message, where the source knows it: HTTP takes a status from it."""
+
+
+class Source(Protocol):
+    """Where messages come from."""
+
+    @property
+    def wake(self) -> Wake:
+        """Set when there may be something to take, and when the source is over."""
+        ...
+
+    def is_over(self) -> bool:
+        """True if nothing more is to be written: all of it was, or the source was stopped."""
+        ...
+
+    async def take(self) -> Batch | None:
+        """Return what is there; None if there is nothing."""
+        ...
+
+    def written(self, batch: Batch) -> None:
+        """Move on: the sink has taken this batch."""
+        ...
+
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait until there may be something to take. False: nothing came for so long. None: as long as it takes."""
+        ...
+
+
+class Sink(Protocol):
+    """Where messages are written. What it raises leaves the loop."""
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds without a message after which `silence` is called; None: never."""
+        ...
+
+    async def write(self, batch: Batch) -> None:
+        """Write a batch."""
+        ...
+
+    async def silence(self) -> None:
+        """Take note that there was no message for `patience` seconds."""
+        ...
+
+
+async def deliver(source: Source, sink: Sink) -> None:
+    """Write the messages of a source to a sink until the source is over."""
+    while not source.is_over():
+        source.wake.clear()
+        batch = await source.take()
+        if batch is not None:
+            await sink.write(batch)
+            source.written(batch)
+        elif not await source.wait(sink.patience) and not source.is_over():
+            await sink.silence()

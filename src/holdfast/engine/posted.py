@@ -1,0 +1,111 @@
+"""The answer of an exchange whose client waits on the POST that claimed it: a source (`delivery.py`).
+
+The exchange has no stream at first. It can end without one: then the terminal message is in memory only, and the POST
+is its single reader. It gets a stream when its handler sends a message, or when the response becomes a stream because
+the answer takes long. From then on everything is read from the log, from its start:
+
+    no stream  ──── ended ────────────────────────────▶  one batch from memory: the terminal message
+        │
+        ├───── its handler has sent a message ────────▶  a reader of the log: batches with positions
+        └───── the response wants a stream: `open` ───▶
+
+Three things can prevent the step to a reader. The store is away: the next wake-up or silence tries again, and the call
+runs on; to send its client away now would invite it to run the call twice. The exchange has just ended without a stream:
+the terminal message is then in memory. Or other replicas took this one for dead and have ended the exchange (`is_fenced`):
+the only end is the one that they wrote, and the front reads it as a repeat of the request does.
+"""
+
+from holdfast.engine.delivery import Batch
+from holdfast.engine.exchange import SessionExchange
+from holdfast.engine.reader import End, Reader
+from holdfast.engine.readers import Readers
+from holdfast.engine.wake import Wake
+from holdfast.errors import Fenced, StoreUnavailable, StreamClosed
+
+
+class PostedExchange:
+    """The messages of an exchange, for the POST that claimed it. Give the reader back with `Readers.detach`."""
+
+    __slots__ = ("_exchange", "_is_answered", "_is_left", "_readers", "_writer", "reader")
+
+    def __init__(self, readers: Readers, exchange: SessionExchange) -> None:
+        self._readers = readers
+        self._exchange = exchange
+        self._writer = exchange.log_writer
+        self._is_answered = self._is_left = False
+        self.reader: Reader | None = None
+        """The POST as a reader of the exchange's stream, once there is one."""
+
+    @property
+    def wake(self) -> Wake:
+        """Set when the exchange has ended, when its stream has begun, and when there is more in it."""
+        return self._writer.wake if self.reader is None else self.reader.wake
+
+    @property
+    def is_fenced(self) -> bool:
+        """True if other replicas have ended the exchange before it had a reader here."""
+        return self.reader is None and not self._is_answered and self._writer.fenced
+
+    @property
+    def is_unread(self) -> bool:
+        """True if the client went before the exchange had ended or had a stream."""
+        return self.reader is None and not self._is_answered and not self._writer.fenced
+
+    def is_over(self) -> bool:
+        """True if the terminal message was written, the client has gone, or other replicas have ended the exchange."""
+        if self.reader is not None:
+            return self.reader.is_over()
+        return self._is_answered or self._writer.fenced or (self._is_left and not self._writer.is_due)
+
+    def leave(self) -> None:
+        """Take note that the client has gone."""
+        self._is_left = True
+        self._writer.wake.ring()
+        self.stop(End.BROKE)
+
+    def stop(self, end: End) -> None:
+        """End the reader, if there is one."""
+        if self.reader is not None:
+            self.reader.stop(end)
+
+    async def take(self) -> Batch | None:
+        """Return the terminal message of an exchange without a stream, or the next batch of its stream.
+
+        Raises:
+            SessionGone: the session was closed, and the exchange has no end that can be read.
+        """
+        writer = self._writer
+        if self.reader is None and writer.terminal is not None and writer.position is None:
+            return Batch((writer.terminal,), finished=True)
+        if self.reader is not None:
+            return await self.reader.take()
+        # An empty batch: the stream has begun, and the response begins with it even if it is silent.
+        return Batch(()) if writer.position is not None and await self.open() is not None else None
+
+    def written(self, batch: Batch) -> None:
+        """Move on."""
+        if self.reader is None:
+            self._is_answered = True
+        else:
+            self.reader.written(batch)
+
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait for the end, the stream, or more in it. False: nothing came for so long."""
+        if self.reader is not None:
+            return await self.reader.wait(seconds)
+        return await self._writer.wake.wait(seconds)
+
+    async def open(self) -> Reader | None:
+        """Begin to read the stream, which begins to exist. None: not now.
+
+        A call that still waits for its slot gets no stream: it may yet be refused with a status of its own.
+
+        Raises:
+            SessionGone: as `take`.
+        """
+        if self.reader is None and (self._exchange.task is not None or self._writer.is_due):
+            try:
+                self.reader = await self._readers.first(self._exchange, self._writer)
+            except (Fenced, StoreUnavailable, StreamClosed):
+                return None
+        return self.reader

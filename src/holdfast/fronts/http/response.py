@@ -1,0 +1,133 @@
+"""The response to one request: a JSON body, or a stream of events. Both eras decide it here.
+
+A response begins undecided. What it becomes depends on the endpoint's mode and on what comes first:
+
+    mode        the terminal message alone    another message     silence for `stream_after`
+    ────────    ──────────────────────────    ────────────────    ──────────────────────────
+    adaptive    one JSON body                 stream              stream
+    sse         one event, in one write       stream              stream
+    json        one JSON body                 not sent            wait on
+
+A stream begins with the opening of its kind: events that can be resumed begin with an event id, others with their first
+message. While it is silent it gets a comment each `keep_alive` seconds: proxies close connections that carry nothing.
+A terminal message that is in a log is never alone: its client must get the event id, so it is written as a stream.
+
+A call that has ended after one turn of the event loop has its answer before a `Response` exists: `Posts.request` and
+`SessionlessPosts.request` write it in one step, in the same form.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.config import ResponseMode, Times
+from holdfast.engine.delivery import Batch
+from holdfast.engine.session import event_id
+from holdfast.fronts.http.answer import Answer, ready_answer
+from holdfast.fronts.http.connection import Connection
+from holdfast.wire import sse
+
+Opening = Callable[[], Awaitable[bytes]]
+"""Returns the first bytes of a stream that can be resumed; no bytes: it cannot begin yet."""
+Whole = Callable[[Batch], Answer]
+"""Returns the answer for a terminal message that is sent alone."""
+
+
+class Form(Struct, frozen=True):
+    """The form that responses of an endpoint take."""
+
+    mode: ResponseMode
+    times: Times
+
+    @property
+    def is_json(self) -> bool:
+        """True if a response can be nothing but one JSON body."""
+        return self.mode == "json"
+
+    def patience(self, *, streaming: bool) -> float | None:
+        """Return the seconds of silence after which a response becomes a stream, and then gets a comment."""
+        if self.is_json:
+            return None
+        return self.times.keep_alive if streaming else self.times.stream_after
+
+    def whole(self, batch: Batch) -> Answer:
+        """Return the answer for a terminal message that is sent alone."""
+        return ready_answer(batch.messages[-1], self.mode)
+
+
+class Response:
+    """A sink (`engine/delivery.py`) that writes to one connection. Raises `Gone` when the connection does not take it."""
+
+    __slots__ = ("_connection", "_form", "_opening", "_stall", "_stream", "_whole", "is_taken", "streaming")
+
+    def __init__(
+        self,
+        connection: Connection,
+        form: Form,
+        *,
+        whole: Whole | None = None,
+        opening: Opening | None = None,
+        stream: str | None = None,
+        streaming: bool = False,
+    ) -> None:
+        """`stream` is the name in the event ids; without it events have none. `streaming`: the stream has begun already."""
+        self._connection = connection
+        self._form = form
+        self._whole = whole or form.whole
+        self._opening = opening
+        self._stream = stream
+        self._stall: Final = form.times.write_stall
+        self.streaming: bool = streaming
+        """It has become a stream."""
+        self.is_taken: bool | None = None
+        """Whether the client took the answer that was sent as a whole; None: none was."""
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds of silence after which it becomes a stream, or gets a comment."""
+        return self._form.patience(streaming=self.streaming)
+
+    async def write(self, batch: Batch) -> None:
+        """Answer as a whole, or write events."""
+        if self.streaming:
+            await self._connection.write(self._events(batch), self._stall)
+        elif batch.finished and (self._form.is_json or self._is_alone(batch)):
+            self.is_taken = await self._connection.answer(self._whole(batch))
+        elif not self._form.is_json:
+            await self._begin(self._events(batch))
+
+    async def silence(self) -> None:
+        """Become a stream, or write a comment."""
+        if self.streaming:
+            await self._connection.write(sse.KEEP_ALIVE, self._stall)
+        elif not self._form.is_json:
+            await self._begin(b"" if self._opening is not None else sse.KEEP_ALIVE)
+
+    async def begin(self) -> None:
+        """Become a stream before the first message."""
+        await self._begin(b"")
+
+    async def end(self) -> None:
+        """Complete the stream, if it is one."""
+        if self.streaming:
+            await self._connection.end_stream(self._stall)
+
+    async def _begin(self, events: bytes) -> None:
+        opening = b"" if self._opening is None else await self._opening()
+        if opening or events:
+            self.streaming = True
+            await self._connection.start_stream(opening + events, self._stall)
+
+    def _is_alone(self, batch: Batch) -> bool:
+        is_logged = self._stream is not None and bool(batch.positions)
+        return len(batch.messages) == 1 and not is_logged
+
+    def _events(self, batch: Batch) -> bytes:
+        stream = self._stream
+        if stream is None or not batch.positions:
+            events = b"".join(map(sse.event, batch.messages))
+        else:
+            named = zip(batch.messages, batch.positions, strict=True)
+            events = b"".join([sse.event(data, event_id(stream, position)) for data, position in named])
+        return events if batch.missed is None else sse.comment("gap {}-{}".format(*batch.missed)) + events
