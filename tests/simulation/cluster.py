@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input, State, step
+from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock
@@ -323,15 +323,8 @@ class Cluster(MemoryStore):
                 exchange = session.exchanges.get(stream)
                 if exchange is not None and exchange.has_reader:
                     exchange.has_reader = False
-                    self._lose_reader(session)
-
-    def _lose_reader(self, session: MemorySession) -> None:
-        session.readers -= 1
-        session.touched = self.now()
-        if not session.readers and session.state is State.ATTACHED:
-            session.broke = session.touched
-            session.state = step(session.state, Input.BROKE)
-        self._schedule(session)
+                    session.reader_lost(self.now(), broke=True)
+                    self._schedule(session)
 
     @override
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:

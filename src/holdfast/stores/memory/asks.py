@@ -6,6 +6,7 @@ from holdfast.config import Limits
 from holdfast.errors import SessionGone
 from holdfast.stores.base import Answered, OnWake, Refusal, WakeUp
 from holdfast.stores.memory.session import MemorySession
+from holdfast.stores.rules import answered
 
 
 class AskMethods:
@@ -43,7 +44,7 @@ class AskMethods:
         if known is None:
             return session.answered(ask, digest, self.now())
         if known.answer is not None:
-            return Answered.AGAIN if known.digest == digest else Answered.CONFLICT
+            return answered(known.digest, digest)
         known.answer, known.digest = payload, digest
         session.outstanding -= 1
         self.wake(WakeUp.ANSWER, key, ask)

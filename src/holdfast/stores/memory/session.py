@@ -3,10 +3,11 @@
 from collections import OrderedDict
 from math import inf
 
-from holdfast.core.lifecycle import Input, State
+from holdfast.core.lifecycle import State
 from holdfast.core.stream import Log, Position
 from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Claim, SessionRecord
 from holdfast.stores.memory.state import Cells
+from holdfast.stores.rules import SessionClock, answered
 from holdfast.wire.jsonrpc import RequestId
 
 
@@ -48,11 +49,11 @@ class Ask:
         self.digest: bytes = b""
 
 
-class MemorySession(Cells):
+class MemorySession(SessionClock, Cells):
     """Everything of one session."""
 
     def __init__(self, record: SessionRecord, now: float) -> None:
-        super().__init__(record.principal)
+        Cells.__init__(self, record.principal)
         self.record = record
         self.state = State.ATTACHED
         self.opened: float = now
@@ -97,17 +98,6 @@ class MemorySession(Cells):
     def has_forgotten(self, stream: str, fence: int) -> bool:
         """Tell whether nothing is left of an exchange that was claimed here."""
         return stream not in self.exchanges and fence <= self.fence
-
-    def due(self) -> tuple[float, Input]:
-        """Return when the session ends if nothing happens before, and why. A reader keeps it from idling, not from ageing."""
-        if self.state is State.DETACHED:
-            ends = max(self.broke, self.settled) + self.record.grace, Input.GRACE_OVER
-        elif self.readers:
-            ends = inf, Input.IDLE
-        else:
-            ends = self.touched + self.record.idle, Input.IDLE
-        expires = self.opened + self.record.lifetime
-        return ends if ends[0] <= expires else (expires, Input.EXPIRED)
 
     def first(self) -> str | None:
         """Return the call whose turn it is: the one in flight with the smallest fence, unless an earlier one holds on."""
@@ -179,4 +169,4 @@ class MemorySession(Cells):
         first = self._answered.get(ask)
         if first is None:
             return Answered.UNKNOWN
-        return Answered.AGAIN if first[0] == digest else Answered.CONFLICT
+        return answered(first[0], digest)

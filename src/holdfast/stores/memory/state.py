@@ -7,9 +7,9 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.config import Limits
-from holdfast.errors import StateError
 from holdfast.stores.base import Cell
-from holdfast.stores.kept import Kept, growth, too_much
+from holdfast.stores.kept import Kept, too_much
+from holdfast.stores.rules import added, state_growth
 from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
 REMEMBERED_OPS = 256
@@ -50,13 +50,8 @@ class Cells:
         cell = self.cells.get(field)
         if version is not None and version != (cell.version if cell else 0):
             return self._remember(op, -1)
-        length = len(field.encode())
-        before = length + len(cell.value) if cell else None
-        after = length + len(value) if value is not None else None
-        more = (after or 0) - (before or 0)
-        if more > 0 and self.cell_bytes + more > bounds.limit:
-            raise StateError(f"state is limited to {bounds.limit} bytes; {field!r} would exceed it")
-        if not self.keep(growth(before, after), bounds.totals):
+        more, kept = state_growth(bounds.limit, self.cell_bytes, field, cell, value)
+        if not self.keep(kept, bounds.totals):
             raise too_much(field, bounds.limits)
         self.cell_bytes += more
         self.versions += 1
@@ -71,10 +66,7 @@ class Cells:
         if op in self.ops:
             return self.ops[op]
         cell = self.cells.get(field)
-        try:
-            total = (msgspec.json.decode(cell.value, type=int) if cell else 0) + by
-        except msgspec.DecodeError:
-            raise StateError(f"state field {field!r} does not hold an integer") from None
+        total = added(field, cell, by)
         self.set_cell(field, msgspec.json.encode(total), "", None, bounds)
         return self._remember(op, total)
 

@@ -36,10 +36,9 @@ from holdfast.stores.memory.state import Cells, MemoryState
 from holdfast.stores.memory.subscriptions import SubscriptionMethods
 from holdfast.stores.memory.tasks import MemoryTasks, TaskMethods
 from holdfast.stores.memory.turns import TurnMethods
+from holdfast.stores.rules import cut_to, duplicate, is_crowded, over_budget
 from holdfast.wire.jsonrpc import RequestId
 
-_RECHECK = 1.0
-"""A due session that still has work is looked at again after this."""
 _SPARE_HINTS = 64
 """Stale hints that are not worth clearing away."""
 
@@ -84,10 +83,9 @@ class MemoryStore(
         if record.key in self._sessions:
             return []
         evicted: list[Closed] = []
-        own = self._principals.get(record.principal, {})
-        is_own_limit = evict and len(own) >= self._limits.sessions_per_principal
-        if is_own_limit or len(self._sessions) >= self._limits.sessions:
-            idle = [s for s in own.values() if evict and not s.running and not s.readers]
+        own = self._principals.get(record.principal, {}) if evict else {}
+        if is_crowded(self._limits, len(self._sessions), len(own)):
+            idle = [s for s in own.values() if not s.running and not s.readers]
             if not idle:
                 return Refusal.FULL
             evicted.append(self._end(min(idle, key=lambda s: s.touched), Input.EVICTED))
@@ -100,7 +98,7 @@ class MemoryStore(
     async def find(self, key: str, principal: str) -> Found | None:
         """Return the session if it lives and is this principal's; its client is here."""
         session = self._live(key, principal)
-        return Found(session.record, self._return(session)) if session else None
+        return Found(session.record, session.client_seen(self.now())) if session else None
 
     async def holder(self, key: str) -> str | None:
         """Return whose living session this is."""
@@ -135,11 +133,9 @@ class MemoryStore(
             if session is None or session.hint != hint:
                 continue
             session.hint = inf
-            due, reason = session.due()
-            if due > now:
-                self._schedule(session)
-            elif session.running:
-                self._schedule(session, now + _RECHECK)
+            reason = session.ends_now(now)
+            if reason is None:
+                self._schedule(session, session.next_look(now))
             else:
                 closed.append(self._end(session, reason))
         return closed
@@ -161,13 +157,20 @@ class MemoryStore(
         taken = None if session.record.isolate else session.ids.get(claim.id)
         if taken is not None:
             other = session.exchanges[taken]
-            same = other.claim is not None and other.claim.digest == claim.digest
-            if other.running or same:
-                return Duplicate(taken, same, not other.running, other.has_reader, session.record.version)
+            verdict = duplicate(
+                claim,
+                taken,
+                other.claim.digest if other.claim else None,
+                running=other.running,
+                has_reader=other.has_reader,
+                version=session.record.version,
+            )
+            if verdict is not None:
+                return verdict
             session.release(other)
         if not claim.control and session.calls >= self._limits.running + self._limits.queued:
             return Refusal.BUSY
-        returned = self._return(session)
+        returned = session.client_seen(self.now())
         session.fence += 1
         session.exchanges[claim.stream] = MemoryExchange(claim, session.fence)
         session.ids[claim.id] = claim.stream
@@ -303,7 +306,7 @@ class MemoryStore(
                 return Attached(
                     session.record, since, cursor, returned=False, finished=exchange.log.is_end(cursor)
                 )
-        returned = self._return(session)
+        returned = session.client_seen(self.now())
         session.readers += not exchange.has_reader
         exchange.has_reader = True
         exchange.generation += 1
@@ -323,18 +326,13 @@ class MemoryStore(
         ):
             return False
         exchange.has_reader = False
-        session.readers -= 1
-        session.touched = self.now()
         if cursor is not None and exchange.log is not None:
             exchange.log.delivered = max(exchange.log.delivered, cursor)
             if exchange.kept and exchange.log.delivered == exchange.log.top:
                 session.release(exchange)
-        state = session.state
-        if broke and not session.readers:
-            session.broke = session.touched
-            session.state = step(state, Input.BROKE)
+        is_detached = session.reader_lost(self.now(), broke=broke)
         self._schedule(session)
-        return state is not session.state
+        return is_detached
 
     # Steps that several operations share
 
@@ -356,13 +354,6 @@ class MemoryStore(
             raise StreamClosed
         return session, exchange
 
-    def _return(self, session: MemorySession) -> bool:
-        session.touched = self.now()
-        if session.state is not State.DETACHED:
-            return False
-        session.state = step(session.state, Input.RETURNED)
-        return True
-
     def _append(
         self, session: MemorySession, exchange: MemoryExchange, tag: int, data: bytes, *, final: bool = False
     ) -> Position:
@@ -383,16 +374,16 @@ class MemoryStore(
         return log.top
 
     def _trim_largest(self, session: MemorySession, over: int) -> bool:
-        """Cut the session's largest log. It holds what a reader had, or does not take; the others' readers lose nothing."""
+        """Cut the session's largest log. False if nothing could be cut."""
         logs = (exchange.log for exchange in session.exchanges.values() if exchange.log is not None)
         log = max(logs, key=lambda log: log.bytes)
-        freed = log.trim(self._limits.stream_events, log.bytes - max(over, log.bytes // 8))
+        freed = log.trim(self._limits.stream_events, cut_to(log.bytes, over))
         self._account(session, -freed)
         return freed > 0
 
     def _over(self, session: MemorySession) -> int:
         """Return by how many bytes the session or the whole store is over its budget."""
-        return max(session.bytes - self._limits.session_bytes, self._bytes - self._limits.store_bytes)
+        return over_budget(self._limits, session.bytes, self._bytes)
 
     def _account(self, session: MemorySession, change: int) -> None:
         session.bytes += change

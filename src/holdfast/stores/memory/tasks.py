@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from holdfast.config import Limits
-from holdfast.errors import StateError
-from holdfast.stores.base import TASK_END_BYTES, Cell, OnWake, OrphanTask, Refusal, WakeUp
+from holdfast.stores.base import Cell, OnWake, OrphanTask, Refusal, WakeUp
+from holdfast.stores.rules import check_task, has_task_room
 
 
 class _Kept(Struct):
@@ -55,9 +55,7 @@ class MemoryTasks:
         return None
 
     def _has_room(self, principal: str, size: int) -> bool:
-        limits = self._limits
-        is_full = self._bytes + size > limits.tasks_bytes
-        return not is_full and self._own_bytes[principal] + size <= limits.principal_tasks_bytes
+        return has_task_room(self._limits, size, store=self._bytes, own=self._own_bytes[principal])
 
     def _count(self, principal: str, size: int) -> None:
         self._bytes += size
@@ -80,10 +78,7 @@ class MemoryTasks:
         if cell.version != version:
             return -1
         growth = len(value) - len(cell.value)
-        if not (ends and len(value) <= TASK_END_BYTES):
-            has_room = self._has_room(principal, max(growth, 0))
-            if not has_room or len(value) > self._limits.task_bytes:
-                raise StateError(f"no room for a task of {len(value)} bytes")
+        check_task(self._limits, value, ends=ends, has_room=lambda: self._has_room(principal, max(growth, 0)))
         kept = self._kept[key]
         if ends:
             kept.owner = ""

@@ -3,6 +3,7 @@
 from typing import Final
 
 from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Refusal, WakeUp
+from holdfast.stores.rules import answered
 from holdfast.stores.sqlite import rows
 from holdfast.stores.sqlite.rows import (
     ExchangeRow,
@@ -70,7 +71,7 @@ def answer(
         return Answered.UNKNOWN
     aid, owner, is_answered, first = known
     if is_answered:
-        return Answered.AGAIN if first == digest else Answered.CONFLICT
+        return answered(first, digest)
     tx.execute("UPDATE ask SET answer = ?, digest = ? WHERE aid = ?", (payload, digest, aid))
     session.outstanding -= 1
     save_session(tx, session)

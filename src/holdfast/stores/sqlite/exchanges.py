@@ -4,8 +4,8 @@ from holdfast.core.lifecycle import State
 from holdfast.core.stream import before_terminal
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
+from holdfast.stores.rules import duplicate
 from holdfast.stores.sqlite import asks, kept, logs, rows
-from holdfast.stores.sqlite.life import come_back
 from holdfast.stores.sqlite.rows import (
     ExchangeRow,
     SessionRow,
@@ -31,11 +31,16 @@ def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed |
         return Claimed(session.record, mine.fence, returned=False)
     holder = find_exchange(tx, rows.BY_ID, session.sid, typed(wanted.id))
     if holder is not None and not session.record.isolate:
-        same = holder.digest == wanted.digest
-        if holder.running or same:
-            return Duplicate(
-                holder.stream, same, not holder.running, holder.reader is not None, session.record.version
-            )
+        verdict = duplicate(
+            wanted,
+            holder.stream,
+            holder.digest,
+            running=bool(holder.running),
+            has_reader=holder.reader is not None,
+            version=session.record.version,
+        )
+        if verdict is not None:
+            return verdict
     is_busy = session.calls >= tx.limits.running + tx.limits.queued
     if not wanted.control and is_busy:
         if holder is not None and not session.record.isolate:
@@ -48,7 +53,7 @@ def _register(tx: Transaction, session: SessionRow, wanted: Claim, holder: Excha
     tx.must_live()
     if holder is not None:
         release(tx, holder)
-    returned = come_back(tx, session)
+    returned = session.client_seen(tx.now)
     session.fence += 1
     session.running += 1
     session.calls += not wanted.control

@@ -8,6 +8,7 @@ from typing import Final
 from holdfast.core.stream import Continuity, Event, Page, Position
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import WakeUp
+from holdfast.stores.rules import cut_to, over_budget
 from holdfast.stores.sqlite.rows import (
     BY_SID,
     BY_STREAM,
@@ -60,9 +61,8 @@ def _make_room(tx: Transaction, session: SessionRow, exchange: ExchangeRow, tota
         largest = find_exchange(tx, LARGEST, session.sid)
         if largest is None:
             return
-        # It holds what a reader had, or does not take; the readers of the others lose nothing.
         log = exchange if largest.xid == exchange.xid else largest
-        freed = _trim(tx, log, log.bytes - max(over, log.bytes // 8))
+        freed = _trim(tx, log, cut_to(log.bytes, over))
         if not freed:
             return
         save_exchange(tx, log)
@@ -71,7 +71,7 @@ def _make_room(tx: Transaction, session: SessionRow, exchange: ExchangeRow, tota
 
 def _over(tx: Transaction, session: SessionRow, total: int) -> int:
     """Return by how many bytes the session or the whole store is over its budget."""
-    return max(session.bytes - tx.limits.session_bytes, total - tx.limits.store_bytes)
+    return over_budget(tx.limits, session.bytes, total)
 
 
 def _account(tx: Transaction, session: SessionRow, change: int) -> int:

@@ -12,7 +12,6 @@ from typing import Final
 from holdfast.core.stream import Position
 from holdfast.stores.base import Adopted, Claim, Forwarded, Orphan, WakeUp
 from holdfast.stores.sqlite import asks, exchanges, rows, turns
-from holdfast.stores.sqlite.life import lose_reader
 from holdfast.stores.sqlite.rows import find_exchange, find_session, save_exchange, save_session, schedule
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -92,7 +91,7 @@ def _drop_readers(tx: Transaction, owner: str) -> None:
     for (sid,) in gone:
         session = find_session(tx, rows.BY_SID, sid)
         if session is not None:
-            lose_reader(tx, session, broke=True)
+            session.reader_lost(tx.now, broke=True)
             save_session(tx, session)
             schedule(tx, session)
 

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.core.lifecycle import Input, State
+from holdfast.core.lifecycle import State
 from holdfast.core.stream import Position
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import Claim, SessionRecord
+from holdfast.stores.rules import SessionClock
 from holdfast.stores.sqlite.erasing import set_aside
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.wire.jsonrpc import RequestId
@@ -40,7 +41,7 @@ def _position(seq: int, tag: int) -> Position:
     return Position(seq, tag % _SPAN)
 
 
-class SessionRow:
+class SessionRow(SessionClock):
     """One row of `session`."""
 
     __slots__ = (
@@ -75,16 +76,9 @@ class SessionRow:
         """Where the session is."""
         return State.DETACHED if self.detached else State.ATTACHED
 
-    def due(self) -> tuple[float, Input]:
-        """Return when the session ends if nothing happens before, and why. A reader keeps it from idling, not from ageing."""
-        if self.detached:
-            ends = max(self.broke, self.settled) + self.record.grace, Input.GRACE_OVER
-        elif self.readers:
-            ends = inf, Input.IDLE
-        else:
-            ends = self.touched + self.record.idle, Input.IDLE
-        expires = self.opened + self.record.lifetime
-        return ends if ends[0] <= expires else (expires, Input.EXPIRED)
+    @state.setter
+    def state(self, state: State) -> None:
+        self.detached = int(state is State.DETACHED)
 
 
 _SESSION = (

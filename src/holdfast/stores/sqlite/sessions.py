@@ -5,14 +5,12 @@ from typing import Final
 from holdfast.core.lifecycle import Input
 from holdfast.stores.base import Closed, Ending, Found, Refusal, SessionRecord
 from holdfast.stores.kept import growth
+from holdfast.stores.rules import is_crowded
 from holdfast.stores.sqlite import kept, lingering, outbox, replicas, rows, state, tasks
 from holdfast.stores.sqlite.erasing import erase
-from holdfast.stores.sqlite.life import come_back
 from holdfast.stores.sqlite.rows import SessionRow, find_session, save_session, schedule
 from holdfast.stores.sqlite.transaction import Transaction
 
-_RECHECK: Final = 1.0
-"""A due session that still has work is looked at again after this."""
 SWEPT_AT_ONCE: Final = 200
 """Sessions looked at in one transaction: a sweep must not hold everybody up."""
 
@@ -32,12 +30,8 @@ def open_session(tx: Transaction, record: SessionRecord, *, evict: bool) -> list
 
 
 def _is_crowded(tx: Transaction, principal: str, *, evict: bool) -> bool:
-    if tx.one("SELECT sessions FROM total") >= tx.limits.sessions:
-        return True
-    if not evict:
-        return False
-    own: int = tx.one("SELECT count(*) FROM session WHERE principal = ?", principal)
-    return own >= tx.limits.sessions_per_principal
+    own = tx.one("SELECT count(*) FROM session WHERE principal = ?", principal) if evict else 0
+    return is_crowded(tx.limits, tx.one("SELECT sessions FROM total"), own)
 
 
 def find(tx: Transaction, key: str, principal: str) -> Found | None:
@@ -45,7 +39,7 @@ def find(tx: Transaction, key: str, principal: str) -> Found | None:
     session = find_session(tx, rows.BY_PRINCIPAL, key, principal)
     if session is None:
         return None
-    returned = come_back(tx, session)
+    returned = session.client_seen(tx.now)
     save_session(tx, session)
     return Found(session.record, returned)
 
@@ -85,11 +79,9 @@ def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
         session = rows.read_session(tx, row)
         if session is None:
             continue
-        ends, reason = session.due()
-        if ends > tx.now:
-            schedule(tx, session, afresh=True)
-        elif session.running:
-            schedule(tx, session, at=tx.now + _RECHECK, afresh=True)
+        reason = session.ends_now(tx.now)
+        if reason is None:
+            schedule(tx, session, at=session.next_look(tx.now), afresh=True)
         else:
             closed.append(end(tx, session, reason))
     return closed, len(due) == SWEPT_AT_ONCE

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.errors import SessionGone, StateError
+from holdfast.errors import SessionGone
 from holdfast.stores.base import Cell
-from holdfast.stores.kept import growth, too_much
+from holdfast.stores.kept import too_much
+from holdfast.stores.rules import added, state_growth
 from holdfast.stores.scopes import OWN, is_own, most_bytes, most_of_one, most_scopes
 from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.transaction import Transaction
@@ -72,10 +73,7 @@ def add(tx: Transaction, name: str, field: str, by: int, *, op: str) -> int:
     if before is not None:
         return before
     cell = _cell(tx, name, field)
-    try:
-        total = (msgspec.json.decode(cell.value, type=int) if cell else 0) + by
-    except msgspec.DecodeError:
-        raise StateError(f"state field {field!r} does not hold an integer") from None
+    total = added(field, cell, by)
     _write(tx, scope, field, msgspec.json.encode(total), cell)
     return _remember(tx, scope, op, total)
 
@@ -131,13 +129,8 @@ def _cell(tx: Transaction, name: str, field: str) -> Cell | None:
 
 
 def _write(tx: Transaction, scope: _Scope, field: str, value: bytes | None, cell: Cell | None) -> int:
-    length = len(field.encode())
-    before = length + len(cell.value) if cell else None
-    after = length + len(value) if value is not None else None
-    more, limit = (after or 0) - (before or 0), most_bytes(scope.name, tx.limits)
-    if more > 0 and scope.bytes + more > limit:
-        raise StateError(f"state is limited to {limit} bytes; {field!r} would exceed it")
-    if not kept.has_room(tx, scope.principal, growth(before, after)):
+    more, total = state_growth(most_bytes(scope.name, tx.limits), scope.bytes, field, cell, value)
+    if not kept.has_room(tx, scope.principal, total):
         raise too_much(field, tx.limits)
     _ensure(tx, scope)
     version: int = tx.one(

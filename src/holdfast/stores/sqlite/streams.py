@@ -4,7 +4,6 @@ from holdfast.core.stream import Page, Position
 from holdfast.stores.base import STANDALONE_FENCE, Attached, Probed, Refusal, WakeUp
 from holdfast.stores.sqlite import lingering, logs, rows
 from holdfast.stores.sqlite.exchanges import release
-from holdfast.stores.sqlite.life import come_back, lose_reader
 from holdfast.stores.sqlite.rows import find_exchange, find_session, save_exchange, save_session
 from holdfast.stores.sqlite.transaction import Transaction, replica_of
 
@@ -69,7 +68,7 @@ def attach(
         if exchange.reader is not None:
             return Attached(session.record, since, cursor, returned=False, finished=exchange.is_end(cursor))
     tx.must_live()
-    returned = come_back(tx, session)
+    returned = session.client_seen(tx.now)
     if exchange.reader is None:
         session.readers += 1
     else:
@@ -95,7 +94,7 @@ def detach(
         if exchange.kept and exchange.sent == exchange.top:
             release(tx, exchange)
     save_exchange(tx, exchange)
-    is_detached = lose_reader(tx, session, broke=broke)
+    is_detached = session.reader_lost(tx.now, broke=broke)
     save_session(tx, session)
     rows.schedule(tx, session)
     return is_detached

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from holdfast.errors import StateError
-from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
+from holdfast.stores.base import Cell, OrphanTask, Refusal, WakeUp
+from holdfast.stores.rules import check_task, has_task_room
 from holdfast.stores.sqlite.transaction import Transaction
 
 _AT_ONCE: Final = 20
@@ -47,8 +47,8 @@ def set_task(
     if cell != Cell(value, version + 1):
         if cell.version != version:
             return -1
-        if not (ends and len(value) <= TASK_END_BYTES):
-            _check(tx, principal, cell, value)
+        growth = max(len(value) - len(cell.value), 0)
+        check_task(tx.limits, value, ends=ends, has_room=lambda: _has_room(tx, principal, growth))
         tx.execute(
             "UPDATE task SET value = ?, version = ?, expires = max(expires, ?), owner = iif(?, '', owner)"
             " WHERE key = ?",
@@ -59,18 +59,10 @@ def set_task(
     return version + 1
 
 
-def _check(tx: Transaction, principal: str, cell: Cell, value: bytes) -> None:
-    growth = max(len(value) - len(cell.value), 0)
-    if len(value) > tx.limits.task_bytes or not _has_room(tx, principal, growth):
-        raise StateError(f"no room for a task of {len(value)} bytes")
-
-
 def _has_room(tx: Transaction, principal: str, size: int) -> bool:
-    if tx.one("SELECT task_bytes FROM total") + size > tx.limits.tasks_bytes:
-        return False
     # SQLite reads the length of a blob without the blob, and a principal has few tasks.
     own = tx.one("SELECT coalesce(sum(length(value)), 0) FROM task WHERE principal = ?", principal)
-    return bool(own + size <= tx.limits.principal_tasks_bytes)
+    return has_task_room(tx.limits, size, store=tx.one("SELECT task_bytes FROM total"), own=own)
 
 
 def orphans(tx: Transaction) -> list[OrphanTask]:

@@ -1,0 +1,164 @@
+"""Decisions that stores share: facts come in, a decision goes out. No I/O and no clock.
+
+The memory store applies them to its objects and the SQLite store to its rows, so that the two cannot drift apart. A
+store of your own may use them too: they are the rules of `holdfast.stores.base` as code. (The Redis store decides in
+Lua, next to its data; the contract's tests and `tests/properties` hold the three together.)
+"""
+
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+import msgspec
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import Input, State, step
+from holdfast.errors import StateError
+from holdfast.stores.base import TASK_END_BYTES, Answered, Cell, Claim, Duplicate, SessionRecord
+from holdfast.stores.kept import growth
+
+RECHECK_SECONDS: Final = 1.0
+"""A session that is due and still has work is looked at again after this."""
+
+
+class SessionClock:
+    """When a session ends, and how the signs of its client move it. Inherit it, with these attributes."""
+
+    record: SessionRecord
+    state: State
+    opened: float
+    touched: float
+    """The last sign of the client."""
+    settled: float
+    """When the last exchange ended; 0 if none has."""
+    broke: float
+    """When the last reader broke; 0 if none has."""
+    readers: int
+    running: int
+    """Exchanges in flight."""
+
+    def due(self) -> tuple[float, Input]:
+        """Return when the session ends if nothing happens before, and why."""
+        if self.state is State.DETACHED:
+            ends = max(self.broke, self.settled) + self.record.grace, Input.GRACE_OVER
+        elif self.readers:
+            ends = inf, Input.IDLE
+        else:
+            ends = self.touched + self.record.idle, Input.IDLE
+        expires = self.opened + self.record.lifetime
+        return ends if ends[0] <= expires else (expires, Input.EXPIRED)
+
+    def ends_now(self, now: float) -> Input | None:
+        """Return why the session ends now; None if it does not. Work counts as life."""
+        at, reason = self.due()
+        return reason if at <= now and not self.running else None
+
+    def next_look(self, now: float) -> float:
+        """Return when to look again at a session that does not end now."""
+        at, _ = self.due()
+        return at if at > now else now + RECHECK_SECONDS
+
+    def client_seen(self, now: float) -> bool:
+        """Note a sign of the client. Returns True if the session was detached, and is attached again."""
+        self.touched = now
+        if self.state is not State.DETACHED:
+            return False
+        self.state = step(self.state, Input.RETURNED)
+        return True
+
+    def reader_lost(self, now: float, *, broke: bool) -> bool:
+        """Note that a stream has lost its reader. Returns True if this break made the session detached."""
+        self.readers -= 1
+        self.touched = now
+        if not broke or self.readers:
+            return False
+        self.broke = now
+        before = self.state
+        self.state = step(before, Input.BROKE)
+        return self.state is not before
+
+
+def is_crowded(limits: Limits, sessions: int, own: int) -> bool:
+    """Return True if a new session needs another one's place. `own`: of its principal; 0 if it may not evict."""
+    return sessions >= limits.sessions or own >= limits.sessions_per_principal
+
+
+def duplicate(
+    claim: Claim, stream: str, digest: bytes | None, *, running: bool, has_reader: bool, version: str
+) -> Duplicate | None:
+    """Compare a claim with the exchange `stream` that holds its id. None: the id is free for this request.
+
+    Then the holder has ended, and its answer is kept for a request with another digest.
+    """
+    same = digest == claim.digest
+    return Duplicate(stream, same, not running, has_reader, version) if running or same else None
+
+
+def answered(first: bytes, digest: bytes) -> Answered:
+    """Compare an answer with the first one, by their digests."""
+    return Answered.AGAIN if first == digest else Answered.CONFLICT
+
+
+# Bytes of streams
+
+
+def over_budget(limits: Limits, session: int, store: int) -> int:
+    """Return by how many bytes a session or the whole store is over its budget; not above 0 if neither is."""
+    return max(session - limits.session_bytes, store - limits.store_bytes)
+
+
+def cut_to(size: int, over: int) -> int:
+    """Return the bytes that a session's largest log is cut to: by what is over the budget, and at least an eighth.
+
+    It holds what its reader has had, or does not read. The readers of other logs lose nothing.
+    """
+    return size - max(over, size // 8)
+
+
+# State and tasks
+
+
+def state_growth(
+    limit: int, held: int, field: str, cell: Cell | None, value: bytes | None
+) -> tuple[int, int]:
+    """Return by how much a change of a field grows its scope, and its principal's total (`holdfast.stores.kept`).
+
+    Raises:
+        StateError: the scope has no room for it. What does not grow is never refused.
+    """
+    length = len(field.encode())
+    before = None if cell is None else length + len(cell.value)
+    after = None if value is None else length + len(value)
+    more = (after or 0) - (before or 0)
+    if more > 0 and held + more > limit:
+        raise StateError(f"state is limited to {limit} bytes; {field!r} would exceed it")
+    return more, growth(before, after)
+
+
+def added(field: str, cell: Cell | None, by: int) -> int:
+    """Return a counter's new value. An absent field counts as 0.
+
+    Raises:
+        StateError: the field does not hold an integer.
+    """
+    try:
+        return (msgspec.json.decode(cell.value, type=int) if cell else 0) + by
+    except msgspec.DecodeError:
+        raise StateError(f"state field {field!r} does not hold an integer") from None
+
+
+def has_task_room(limits: Limits, size: int, *, store: int, own: int) -> bool:
+    """Return True if tasks may grow by so many bytes; `own` is what the tasks of the principal have."""
+    return store + size <= limits.tasks_bytes and own + size <= limits.principal_tasks_bytes
+
+
+def check_task(limits: Limits, value: bytes, *, ends: bool, has_room: Callable[[], bool]) -> None:
+    """Check that a change of a task has room. A small end always has.
+
+    Raises:
+        StateError: it has none.
+    """
+    if ends and len(value) <= TASK_END_BYTES:
+        return
+    if len(value) > limits.task_bytes or not has_room():
+        raise StateError(f"no room for a task of {len(value)} bytes")
