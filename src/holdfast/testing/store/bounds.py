@@ -1,7 +1,7 @@
 """What stays replayable has bounds, and what matters most goes last (law 9)."""
 
 from holdfast.core.stream import Continuity, Position
-from holdfast.stores.base import Attached, Duplicate
+from holdfast.stores.base import STANDALONE_FENCE, Attached, Duplicate
 from holdfast.testing.store.bench import (
     KEY,
     OTHER,
@@ -117,6 +117,15 @@ class BoundContract(Contract):
             await bench.append("live", fence, number, b"y" * 200)
         assert await _retained(bench, streams) == streams[2:]
         assert await _size(bench, "live") == 600
+
+    @scenario(session_bytes=1000, stream_bytes=1000)
+    async def test_a_session_over_its_bytes_takes_nothing_from_other_sessions(self, bench: Bench) -> None:
+        await bench.open()
+        await bench.open(OTHER)
+        kept = await _finished(bench, 1, b"x" * 300)
+        for number in range(1, 20):
+            await bench.store.append(OTHER, "", STANDALONE_FENCE, number, b"y" * 300)
+        assert await _retained(bench, [kept]) == [kept]
 
     @scenario(session_bytes=1000, stream_bytes=1000)
     async def test_running_streams_together_stay_within_the_sessions_bytes(self, bench: Bench) -> None:
