@@ -17,10 +17,9 @@ from holdfast.errors import (
     SessionGone,
 )
 from holdfast.stores.base import Answered
-from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Response
-from tests.support import LoopClock
+from tests.stores import ScriptedStore
 from tests.unit.engine.harness import (
     CALL,
     PRINCIPAL,
@@ -334,13 +333,9 @@ async def test_back_pressure_is_an_error_a_handler_can_catch() -> None:
 
 @engine_test
 async def test_an_ask_that_is_cancelled_on_its_way_to_the_store_leaves_nothing_behind() -> None:
-    class Distant(MemoryStore):
-        async def ask(self, *args: Any) -> bool:
-            done = await super().ask(*args)
-            await asyncio.sleep(1)
-            return done
-
-    async with engine_harness(store=Distant(clock=LoopClock())) as d:
+    store = ScriptedStore()
+    store.delay("ask", after=1)
+    async with engine_harness(store=store) as d:
         asking = asyncio.create_task(d.engine.sessions.ask(d.session, ASK, {}))
         await asyncio.sleep(0.5)
         asking.cancel()

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
@@ -10,11 +9,10 @@ from holdfast.config import Times
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.session import Session
-from holdfast.errors import StoreUnavailable
 from holdfast.protocol.sessionless import RequestMeta
-from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
+from tests.stores import ScriptedStore
 from tests.support import LoopClock
 from tests.unit.engine.harness import CALL, echo, engine_harness, engine_test, settle_down
 from tests.unit.engine.test_channels import connect
@@ -65,17 +63,11 @@ async def cancel_oneself(exchange: Exchange) -> object:
     return {"done": True}
 
 
-class SlowStore(MemoryStore):
-    """Lets others run while an exchange is settled, as a store behind a socket does; may be away for a while."""
-
-    away = 0
-
-    async def settle(self, key: str, stream: str, fence: int, terminal: bytes | None, **more: Any) -> None:
-        await asyncio.sleep(0)
-        if self.away:
-            self.away -= 1
-            raise StoreUnavailable("away")
-        await super().settle(key, stream, fence, terminal, **more)
+def slow_store() -> ScriptedStore:
+    """Return a store that lets other tasks run while an exchange is settled, as one behind a socket does."""
+    store = ScriptedStore()
+    store.delay("settle", outlives_caller=False)
+    return store
 
 
 @each_end
@@ -134,13 +126,12 @@ async def test_what_a_notifications_handler_raises_goes_no_further(error: BaseEx
         assert "result" in await d.call(1)
 
 
-@pytest.mark.parametrize("store", [MemoryStore, SlowStore])
-def test_a_handler_that_cancels_its_own_task_and_returns_is_answered(store: type[MemoryStore]) -> None:
+@pytest.mark.parametrize("yields", [False, True])
+def test_a_handler_that_cancels_its_own_task_and_returns_is_answered(yields: bool) -> None:
     @engine_test
     async def conversation() -> None:
-        async with engine_harness(
-            ScriptedBack({CALL: cancel_oneself, "quick": echo}), store=store(clock=LoopClock())
-        ) as d:
+        store = slow_store() if yields else ScriptedStore()
+        async with engine_harness(ScriptedBack({CALL: cancel_oneself, "quick": echo}), store=store) as d:
             assert (await d.call(1))["result"] == {"done": True}
             assert "result" in await d.call(1, "quick")
             wire = await connect(d)
@@ -159,9 +150,7 @@ async def test_a_cancellation_that_comes_while_the_end_is_written_does_not_keep_
         asyncio.get_running_loop().call_soon(task.cancel)
         return {"done": True}
 
-    async with engine_harness(
-        ScriptedBack({CALL: work, "quick": echo}), store=SlowStore(clock=LoopClock())
-    ) as d:
+    async with engine_harness(ScriptedBack({CALL: work, "quick": echo}), store=slow_store()) as d:
         assert (await d.call(1))["result"] == {"done": True}
         await asyncio.sleep(1)
         assert "result" in await d.call(1, "quick")
@@ -169,10 +158,10 @@ async def test_a_cancellation_that_comes_while_the_end_is_written_does_not_keep_
 
 @engine_test
 async def test_an_end_that_a_connections_store_takes_late_is_written_to_the_peer_once() -> None:
-    store = SlowStore(clock=LoopClock())
+    store = slow_store()
     async with engine_harness(store=store) as d:
         wire = await connect(d)
-        store.away = 2
+        store.fail("settle", times=2)
         await d.submit(1)
         await asyncio.sleep(5)
         await d.submit(1)

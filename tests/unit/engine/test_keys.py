@@ -10,8 +10,8 @@ from holdfast.engine.keys import Keys
 from holdfast.engine.runtime import Runtime
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import SilentObserver
-from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack, SeededRandom, VirtualClock
+from tests.stores import ScriptedStore
 from tests.support import async_test
 from tests.unit.engine.harness import engine_test
 from tests.unit.engine.test_sessionless import house
@@ -19,27 +19,12 @@ from tests.unit.engine.test_sessionless import house
 DAY = 86_400.0
 
 
-class Vault(MemoryStore):
-    """A store that counts questions, and can be away."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        super().__init__(clock=clock)
-        self.is_away = False
-        self.asked = 0
-
-    async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
-        if self.is_away:
-            raise StoreUnavailable("away")
-        self.asked += 1
-        return await super().secret(name, candidate, seconds=seconds)
-
-
 class World:
     """Replicas of one store."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(100 * DAY)
-        self.vault = Vault(self.clock)
+        self.vault = ScriptedStore(clock=self.clock)
         self._seeds = iter(range(1, 100))
 
     async def replica(self, ahead: float = 0.0, parked: float = 600.0) -> Keys:
@@ -88,14 +73,14 @@ async def test_a_key_has_a_successor_and_still_opens_what_it_sealed() -> None:
 async def test_the_store_is_asked_once_a_period_and_old_keys_do_not_pile_up() -> None:
     world = World()
     keys = await world.replica()
-    assert world.vault.asked == 3
+    assert len(world.vault.done["secret"]) == 3
     for _ in range(1_000):
         await keys.renew()
-    assert world.vault.asked == 3
+    assert len(world.vault.done["secret"]) == 3
     for day in range(30):
         world.clock.advance(DAY)
         await keys.renew()
-        assert world.vault.asked == 4 + day
+        assert len(world.vault.done["secret"]) == 4 + day
     assert len(world.vault._secrets) <= 5
 
 
@@ -105,13 +90,13 @@ async def test_a_store_that_is_away_at_the_turn_stops_nothing() -> None:
     one, other = await world.replica(), await world.replica()
     first = one.sealer._keys[0]
     world.clock.advance(DAY)
-    world.vault.is_away = True
+    world.vault.fail("secret")
     for keys in (one, other):
         with pytest.raises(StoreUnavailable):
             await keys.renew()
     assert one.sealer._keys[0] != first
     assert opens(other, one.sealer.seal(b"state"))
-    world.vault.is_away = False
+    world.vault.recover()
     await one.renew()
     assert opens(other, one.sealer.seal(b"state"))
     assert len(one.sealer._keys) == 3

@@ -5,29 +5,17 @@ import asyncio
 from typing_extensions import override
 
 from holdfast.config import Limits
-from holdfast.stores.base import Closed, Orphan
-from holdfast.stores.memory import MemoryStore
+from holdfast.stores.base import Orphan
 from tests.simulation.cluster import Cluster
+from tests.stores import ScriptedStore
 from tests.support import LoopClock
 from tests.unit.engine.harness import engine_harness, engine_test
 
 
-class Broken(MemoryStore):
-    """A store whose sweep fails, as a damaged row or a fault of ours would have it."""
-
-    def __init__(self) -> None:
-        super().__init__(clock=LoopClock())
-        self.sweeps = 0
-
-    @override
-    async def sweep(self) -> list[Closed]:
-        self.sweeps += 1
-        raise LookupError("on purpose")
-
-
 @engine_test
 async def test_a_job_that_fails_is_noted_and_tried_again_and_stops_no_other() -> None:
-    store = Broken()
+    store = ScriptedStore()
+    store.fail("sweep", error=LookupError("on purpose"))
     async with engine_harness(store=store) as d:
         looks = 0
 
@@ -42,8 +30,8 @@ async def test_a_job_that_fails_is_noted_and_tried_again_and_stops_no_other() ->
         await asyncio.sleep(10)
         assert looks >= 9, "another job goes on at its pace"
         failed = [noted["loop"] for noted in d.noted.named("loop.failed")]
-        assert failed == ["sweep of sessions"] * store.sweeps
-        assert store.sweeps >= 4
+        assert failed == ["sweep of sessions"] * store.log.count("sweep")
+        assert store.log.count("sweep") >= 4
 
 
 class Shelf(Cluster):

@@ -4,19 +4,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from typing_extensions import override
 
 from holdfast import Context, Server
 from holdfast.config import Limits, Times
 from holdfast.core.tasks import task_key
-from holdfast.errors import OUTCOME_UNKNOWN, OutcomeUnknown, StoreUnavailable
-from holdfast.stores.base import Cell, OrphanTask, Refusal
-from holdfast.stores.memory import MemoryStore
+from holdfast.errors import OUTCOME_UNKNOWN, OutcomeUnknown
+from holdfast.stores.base import Cell, OrphanTask
 from holdfast.wire.jsonrpc import Request
 from tests.simulation.cluster import Cluster
+from tests.stores import ScriptedStore
 from tests.support import LoopClock, virtual_test
 from tests.unit.engine.harness import settle_down
 from tests.unit.server.task_client import POLL, TaskClient, named, tasks_of
@@ -69,77 +68,51 @@ async def pair() -> AsyncIterator[Pair]:
         yield Pair(cluster, one, two)
 
 
-class Away(MemoryStore):
-    """A memory store whose tasks cannot be reached for a while."""
-
-    def __init__(self) -> None:
-        super().__init__(Limits(), LoopClock())
-        self.away = self.loses_replies = False
-        self.written: list[bytes] = []
-
-    def _reach(self) -> None:
-        if self.away:
-            raise StoreUnavailable("on purpose")
-
-    @override
-    async def open_task(self, *args: Any, **more: Any) -> Refusal | None:
-        refused = await super().open_task(*args, **more)
-        if self.loses_replies:
-            self.away = True
-        self._reach()
-        return refused
-
-    @override
-    async def get_task(self, *args: Any) -> Cell | None:
-        self._reach()
-        return await super().get_task(*args)
-
-    @override
-    async def set_task(self, key: str, principal: str, value: bytes, **more: Any) -> int:
-        self._reach()
-        self.written.append(value)
-        return await super().set_task(key, principal, value, **more)
-
-
 # The store is away
+
+
+def leave(store: ScriptedStore) -> None:
+    """Let the commands of tasks fail. One that opens a task is carried out, and its reply is lost."""
+    store.fail("get_task", "set_task")
+    store.lose_replies("open_task")
 
 
 @virtual_test
 async def test_a_result_that_comes_while_the_store_is_away_is_there_when_it_is_back() -> None:
-    store = Away()
+    store = ScriptedStore()
     async with tasks_of(make(), store=store) as client:
         task_id = await client.create("work", seconds=10)
-        store.away = True
+        leave(store)
         await asyncio.sleep(60)
-        store.away = False
+        store.recover()
         assert await client.text_of(task_id) == "worked"
 
 
 @virtual_test
 async def test_a_task_asks_and_takes_its_answer_although_the_store_is_away_at_every_step() -> None:
-    store = Away()
+    store = ScriptedStore()
     async with tasks_of(make(), store=store) as client:
         task_id = await client.create("ask")
-        store.away = True
+        leave(store)
         await asyncio.sleep(20)
-        store.away = False
+        store.recover()
         await client.until(task_id, "input_required")
         await client.update(task_id, who=named("ada"))
         await settle_down()
-        store.away = True
+        leave(store)
         await asyncio.sleep(20)
-        store.away = False
+        store.recover()
         assert await client.text_of(task_id) == "ada"
 
 
 @virtual_test
 async def test_a_task_whose_opening_has_no_reply_does_not_work_on_for_nobody() -> None:
-    store = Away()
+    store = ScriptedStore()
     async with tasks_of(make(), store=store) as client:
-        store.loses_replies = True
+        leave(store)
         answered = await client.post("tools/call", {"name": "work", "arguments": {"seconds": 5}})
         assert "error" in answered.message
-        store.away = store.loses_replies = False
+        store.recover()
         await asyncio.sleep(5)
         [task] = store._tasks._kept.values()
         assert b"cancelled" in task.cell.value
@@ -148,16 +121,16 @@ async def test_a_task_whose_opening_has_no_reply_does_not_work_on_for_nobody() -
 
 @virtual_test
 async def test_a_server_that_stops_while_the_store_is_away_writes_the_ends_when_it_is_back() -> None:
-    store = Away()
+    store = ScriptedStore()
     async with tasks_of(make(), store=store) as client:
         await client.create("work", seconds=1_000)
-        store.away = True
+        leave(store)
         # The handler has the drain time to return; what is left to write then has the same time once more.
         drain = client.server.engine.settings.times.drain
-        asyncio.get_running_loop().call_later(drain * 1.5, setattr, store, "away", False)
-        before = len(store.written)
-    assert len(store.written) == before + 1
-    assert str(OUTCOME_UNKNOWN).encode() in store.written[-1]
+        asyncio.get_running_loop().call_later(drain * 1.5, store.recover)
+        before = len(store.done["set_task"])
+    assert len(store.done["set_task"]) == before + 1
+    assert str(OUTCOME_UNKNOWN).encode() in store.done["set_task"][-1][2]
 
 
 # The owner is dead

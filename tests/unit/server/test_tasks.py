@@ -12,10 +12,9 @@ from holdfast.auth import Principal
 from holdfast.config import Limits, Times
 from holdfast.engine import sessionless_client as engine_client
 from holdfast.protocol.sessionless import VERSION, RequestMeta
-from holdfast.stores.base import Refusal
-from holdfast.stores.memory import MemoryStore
 from holdfast.wire.jsonrpc import Request
-from tests.support import LoopClock, virtual_test
+from tests.stores import ScriptedStore
+from tests.support import virtual_test
 from tests.unit.server.peer import connected
 from tests.unit.server.sessionless_client import ALL, SessionlessClient
 from tests.unit.server.task_client import EXTENSION, POLL, TASKS, TaskClient, check_task, named, tasks_of
@@ -303,31 +302,18 @@ async def test_a_task_that_waits_for_input_can_be_cancelled() -> None:
         assert await client.status(task_id) == "cancelled"
 
 
-class SlowStore(MemoryStore):
-    """Takes its time to keep a task, and remembers the keys."""
-
-    def __init__(self) -> None:
-        super().__init__(clock=LoopClock())
-        self.keys: list[str] = []
-
-    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
-        self.keys.append(key)
-        refusal = await super().open_task(key, principal, value, ttl=ttl)
-        await asyncio.sleep(5)
-        return refusal
-
-
 @virtual_test
 async def test_a_client_that_leaves_before_it_has_the_handle_leaves_no_task_that_works() -> None:
-    store = SlowStore()
+    store = ScriptedStore()
+    store.delay("open_task", after=5)
     async with tasks_of(make(), store=store) as client:
         call = asyncio.ensure_future(client.create("work", seconds=100))
         await asyncio.sleep(1)
-        assert store.keys, "the store has the task and has not said so"
+        assert store.done["open_task"], "the store has the task and has not said so"
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
         await asyncio.sleep(1)
-        cell = await store.get_task(store.keys[0], "")
+        cell = await store.get_task(store.done["open_task"][0][0], "")
         assert cell is not None
         assert msgspec.msgpack.decode(cell.value)["status"] == "cancelled"
         assert not client.server.engine.sessionless.tasks()

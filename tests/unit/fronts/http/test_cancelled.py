@@ -1,49 +1,21 @@
 """A host ends a request at any moment, also while the store's answer is on the way: nothing of it stays behind."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
 from holdfast.config import Settings, Times
-from holdfast.errors import StoreUnavailable
 from holdfast.stores.memory import MemoryStore
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, initialize, request
-from tests.support import LoopClock
+from tests.stores import ScriptedStore
 from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
 
 CALLS = ("open", "find", "claim", "settle", "keep", "open_stream", "attach", "detach", "read", "close")
 CLOCKS = Times(idle=100, grace=50, sweep=1)
 SOON = 0.5
-
-
-class Distant(MemoryStore):
-    """A store at the end of a wire: a call arrives later, and is done even if its caller has gone meanwhile."""
-
-    def __init__(self) -> None:
-        super().__init__(clock=LoopClock())
-        self.delay = 0.0
-        self.lost: set[str] = set()
-        """Calls whose replies are lost."""
-        for name in CALLS:
-            setattr(self, name, self._far(name, getattr(self, name)))
-
-    def _far(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        async def far(*args: Any, **more: Any) -> Any:
-            if self.delay:
-                return await asyncio.shield(asyncio.ensure_future(self._arrive(name, call, args, more)))
-            return await call(*args, **more)
-
-        return far
-
-    async def _arrive(self, name: str, call: Callable[..., Any], args: tuple[Any, ...], more: Any) -> Any:
-        await asyncio.sleep(self.delay)
-        result = await call(*args, **more)
-        if name in self.lost:
-            raise StoreUnavailable("the reply is lost")
-        return result
 
 
 Action = Callable[[Bench, Peer], Call]
@@ -58,6 +30,16 @@ ACTIONS: dict[str, Action] = {
     "delete": lambda _, peer: peer.send("DELETE"),
     "second session": lambda b, _: b.peer().post(request("init", "initialize", initialize())),
 }
+
+
+@asynccontextmanager
+async def opened(version: str = LATEST) -> AsyncIterator[tuple[Bench, Peer, ScriptedStore]]:
+    """Open a session of a front whose store obeys the test."""
+    store = ScriptedStore()
+    async with bench(Settings(times=CLOCKS), store=store) as b:
+        peer = b.peer()
+        await peer.initialize(version)
+        yield b, peer, store
 
 
 async def cancel(call: Call) -> None:
@@ -78,11 +60,8 @@ def test_a_request_that_is_cancelled_at_any_moment_leaves_nothing_behind(action:
     @front_test
     async def run() -> None:
         for moment in range(14):
-            store = Distant()
-            async with bench(Settings(times=CLOCKS), store=store) as b:
-                peer = b.peer()
-                await peer.initialize(OLDEST if action == "batch" else LATEST)
-                store.delay = SOON
+            async with opened(OLDEST if action == "batch" else LATEST) as (b, peer, store):
+                store.delay(*CALLS, before=SOON)
                 call = ACTIONS[action](b, peer)
                 await asyncio.sleep(0.01 + moment * SOON / 2)
                 await cancel(call)
@@ -93,11 +72,8 @@ def test_a_request_that_is_cancelled_at_any_moment_leaves_nothing_behind(action:
 
 @front_test
 async def test_the_id_of_a_request_that_was_cancelled_while_it_was_claimed_is_free_and_nothing_ran() -> None:
-    store = Distant()
-    async with bench(Settings(times=CLOCKS), store=store) as b:
-        peer = b.peer()
-        await peer.initialize()
-        store.delay = 1.4
+    async with opened() as (b, peer, store):
+        store.delay(*CALLS, before=1.4)
         call = peer.call(1)
         await asyncio.sleep(1)
         await cancel(call)
@@ -109,13 +85,12 @@ async def test_the_id_of_a_request_that_was_cancelled_while_it_was_claimed_is_fr
 
 @front_test
 async def test_a_claim_whose_reply_was_lost_is_given_back() -> None:
-    store = Distant()
-    async with bench(Settings(times=CLOCKS), store=store) as b:
-        peer = b.peer()
-        await peer.initialize()
-        store.delay, store.lost = SOON, {"claim"}
+    async with opened() as (b, peer, store):
+        store.delay(*CALLS, before=SOON)
+        store.lose_replies("claim")
         assert (await peer.call(1).done()).status == 503
-        store.lost = set()
+        store.recover()
+        store.delay(*CALLS, before=SOON)
         await asyncio.sleep(5)
         assert ((await peer.call(1).done()).status, b.runs) == (200, ["quick"])
         await check_nothing_is_left(b, store)
@@ -123,30 +98,26 @@ async def test_a_claim_whose_reply_was_lost_is_given_back() -> None:
 
 @front_test
 async def test_a_resume_that_finds_the_store_away_after_it_has_its_place_waits_for_the_store() -> None:
-    store = Distant()
-    async with bench(Settings(times=CLOCKS), store=store) as b:
-        peer = b.peer()
-        await peer.initialize()
+    async with opened() as (b, peer, store):
         b.release.set()
         call = await peer.call(1, "ticks").done()
-        store.delay, store.lost = SOON, {"read"}
+        store.delay(*CALLS, before=SOON)
+        store.lose_replies("read")
         resumed = await peer.get(call.ids[0]).begun()
         await asyncio.sleep(5)
         assert not resumed.messages
-        store.lost = set()
+        store.recover()
+        store.delay(*CALLS, before=SOON)
         assert (await resumed.done()).messages == call.messages
         await check_nothing_is_left(b, store)
 
 
 @front_test
 async def test_a_call_whose_host_ends_it_while_its_stream_begins_can_be_repeated() -> None:
-    store = Distant()
-    async with bench(Settings(times=CLOCKS), store=store) as b:
-        peer = b.peer()
-        await peer.initialize()
+    async with opened() as (b, peer, store):
         call = peer.call(1, "held")
         await asyncio.sleep(0.2)
-        store.delay = SOON
+        store.delay(*CALLS, before=SOON)
         await asyncio.sleep(0.2)
         await cancel(call)
         await asyncio.sleep(5)
@@ -159,9 +130,7 @@ async def test_a_call_whose_host_ends_it_while_its_stream_begins_can_be_repeated
 
 @front_test
 async def test_an_answer_that_was_read_elsewhere_is_not_served_to_the_next_request_with_its_id() -> None:
-    async with bench(Settings(times=CLOCKS)) as b:
-        peer = b.peer()
-        await peer.initialize()
+    async with opened() as (b, peer, _):
         call = await peer.call(1, "ticks").until(2)
         call.stop_reading()
         b.release.set()
@@ -178,9 +147,9 @@ async def test_an_answer_that_was_read_elsewhere_is_not_served_to_the_next_reque
 
 @front_test
 async def test_a_session_whose_opening_was_cancelled_is_closed() -> None:
-    store = Distant()
+    store = ScriptedStore()
     async with bench(Settings(times=CLOCKS), store=store) as b:
-        store.delay = SOON
+        store.delay(*CALLS, before=SOON)
         opening = b.peer().post(request("init", "initialize", initialize()))
         await asyncio.sleep(SOON / 2)
         await cancel(opening)
@@ -190,10 +159,7 @@ async def test_a_session_whose_opening_was_cancelled_is_closed() -> None:
 
 @front_test
 async def test_a_repeat_of_a_call_of_which_nothing_is_left_is_answered_that_its_outcome_is_unknown() -> None:
-    store = Distant()
-    async with bench(Settings(times=CLOCKS), store=store) as b:
-        peer = b.peer()
-        await peer.initialize()
+    async with opened() as (b, peer, store):
         first = peer.call(1, "held")
         await asyncio.sleep(0.1)
         await first.cut()
@@ -201,7 +167,7 @@ async def test_a_repeat_of_a_call_of_which_nothing_is_left_is_answered_that_its_
         b.release.set()
         await asyncio.sleep(1)
         # Dropped for room between the look at the id and the look for the stream.
-        store.delay = SOON
+        store.delay(*CALLS, before=SOON)
         again = peer.call(1, "held")
         await asyncio.sleep(SOON * 2.5)
         session = store._sessions[exchange.session.record.key]

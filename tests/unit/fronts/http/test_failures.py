@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast.config import Settings, Times
-from holdfast.core.stream import Position
 from holdfast.errors import Cancelled
-from holdfast.stores.memory import MemoryStore
 from tests.asgi import Peer
 from tests.messages import LATEST, request
+from tests.stores import ScriptedStore
 from tests.support import LoopClock
 from tests.unit.fronts.http.bench import REVISIONS, Bench, bench, front_test
 
@@ -337,21 +336,12 @@ async def test_a_cancelled_request_ends_its_stream_and_frees_its_id() -> None:
 # A store that takes its time
 
 
-class SlowStore(MemoryStore):
-    """Beginning a stream takes a second: what happens meanwhile must not be lost."""
-
-    async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
-        """Take a second, as a store behind a network may, and then be too late if need be."""
-        await asyncio.sleep(0.5)
-        position = await super().open_stream(key, stream, fence, tag)
-        await asyncio.sleep(0.5)
-        return position
-
-
 @pytest.mark.parametrize("ended_after", [0.3, 0.7, 0.9, 1.3])
 @front_test
 async def test_an_answer_that_comes_while_its_stream_begins_is_delivered(ended_after: float) -> None:
-    async with bench(store=SlowStore(clock=LoopClock())) as b:
+    store = ScriptedStore()
+    store.delay("open_stream", before=0.5, after=0.5)
+    async with bench(store=store) as b:
         p = await opened(b)
         call = p.call(1, "held")
         await asyncio.sleep(ended_after)

@@ -1,45 +1,14 @@
 """Probes, a store that cannot work, and what a draining replica still takes."""
 
 import asyncio
-from typing import Self
 
 import pytest
 
 from holdfast.config import Settings, Times
-from holdfast.errors import BUSY, StoreUnavailable
-from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal
-from holdfast.stores.memory import MemoryStore
+from holdfast.errors import BUSY
 from tests.messages import LATEST, notification, request
-from tests.support import LoopClock
+from tests.stores import ScriptedStore
 from tests.unit.fronts.http.bench import Bench, bench, front_test
-
-
-class SharedStore(MemoryStore):
-    """A memory store that says others use it too, and that can be out of order."""
-
-    is_shared = True
-
-    def __init__(self) -> None:
-        super().__init__(clock=LoopClock())
-        self.out_of_order = False
-        self.probes = 0
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
-
-    def twin(self) -> Self:
-        """The lease's thread must not close the store under test."""
-        return type(self)()
-
-    async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
-        if self.out_of_order:
-            raise StoreUnavailable("the store cannot be reached")
-        return await super().claim(key, principal, claim)
-
-    async def prove(self) -> None:
-        self.probes += 1
-        await self.may_answer.wait()
-        if self.out_of_order:
-            raise StoreUnavailable("the store cannot be written now")
 
 
 @front_test
@@ -57,18 +26,18 @@ async def test_probes_are_answered_without_a_session_and_for_any_host() -> None:
 
 @front_test
 async def test_a_replica_without_its_store_is_alive_and_not_ready_and_comes_back_by_itself() -> None:
-    store = SharedStore()
+    store = ScriptedStore(is_shared=True)
     async with bench(store=store) as b:
         peer = b.peer()
         await peer.initialize()
-        store.out_of_order = True
+        store.fail("claim", "prove")
         assert (await peer.send("GET", path="/healthz").done()).status == 200
         probe = await peer.send("GET", path="/readyz").done()
         assert (probe.status, "retry-after" in probe.headers) == (503, True)
         refused = await peer.call(1).done()
         assert (refused.status, refused.json["error"]["code"], refused.json["id"]) == (503, BUSY, 1)
         assert "retry-after" in refused.headers
-        store.out_of_order = False
+        store.recover()
         assert (await peer.call(1).done()).status == 200
         await asyncio.sleep(1)
         assert (await peer.send("GET", path="/readyz").done()).status == 200
@@ -76,7 +45,7 @@ async def test_a_replica_without_its_store_is_alive_and_not_ready_and_comes_back
 
 @front_test
 async def test_readiness_is_proved_by_one_write_a_second_for_all_who_ask() -> None:
-    store = SharedStore()
+    store = ScriptedStore(is_shared=True)
     async with bench(store=store) as b:
         await b.peer().initialize()
 
@@ -84,19 +53,19 @@ async def test_readiness_is_proved_by_one_write_a_second_for_all_who_ask() -> No
             return int((await b.peer().send("GET", path="/readyz").done()).status)
 
         assert await asyncio.gather(*(ask() for _ in range(20))) == [200] * 20
-        assert store.probes == 1
-        store.out_of_order = True
+        assert store.log.count("prove") == 1
+        store.fail("claim", "prove")
         await asyncio.sleep(1)
         assert await asyncio.gather(*(ask() for _ in range(20))) == [503] * 20
-        assert store.probes == 2
+        assert store.log.count("prove") == 2
 
 
 @front_test
 async def test_a_store_that_does_not_answer_is_not_ready_after_two_seconds() -> None:
-    store = SharedStore()
+    store = ScriptedStore(is_shared=True)
     async with bench(store=store) as b:
         await b.peer().initialize()
-        store.may_answer.clear()
+        store.delay("prove", before=3_600, outlives_caller=False)
         asked = asyncio.get_running_loop().time()
         assert (await b.peer().send("GET", path="/readyz").done()).status == 503
         assert asyncio.get_running_loop().time() - asked == 2
@@ -112,7 +81,7 @@ async def _draining(b: Bench) -> asyncio.Task[None]:
 def test_a_draining_replica_sends_new_work_elsewhere_if_there_is_an_elsewhere(shared: bool) -> None:
     @front_test
     async def conversation() -> None:
-        store = SharedStore() if shared else MemoryStore(clock=LoopClock())
+        store = ScriptedStore(is_shared=shared)
         async with bench(settings=Settings(times=Times(drain=60)), store=store) as b:
             peer = b.peer()
             await peer.initialize()
@@ -135,7 +104,7 @@ def test_a_draining_replica_sends_new_work_elsewhere_if_there_is_an_elsewhere(sh
 
 @front_test
 async def test_a_draining_replica_hands_its_resumable_streams_over_and_their_calls_go_on() -> None:
-    async with bench(settings=Settings(times=Times(drain=60)), store=SharedStore()) as b:
+    async with bench(settings=Settings(times=Times(drain=60)), store=ScriptedStore(is_shared=True)) as b:
         new, old = b.peer(), b.peer()
         await new.initialize(LATEST)
         await old.initialize("2025-06-18")

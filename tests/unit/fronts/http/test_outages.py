@@ -8,7 +8,7 @@ import pytest
 from holdfast.config import ResponseMode, Settings, Times
 from tests.asgi import Call, Peer
 from tests.messages import request
-from tests.unit.engine.test_outages import Moody
+from tests.stores import OF_EXCHANGES, ScriptedStore
 from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
 
 HELD = {"name": "held"}
@@ -21,10 +21,10 @@ async def opened(b: Bench) -> Peer:
     return peer
 
 
-async def away_for(store: Moody, seconds: float) -> None:
-    store.away = True
+async def away_for(store: ScriptedStore, seconds: float) -> None:
+    store.fail(*OF_EXCHANGES)
     await asyncio.sleep(seconds)
-    store.away = False
+    store.recover()
 
 
 def ids(call: Call) -> set[int]:
@@ -36,7 +36,7 @@ def ids(call: Call) -> set[int]:
 def test_a_batch_whose_handlers_run_is_answered_when_the_store_is_back(mode: ResponseMode) -> None:
     @front_test
     async def run() -> None:
-        store = Moody()
+        store = ScriptedStore()
         async with bench(store=store, response=mode) as b:
             p = await opened(b)
             call = p.post([request(number, "tools/call", HELD) for number in (1, 2)])
@@ -55,7 +55,7 @@ def test_a_batch_whose_handlers_run_is_answered_when_the_store_is_back(mode: Res
 def test_a_repeat_waits_for_the_store_and_gets_the_result_of_the_one_execution(*, batch: bool) -> None:
     @front_test
     async def run() -> None:
-        store = Moody()
+        store = ScriptedStore()
         async with bench(store=store) as b:
             p = await opened(b)
             one = request(1, "tools/call", HELD)
@@ -63,11 +63,11 @@ def test_a_repeat_waits_for_the_store_and_gets_the_result_of_the_one_execution(*
             first = p.post(sent)
             await first.begun()
             await first.cut()
-            store.away = True
+            store.fail(*OF_EXCHANGES)
             again = p.post(sent)
             await asyncio.sleep(AWAY)
             assert again.status in {0, 200}
-            store.away = False
+            store.recover()
             b.release.set()
             await again.done()
             assert (again.status, ids(again) - {2}, b.runs) == (200, {1}, ["held"])
@@ -77,12 +77,12 @@ def test_a_repeat_waits_for_the_store_and_gets_the_result_of_the_one_execution(*
 
 @front_test
 async def test_without_sessions_an_answer_does_not_wait_for_the_store_to_forget_its_request() -> None:
-    store = Moody()
+    store = ScriptedStore()
     async with bench(Settings(stateless=True, times=Times(drain=0)), store=store) as b:
         call = b.peer().call(1, "held")
         await asyncio.sleep(0.1)
         b.release.set()
-        store.away = True
+        store.fail(*OF_EXCHANGES)
         assert (await call.done()).status == 200
         assert call.json["result"]["tool"] == "held"
-        store.away = False
+        store.recover()

@@ -6,14 +6,13 @@ import pytest
 
 from holdfast.auth import Principal
 from holdfast.config import Limits, Settings, Times
-from holdfast.core.stream import Position
-from holdfast.errors import Fenced, StoreUnavailable
-from holdfast.stores.base import Attached, Refusal
+from holdfast.errors import Fenced
+from holdfast.stores.base import Refusal
 from tests.asgi import Call, Peer
 from tests.messages import notification, request
+from tests.stores import ScriptedStore
 from tests.unit.fronts.http.bench import Bench, bench, front_test
 from tests.unit.fronts.http.test_answers import guests_call
-from tests.unit.fronts.http.test_health import SharedStore
 
 MARK = "holdfast-refused"
 
@@ -33,19 +32,19 @@ async def opened(b: Bench, version: str = "2025-11-25") -> Peer:
 
 @front_test
 async def test_a_store_that_is_away_before_the_claim() -> None:
-    store = SharedStore()
+    store = ScriptedStore(is_shared=True)
     async with bench(store=store) as b:
         peer = await opened(b)
-        store.out_of_order = True
+        store.fail("claim")
         refused = await peer.call(1).done()
         assert (refused.status, is_marked(refused), b.runs) == (503, True, [])
-        store.out_of_order = False
+        store.recover()
         assert MARK not in (await peer.call(1).done()).headers
 
 
 @front_test
 async def test_a_replica_that_is_stopping() -> None:
-    async with bench(Settings(times=Times(drain=60)), store=SharedStore()) as b:
+    async with bench(Settings(times=Times(drain=60)), store=ScriptedStore(is_shared=True)) as b:
         peer = await opened(b)
         running = peer.call(1, "held")
         await asyncio.sleep(1)
@@ -106,64 +105,31 @@ async def test_a_call_that_finds_no_room_to_wait_for_input_is_not_said_not_to_ha
         assert b.runs == ["ask", "ask"]
 
 
-class Forgetful(SharedStore):
-    """A store that goes away between a claim and the reader of its stream."""
-
-    is_away = False
-
-    async def attach(
-        self,
-        key: str,
-        principal: str,
-        stream: str | None,
-        cursor: Position | None,
-        *,
-        since: int | None = None,
-    ) -> Attached | Refusal:
-        if self.is_away:
-            raise StoreUnavailable("the store cannot be reached")
-        return await super().attach(key, principal, stream, cursor, since=since)
-
-
 @pytest.mark.parametrize("response", ["adaptive", "json"])
 @front_test
 async def test_a_repeat_whose_answer_cannot_be_read_does_not_deny_the_first_execution(response: str) -> None:
-    store = Forgetful()
+    store = ScriptedStore(is_shared=True)
     async with bench(store=store, response=response) as b:
         peer = await opened(b)
         first = peer.call(1, "held")
         await asyncio.sleep(1)
         await first.cut()
-        store.is_away = True
+        store.fail("attach")
         again = peer.call(1, "held")
         await asyncio.sleep(3)
-        store.is_away = False
+        store.recover()
         b.release.set()
         await again.done()
         assert (again.status, b.runs, MARK in again.headers) == (200, ["held"], False)
 
 
-class Lost(SharedStore):
-    """A store that has declared the replica dead, and whose session was deleted since."""
-
-    async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
-        raise Fenced
-
-    async def attach(
-        self,
-        key: str,
-        principal: str,
-        stream: str | None,
-        cursor: Position | None,
-        *,
-        since: int | None = None,
-    ) -> Attached | Refusal:
-        return Refusal.NO_SESSION
-
-
 @front_test
 async def test_a_session_that_is_lost_under_a_running_call_is_not_said_to_be_unknown() -> None:
-    async with bench(store=Lost()) as b:
+    store = ScriptedStore(is_shared=True)
+    # The store has declared the replica dead, and the session was deleted since.
+    store.fail("open_stream", error=Fenced())
+    store.reply_with("attach", Refusal.NO_SESSION)
+    async with bench(store=store) as b:
         peer = await opened(b)
         answer = await peer.call(1, "held").done()
         assert b.runs == ["held"]
@@ -182,14 +148,14 @@ async def test_a_token_that_cannot_be_checked() -> None:
 
 @front_test
 async def test_a_batch_whose_handlers_were_started_carries_no_mark() -> None:
-    store = Forgetful()
+    store = ScriptedStore(is_shared=True)
     async with bench(store=store) as b:
         peer = await opened(b, "2025-03-26")
         messages = [request(1, "tools/call", {"name": "held"}), notification("notifications/initialized")]
-        store.is_away = True
+        store.fail("attach")
         answer = peer.post(messages)
         await asyncio.sleep(1)
-        store.is_away = False
+        store.recover()
         b.release.set()
         await answer.done()
         assert (b.runs, MARK in answer.headers) == (["held"], False)
