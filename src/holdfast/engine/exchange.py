@@ -129,7 +129,8 @@ class SessionExchange(Exchange):
         writer: SessionWriter,
         caller: Caller,
     ) -> None:
-        super().__init__(claim.stream, session, request, caller, writer, store)
+        # Not by super(), which makes an object for each request.
+        Exchange.__init__(self, claim.stream, session, request, caller, writer, store)
         self.claim: Claim = claim
         self.fence: int = fence
         self.context: Context | None = None

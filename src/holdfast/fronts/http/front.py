@@ -80,6 +80,7 @@ class HttpFront:
         self._identity = Identity(verifier, engine) if verifier is not None else None
         self._open = True if verifier is not None else settings.allow_anonymous
         """Whether requests from every address are served. None: only those from this machine."""
+        self._is_waking = engine.pulse.is_waking
         self._audit = Audit(engine)
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
         self._sessions = has_sessions(engine.settings)
@@ -214,11 +215,7 @@ class HttpFront:
                 return refused_unstarted(TooMuchWork(), message.id if isinstance(message, Request) else None)
         else:
             message = decode(body, max_depth=limits.depth, max_values=limits.values)
-        if (
-            self._engine.pulse.is_waking()
-            and isinstance(message, Request | list)
-            and await connection.has_left()
-        ):
+        if self._is_waking() and isinstance(message, Request | list) and await connection.has_left():
             # It was sent while this process could not run, and its client may have been answered elsewhere.
             self._engine.observer.note("request.dropped")
             return None

@@ -168,14 +168,15 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        if self._phase == END:
-            return
-        if self._phase == IDLE:
+        phase = self._phase
+        if phase == IDLE:
             self._phase = HEAD
             self._since = self.watch.now
-            self._fed = 0
-        if self._phase == HEAD:
+            self._fed = len(data)
+        elif phase == HEAD:
             self._fed += len(data)
+        elif phase == END:
+            return
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
@@ -216,21 +217,21 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @override
     def on_headers_complete(self) -> None:
-        if self.url[0] != _SLASH:
+        url, parser, before = self.url, self.parser, self.cycle
+        if url[0] != _SLASH:
             self._stop(Refused(400, "Bad request: the target must be a path"))
         # The exact size matters only where the bytes that came could hold too much.
         if self._fed > self._limit and self._head_size() > self._limit:
             self._stop(self._too_large())
-        if self.parser.should_upgrade():
-            if self.parser.get_method() == b"CONNECT":
+        if parser.should_upgrade():
+            if parser.get_method() == b"CONNECT":
                 self._stop(Refused(400, "Bad request: this is no proxy"))
             return
         self._phase = BODY
         self._since = self.watch.now
-        parser, before = self.parser, self.cycle
         version = parser.get_http_version()
         # First: a target that cannot be read is answered, which a request that has begun could no longer be.
-        path, raw_path, query = _parts(self.url) if len(self.url) < _SHORT else _parts.__wrapped__(self.url)
+        path, raw_path, query = _parts(url) if len(url) < _SHORT else _parts.__wrapped__(url)
         cycle = self.cycle = Cycle(
             self,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
