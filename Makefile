@@ -16,7 +16,7 @@ SIDE_BY_SIDE := tools/side_by_side.sh '$(MAKE) -s lint types' '$(MAKE) -s simula
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types simulation others unit format bench conformance chaos campaigns wheel wheel-test clean venv runtime system node peers
+.PHONY: help serve test check lint types simulation others unit format docs bench conformance chaos campaigns wheel wheel-test clean venv runtime system node peers
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ unit: venv  ## Run the fast tests only
 format: venv  ## Format, and fix what lint can fix
 	$(BIN)/ruff format $(PATHS)
 	$(BIN)/ruff check --fix $(PATHS)
+
+docs: venv  ## Write the API reference from the docstrings
+	$(BIN)/python tools/reference.py
 
 bench: venv  ## Measure against the bare limit, every answer verified
 	$(BIN)/python -m bench

@@ -18,18 +18,9 @@ from everything_modern import feature
 from pydantic import BaseModel, Field
 from tasks import server as tasks
 
-from holdfast import (
-    Audio,
-    Context,
-    EmbeddedResource,
-    Image,
-    Message,
-    Server,
-    ToolAnnotations,
-    ToolError,
-    UserMessage,
-)
-from holdfast.protocol.types import TextResourceContents
+from holdfast import Audio, Context, Image, Message, Server, ToolAnnotations, ToolError
+from holdfast.content import EmbeddedResource, UserMessage
+from holdfast.types import TextResourceContents
 
 server = Server(
     "everything",

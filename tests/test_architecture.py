@@ -31,6 +31,7 @@ LAYERS: Final = (
     ("engine",),
     ("fronts", "backs"),
     ("server", "client"),
+    ("asks", "content", "context", "middleware", "options", "routes", "types"),
     ("ops",),
     ("cli", "__main__"),
     ("testing",),

@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from holdfast import Client, ClientTimes
+from holdfast import Client
+from holdfast.client import ClientTimes
 from holdfast.errors import NotSent, OutcomeUnknown
 from tests.support import async_test
 

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import CallTimeout, Client, InputNeeded, McpError, ToolError
+from holdfast import Client, McpError, ToolError
+from holdfast.client import InputNeeded
 from holdfast.client.targets import Target
 from holdfast.client.tasks import Task
+from holdfast.errors import CallTimeout
 from holdfast.protocol.params import PromptReference
 from tests.client.servers import SERVE, has_begun, small_listening
 from tests.client.small import Weather, server

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, ClientTimes, OutcomeUnknown
-from holdfast.errors import HttpRefused, McpError, NotSent, Unauthorized, VersionRefused
+from holdfast import Client
+from holdfast.client import ClientTimes
+from holdfast.errors import HttpRefused, McpError, NotSent, OutcomeUnknown, Unauthorized, VersionRefused
 from holdfast.upstream.negotiation import EraMemory
 from tests.client.servers import SERVE, free_port, has_begun, listening, peer_command
 from tests.client.torture import (

@@ -5,8 +5,9 @@ from typing import Final
 
 import pytest
 
-from holdfast import CallTimeout, Client, ClientLimits, ClientTimes, HoldfastError, NotSent, OutcomeUnknown
-from holdfast.errors import BadAnswer
+from holdfast import Client, HoldfastError
+from holdfast.client import ClientLimits, ClientTimes
+from holdfast.errors import BadAnswer, CallTimeout, NotSent, OutcomeUnknown
 from holdfast.ports import SilentObserver, SystemClock
 from holdfast.testing.chance import SeededRandom
 from holdfast.upstream.negotiation import EraMemory

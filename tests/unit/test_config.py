@@ -6,8 +6,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast import HttpSettings, Limits, Settings, Times
-from holdfast.config import _MAY_BE_ZERO
+from holdfast import Limits, Settings, Times
+from holdfast.config import _MAY_BE_ZERO, HttpSettings
 from holdfast.errors import ConfigError
 
 

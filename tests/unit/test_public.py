@@ -2,14 +2,22 @@
 
 from importlib import import_module
 
+import pytest
+
 import holdfast
 from tests.test_architecture import house
+from tools.reference import PUBLIC
 
 
-def test_every_public_name_can_be_imported() -> None:
-    missing = [name for name in holdfast.__all__ if not hasattr(holdfast, name)]
-    assert missing == []
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_can_be_imported(name: str) -> None:
+    module = import_module(name)
+    assert [member for member in getattr(module, "__all__", ()) if not hasattr(module, member)] == []
+
+
+def test_the_package_itself_has_the_names_of_the_first_pages_only() -> None:
     assert holdfast.__all__ == sorted(holdfast.__all__)
+    assert len(holdfast.__all__) <= 28
 
 
 def test_an_exception_that_another_layer_imports_is_in_errors() -> None:

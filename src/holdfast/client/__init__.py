@@ -1,1 +1,18 @@
 """The client: what users write against. `upstream` speaks the protocol for it."""
+
+from holdfast.auth.authorizer import Authorizer, Challenge
+from holdfast.client.client import Client
+from holdfast.client.listening import Change
+from holdfast.client.results import InputNeeded, ToolCallResult
+from holdfast.upstream.settings import ClientLimits, ClientTimes
+
+__all__ = [
+    "Authorizer",
+    "Challenge",
+    "Change",
+    "Client",
+    "ClientLimits",
+    "ClientTimes",
+    "InputNeeded",
+    "ToolCallResult",
+]

@@ -30,6 +30,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 
 
 class ClientCapabilities(Capabilities, frozen=True, kw_only=True):
+    """The capabilities that a client declares."""
+
     roots: Members | None = None
     sampling: Members | None = None
     elicitation: Members | None = None
@@ -53,6 +55,8 @@ class ClientCapabilities(Capabilities, frozen=True, kw_only=True):
 
 
 class ServerCapabilities(Capabilities, frozen=True, kw_only=True):
+    """The capabilities that a server declares."""
+
     tools: Members | None = None
     resources: Members | None = None
     prompts: Members | None = None

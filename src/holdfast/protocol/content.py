@@ -9,7 +9,9 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 Role = Literal["user", "assistant"]
+"""The author of a message."""
 Meta = dict[str, Any]
+"""The `_meta` member of a request, result or component."""
 
 
 class Leaf(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -17,6 +19,8 @@ class Leaf(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 
 
 class Icon(Leaf, frozen=True, kw_only=True):
+    """An image that represents a component or an implementation."""
+
     src: str
     mime_type: str | None = None
     sizes: list[str] | None = None
@@ -24,6 +28,8 @@ class Icon(Leaf, frozen=True, kw_only=True):
 
 
 class Annotations(Leaf, frozen=True, kw_only=True):
+    """Hints for the client: for whom content is meant, how important it is, and when it changed."""
+
     audience: list[Role] | None = None
     priority: float | None = None
     last_modified: str | None = None
@@ -40,10 +46,14 @@ class ResourceContents(Leaf, frozen=True, kw_only=True):
 
 
 class TextResourceContents(ResourceContents, frozen=True, kw_only=True):
+    """The contents of a resource as text."""
+
     text: str
 
 
 class BlobResourceContents(ResourceContents, frozen=True, kw_only=True):
+    """The contents of a resource as base64."""
+
     blob: str
 
 
@@ -54,23 +64,31 @@ class Block(Leaf, frozen=True, kw_only=True, tag_field="type"):
 
 
 class TextContent(Block, frozen=True, kw_only=True, tag="text"):
+    """A text."""
+
     text: str
     annotations: Annotations | None = None
 
 
 class ImageContent(Block, frozen=True, kw_only=True, tag="image"):
+    """An image: base64 data and its MIME type."""
+
     data: str
     mime_type: str
     annotations: Annotations | None = None
 
 
 class AudioContent(Block, frozen=True, kw_only=True, tag="audio"):
+    """Audio: base64 data and its MIME type."""
+
     data: str
     mime_type: str
     annotations: Annotations | None = None
 
 
 class ResourceLink(Block, frozen=True, kw_only=True, tag="resource_link"):
+    """A reference to a resource that the client may read."""
+
     uri: str
     name: str
     title: str | None = None
@@ -82,11 +100,14 @@ class ResourceLink(Block, frozen=True, kw_only=True, tag="resource_link"):
 
 
 class EmbeddedResource(Block, frozen=True, kw_only=True, tag="resource"):
+    """A resource with its contents, inside a result or message."""
+
     resource: ResourceContents
     annotations: Annotations | None = None
 
 
 ContentBlock = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
+"""Any block of content."""
 
 
 class ToolUseContent(Block, frozen=True, kw_only=True, tag="tool_use"):
@@ -107,14 +128,19 @@ class ToolResultContent(Block, frozen=True, kw_only=True, tag="tool_result"):
 
 
 SamplingBlock = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent
+"""Any block of a sampling message."""
 
 
 class PromptMessage(Leaf, frozen=True, kw_only=True):
+    """One message of a prompt."""
+
     role: Role
     content: ContentBlock
 
 
 class SamplingMessage(Leaf, frozen=True, kw_only=True):
+    """One message of a sampling request: one block or several."""
+
     role: Role
     content: SamplingBlock | list[SamplingBlock]
     meta: Meta | None = field(default=None, name="_meta")

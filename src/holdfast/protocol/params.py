@@ -9,7 +9,9 @@ from holdfast.protocol.listing import Implementation, ModelPreferences, Tool, To
 from holdfast.wire.jsonrpc import RequestId
 
 ProgressToken = int | str
+"""The value by which a client recognises progress notifications."""
 LoggingLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+"""The severity of a log message, from `debug` to `emergency`."""
 LOGGING_LEVELS: dict[LoggingLevel, int] = {
     "debug": 0,
     "info": 1,
@@ -37,16 +39,22 @@ class Params(Leaf, frozen=True, kw_only=True):
 
 
 class InitializeParams(Params, frozen=True, kw_only=True):
+    """The parameters of `initialize`."""
+
     protocol_version: str
     capabilities: dict[str, Any]
     client_info: Implementation
 
 
 class ListParams(Params, frozen=True, kw_only=True):
+    """The parameters of the list methods."""
+
     cursor: str | None = None
 
 
 class CallToolParams(Params, frozen=True, kw_only=True):
+    """The parameters of `tools/call`."""
+
     name: str
     arguments: dict[str, Any] | None = None
 
@@ -58,35 +66,49 @@ class ReadResourceParams(Params, frozen=True, kw_only=True):
 
 
 class GetPromptParams(Params, frozen=True, kw_only=True):
+    """The parameters of `prompts/get`."""
+
     name: str
     arguments: dict[str, str] | None = None
 
 
 class PromptReference(Leaf, frozen=True, kw_only=True, tag_field="type", tag="ref/prompt"):
+    """A prompt, by its name."""
+
     name: str
     title: str | None = None
 
 
 class ResourceReference(Leaf, frozen=True, kw_only=True, tag_field="type", tag="ref/resource"):
+    """A resource template, by its text."""
+
     uri: str
 
 
 class CompletionArgument(Leaf, frozen=True, kw_only=True):
+    """The argument to complete, and the text that the user has typed."""
+
     name: str
     value: str
 
 
 class CompletionContext(Leaf, frozen=True, kw_only=True):
+    """The values of the other arguments."""
+
     arguments: dict[str, str] | None = None
 
 
 class CompleteParams(Params, frozen=True, kw_only=True):
+    """The parameters of `completion/complete`."""
+
     ref: PromptReference | ResourceReference
     argument: CompletionArgument
     context: CompletionContext | None = None
 
 
 class SetLevelParams(Params, frozen=True, kw_only=True):
+    """The parameters of `logging/setLevel`."""
+
     level: LoggingLevel
 
 
@@ -94,11 +116,15 @@ class SetLevelParams(Params, frozen=True, kw_only=True):
 
 
 class CancelledParams(Params, frozen=True, kw_only=True):
+    """The parameters of `notifications/cancelled`."""
+
     request_id: RequestId | None = None
     reason: str | None = None
 
 
 class ProgressParams(Leaf, frozen=True, kw_only=True):
+    """The parameters of `notifications/progress`."""
+
     progress_token: ProgressToken
     progress: int | float
     total: int | float | None = None
@@ -110,16 +136,22 @@ class ProgressParams(Leaf, frozen=True, kw_only=True):
 
 
 class LoggingMessageParams(Params, frozen=True, kw_only=True):
+    """The parameters of `notifications/message`."""
+
     level: LoggingLevel
     data: Any
     logger: str | None = None
 
 
 class ResourceUpdatedParams(Params, frozen=True, kw_only=True):
+    """The parameters of `notifications/resources/updated`."""
+
     uri: str
 
 
 class CreateMessageParams(Params, frozen=True, kw_only=True):
+    """The parameters of `sampling/createMessage`."""
+
     messages: list[SamplingMessage]
     max_tokens: int
     system_prompt: str | None = None
@@ -133,6 +165,8 @@ class CreateMessageParams(Params, frozen=True, kw_only=True):
 
 
 class ElicitFormParams(Params, frozen=True, kw_only=True):
+    """The parameters of `elicitation/create` for a form."""
+
     message: str
     requested_schema: dict[str, Any]
     mode: Literal["form"] | None = None
@@ -140,10 +174,14 @@ class ElicitFormParams(Params, frozen=True, kw_only=True):
 
 
 class ElicitURLParams(Params, frozen=True, kw_only=True, tag_field="mode", tag="url"):
+    """The parameters of `elicitation/create` for a page."""
+
     message: str
     url: str
     elicitation_id: str
 
 
 class ElicitationCompleteParams(Params, frozen=True, kw_only=True):
+    """The parameters of `notifications/elicitation/complete`."""
+
     elicitation_id: str

@@ -41,6 +41,8 @@ class InputRequiredResult(Result, frozen=True, kw_only=True):
 
 
 class InitializeResult(Result, frozen=True, kw_only=True):
+    """The result of `initialize`."""
+
     protocol_version: str
     capabilities: dict[str, Any]
     server_info: Implementation
@@ -48,42 +50,58 @@ class InitializeResult(Result, frozen=True, kw_only=True):
 
 
 class DiscoverResult(CacheableResult, frozen=True, kw_only=True):
+    """The result of `server/discover`."""
+
     supported_versions: list[str]
     capabilities: dict[str, Any]
     instructions: str | None = None
 
 
 class CallToolResult(Result, frozen=True, kw_only=True):
+    """The result of `tools/call`."""
+
     content: list[ContentBlock]
     structured_content: dict[str, Any] | None = None
     is_error: bool = False
 
 
 class ListToolsResult(CacheableResult, frozen=True, kw_only=True):
+    """The result of `tools/list`: one page."""
+
     tools: list[Tool]
     next_cursor: str | None = None
 
 
 class ListResourcesResult(CacheableResult, frozen=True, kw_only=True):
+    """The result of `resources/list`: one page."""
+
     resources: list[Resource]
     next_cursor: str | None = None
 
 
 class ListResourceTemplatesResult(CacheableResult, frozen=True, kw_only=True):
+    """The result of `resources/templates/list`: one page."""
+
     resource_templates: list[ResourceTemplate]
     next_cursor: str | None = None
 
 
 class ListPromptsResult(CacheableResult, frozen=True, kw_only=True):
+    """The result of `prompts/list`: one page."""
+
     prompts: list[Prompt]
     next_cursor: str | None = None
 
 
 class ReadResourceResult(CacheableResult, frozen=True, kw_only=True):
+    """The result of `resources/read`."""
+
     contents: list[ResourceContents]
 
 
 class GetPromptResult(Result, frozen=True, kw_only=True):
+    """The result of `prompts/get`."""
+
     messages: list[PromptMessage]
     description: str | None = None
 
@@ -97,6 +115,8 @@ class Completion(Leaf, frozen=True, kw_only=True):
 
 
 class CompleteResult(Result, frozen=True, kw_only=True):
+    """The result of `completion/complete`."""
+
     completion: Completion
 
 
@@ -104,6 +124,8 @@ class CompleteResult(Result, frozen=True, kw_only=True):
 
 
 class CreateMessageResult(Result, frozen=True, kw_only=True):
+    """The result of `sampling/createMessage`."""
+
     role: Role
     content: SamplingBlock | list[SamplingBlock]
     model: str
@@ -117,9 +139,13 @@ class CreateMessageResult(Result, frozen=True, kw_only=True):
 
 
 class ElicitResult(Result, frozen=True, kw_only=True):
+    """The result of `elicitation/create`."""
+
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, Any] | None = None
 
 
 class ListRootsResult(Result, frozen=True, kw_only=True):
+    """The result of `roots/list`."""
+
     roots: list[Root]

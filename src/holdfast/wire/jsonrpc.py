@@ -18,6 +18,7 @@ from msgspec import Struct
 from holdfast.errors import INVALID_REQUEST, PARSE_ERROR, McpError, WireError
 
 RequestId = int | str
+"""The id of a JSON-RPC request: `1` and `"1"` are different ids."""
 
 MAX_ID: Final = 2**53
 """The largest integer every JSON implementation keeps exact."""

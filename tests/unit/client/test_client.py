@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from holdfast import Client, ClientError, ConfigError, Server
+from holdfast import Client, ConfigError, Server
+from holdfast.errors import ClientError
 from tests.support import async_test
 
 

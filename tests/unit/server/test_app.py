@@ -14,23 +14,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import (
-    CallNext,
-    Context,
-    Icon,
-    McpError,
-    MiddlewareRequest,
-    Server,
-    SessionView,
-    ToolError,
-)
+from holdfast import Context, McpError, Server, SessionView, ToolError
 from holdfast.core.lifecycle import Input
 from holdfast.errors import ConfigError
+from holdfast.middleware import CallNext, MiddlewareRequest
 from holdfast.protocol.types import CallToolResult, Result
 from holdfast.server.running.method_handlers import MethodHandlers
 from holdfast.server.running.task_handlers import TaskHandlers
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import NotingObserver
+from holdfast.types import Icon
 from tests.support import async_test, until
 from tests.unit.server.peer import connect, connected, serving, settle
 

@@ -8,20 +8,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from holdfast import (
-    AskRefused,
-    CapabilityMissing,
-    Context,
-    McpError,
-    Message,
-    Principal,
-    SamplingMessage,
-    Server,
-    SessionView,
-    TextContent,
-    UrlElicitation,
-    UrlElicitationRequired,
-)
+from holdfast import Context, McpError, Message, Principal, Server, SessionView
+from holdfast.asks import UrlElicitation
+from holdfast.content import TextContent
+from holdfast.errors import AskRefused, CapabilityMissing, UrlElicitationRequired
+from holdfast.types import SamplingMessage
 from tests.support import async_test, virtual_test
 from tests.unit.server.peer import connect, connected, serving, settle
 

@@ -1,6 +1,7 @@
 """State under handles: in both eras, the caller's own, for a time and within limits."""
 
-from holdfast import Context, HandleNotFound, Limits, Principal, Server, Settings, StateError, Times
+from holdfast import Context, Limits, Principal, Server, Settings, Times
+from holdfast.errors import HandleNotFound, StateError
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import VirtualClock
 from tests.support import async_test

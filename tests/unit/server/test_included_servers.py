@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import CallNext, Context, McpError, MiddlewareRequest, Principal, Server, SessionView, ToolError
+from holdfast import Context, McpError, Principal, Server, SessionView, ToolError
 from holdfast.core.lifecycle import Input
 from holdfast.errors import ConfigError
+from holdfast.middleware import CallNext, MiddlewareRequest
 from holdfast.protocol.types import (
     CallToolResult,
     ReadResourceResult,

@@ -2,8 +2,10 @@
 
 import pytest
 
-from holdfast import AssistantMessage, Completion, Context, Image, McpError, ResourceLink, Server
+from holdfast import Context, Image, McpError, Server
+from holdfast.content import AssistantMessage, ResourceLink
 from holdfast.protocol.types import CompletionArgument, CompletionContext, PromptReference, ResourceReference
+from holdfast.types import Completion
 from tests.support import async_test
 from tests.unit.server.peer import connected
 

@@ -6,18 +6,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from holdfast import (
-    CapabilityMissing,
-    Context,
-    Elicited,
-    InputRequired,
-    McpError,
-    Principal,
-    Server,
-    UrlElicitation,
-    UrlElicitationRequired,
-    Want,
-)
+from holdfast import Context, InputRequired, McpError, Principal, Server, Want
+from holdfast.asks import Elicited, UrlElicitation
+from holdfast.errors import CapabilityMissing, UrlElicitationRequired
 from tests.messages import PREFIX
 from tests.schema import Json
 from tests.support import async_test

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import HttpRequest, HttpResponse, Server
+from holdfast import Server
 from holdfast.errors import ConfigError
+from holdfast.routes import HttpRequest, HttpResponse
 from tests.asgi import Peer
 from tests.support import async_test, virtual_test
 

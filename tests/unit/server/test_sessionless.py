@@ -5,17 +5,9 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from holdfast import (
-    Cache,
-    ConfigError,
-    Context,
-    McpError,
-    MiddlewareRequest,
-    NoSession,
-    Principal,
-    Server,
-    Settings,
-)
+from holdfast import Cache, ConfigError, Context, McpError, Principal, Server, Settings
+from holdfast.errors import NoSession
+from holdfast.middleware import MiddlewareRequest
 from holdfast.protocol.types import ListToolsResult
 from holdfast.server.authoring.middleware import CallNext
 from tests.messages import PREFIX

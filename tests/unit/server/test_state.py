@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Server, StateError
+from holdfast import Context, Server
 from holdfast.config import Limits, Settings
+from holdfast.errors import StateError
 from holdfast.server.context.state import MAX_TRIES
 from tests.support import async_test
 from tests.unit.server.peer import connect, connected, serving

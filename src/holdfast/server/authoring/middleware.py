@@ -25,6 +25,7 @@ class MiddlewareRequest(Struct, frozen=True):
 
 
 CallNext = Callable[[MiddlewareRequest], Awaitable[Result]]
+"""Passes the request on: to the next middleware, or to the handler."""
 Middleware = Callable[[MiddlewareRequest, CallNext], Awaitable[Result]]
 """Returns what `call_next(request)` returned, or another result; what it raises is the answer's error."""
 

@@ -47,6 +47,7 @@ class HttpResponse(Struct, frozen=True):
 
 
 RouteHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+"""Answers a request to a custom route."""
 
 
 class Route(Struct, frozen=True):

@@ -203,6 +203,8 @@ class Message:
 
 
 class UserMessage(Message):
+    """A message of the user."""
+
     __slots__ = ()
 
     def __init__(self, content: object) -> None:
@@ -210,6 +212,8 @@ class UserMessage(Message):
 
 
 class AssistantMessage(Message):
+    """A message of the assistant."""
+
     __slots__ = ()
 
     def __init__(self, content: object) -> None:
