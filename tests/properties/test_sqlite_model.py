@@ -1,4 +1,4 @@
-"""The SQLite store beside the memory store, under any mix of commands: the same answers, bells and remains."""
+"""The SQLite store beside the memory store, under any mix of commands: the same answers, wake-ups and remains."""
 
 import asyncio
 import sqlite3
@@ -312,7 +312,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = self.bound(SqliteStore(self.path, LIMITS, self.clock), 1)
 
     @invariant()
-    def the_same_bells_rang(self) -> None:
+    def the_same_wakeups_were_sent(self) -> None:
         assert self.wakeups[1] == self.wakeups[0]
         for rings in self.wakeups:
             rings.clear()

@@ -198,7 +198,7 @@ async def test_what_a_lost_wakeup_said_is_still_noticed_after_a_foreign_script(
             await asyncio.sleep(0.05)
     # The bell itself is lost.
     for task in store._tasks:
-        if "bells" in task.get_name():
+        if "wake-ups" in task.get_name():
             task.cancel()
     await other.append(KEY, "", -1, 5, b"{}")
     while (WakeUp.STREAM, KEY, attached.record.standalone) not in rings:  # type: ignore[union-attr]

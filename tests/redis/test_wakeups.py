@@ -16,66 +16,68 @@ from tests.support import async_test
 async def deaf_and_talking(
     server: RedisServer,
 ) -> AsyncIterator[tuple[RedisStore, RedisStore, asyncio.Queue[object]]]:
-    """Two replicas, of which the first never hears a bell."""
-    deaf, talking = (RedisStore(server.url, namespace="bells", replica=name) for name in ("deaf", "talking"))
-    rings: asyncio.Queue[object] = asyncio.Queue()
-    deaf.bind(lambda what, key, name: rings.put_nowait((what, key, name)))
+    """Two replicas, of which the first never receives a wake-up."""
+    deaf, talking = (
+        RedisStore(server.url, namespace="wakeups", replica=name) for name in ("deaf", "talking")
+    )
+    wakeups: asyncio.Queue[object] = asyncio.Queue()
+    deaf.bind(lambda what, key, name: wakeups.put_nowait((what, key, name)))
     deaf._take = lambda data: None  # type: ignore[method-assign]  # noqa: ARG005
     await deaf.heard()
     await deaf.open(record(), evict=False)
-    yield deaf, talking, rings
+    yield deaf, talking, wakeups
     for store in (deaf, talking):
         await store.aclose()
 
 
-async def rung(rings: asyncio.Queue[object], wanted: object) -> None:
+async def woken(wakeups: asyncio.Queue[object], wanted: object) -> None:
     async with asyncio.timeout(2.5):
-        while await rings.get() != wanted:
+        while await wakeups.get() != wanted:
             pass
 
 
 @async_test
-async def test_an_event_whose_bell_was_lost_is_noticed_within_a_second(server: RedisServer) -> None:
-    async with deaf_and_talking(server) as (deaf, talking, rings):
+async def test_an_event_whose_wake_up_was_lost_is_noticed_within_a_second(server: RedisServer) -> None:
+    async with deaf_and_talking(server) as (deaf, talking, wakeups):
         reader = await deaf.attach(KEY, PRINCIPAL, None, None)
         assert isinstance(reader, Attached)
         await talking.append(KEY, "", -1, 1, b"{}")
-        await rung(rings, (WakeUp.STREAM, KEY, record().standalone))
+        await woken(wakeups, (WakeUp.STREAM, KEY, record().standalone))
 
 
 @async_test
-async def test_an_answer_and_a_cancellation_whose_bells_were_lost_are_noticed(server: RedisServer) -> None:
-    async with deaf_and_talking(server) as (deaf, talking, rings):
+async def test_an_answer_and_a_cancellation_whose_wake_ups_were_lost_are_noticed(server: RedisServer) -> None:
+    async with deaf_and_talking(server) as (deaf, talking, wakeups):
         claimed = await deaf.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
         assert isinstance(claimed, Claimed)
         await deaf.ask(KEY, "a.1", "a")
         await talking.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}")
-        await rung(rings, (WakeUp.ANSWER, KEY, "a.1"))
+        await woken(wakeups, (WakeUp.ANSWER, KEY, "a.1"))
         await talking.cancel(KEY, PRINCIPAL, 1)
-        await rung(rings, (WakeUp.CANCEL, KEY, "a"))
+        await woken(wakeups, (WakeUp.CANCEL, KEY, "a"))
 
 
 @async_test
-async def test_an_end_whose_bell_was_lost_is_noticed(server: RedisServer) -> None:
-    async with deaf_and_talking(server) as (deaf, talking, rings):
+async def test_an_end_whose_wake_up_was_lost_is_noticed(server: RedisServer) -> None:
+    async with deaf_and_talking(server) as (deaf, talking, wakeups):
         await deaf.attach(KEY, PRINCIPAL, None, None)
         await talking.close(KEY, Input.DELETED)
-        await rung(rings, (WakeUp.CLOSED, KEY, ""))
+        await woken(wakeups, (WakeUp.CLOSED, KEY, ""))
 
 
 @async_test
 async def test_a_place_whose_loss_was_not_heard_of_is_noticed_once(server: RedisServer) -> None:
-    async with deaf_and_talking(server) as (deaf, talking, rings):
+    async with deaf_and_talking(server) as (deaf, talking, wakeups):
         taken = (WakeUp.TAKEN, KEY, record().standalone)
         await deaf.attach(KEY, PRINCIPAL, None, None)
         await talking.attach(KEY, PRINCIPAL, None, None)
-        await rung(rings, taken)
+        await woken(wakeups, taken)
         await deaf.look_again()
-        assert taken not in [rings.get_nowait() for _ in range(rings.qsize())]
+        assert taken not in [wakeups.get_nowait() for _ in range(wakeups.qsize())]
 
 
 @async_test
-async def test_a_reader_that_came_back_is_not_told_that_it_was_taken(server: RedisServer) -> None:
+async def test_a_reader_that_came_back_is_not_sent_away(server: RedisServer) -> None:
     here, there = (RedisStore(server.url, namespace="back", replica=name) for name in ("here", "there"))
     heard: asyncio.Queue[object] = asyncio.Queue()
     late: asyncio.Queue[bytes] = asyncio.Queue()
@@ -91,28 +93,28 @@ async def test_a_reader_that_came_back_is_not_told_that_it_was_taken(server: Red
     assert await heard.get() == (WakeUp.STREAM, KEY, record().standalone)
     await there.attach(KEY, PRINCIPAL, None, None)
     take(await late.get())
-    await rung(heard, (WakeUp.TAKEN, KEY, record().standalone))
+    await woken(heard, (WakeUp.TAKEN, KEY, record().standalone))
     for store in (here, there):
         await store.aclose()
 
 
 @async_test
-async def test_what_has_not_changed_does_not_ring(server: RedisServer) -> None:
-    async with deaf_and_talking(server) as (deaf, _, rings):
+async def test_what_has_not_changed_sends_no_wake_up(server: RedisServer) -> None:
+    async with deaf_and_talking(server) as (deaf, _, wakeups):
         await deaf.attach(KEY, PRINCIPAL, None, None)
         claimed = await deaf.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
         assert isinstance(claimed, Claimed)
         await deaf.ask(KEY, "a.1", "a")
         await deaf.look_again()
-        heard = [rings.get_nowait() for _ in range(rings.qsize())]
+        heard = [wakeups.get_nowait() for _ in range(wakeups.qsize())]
         assert set(heard) <= {(WakeUp.NEWS, "", ""), (WakeUp.FORWARD, "", "")}
 
 
 @async_test
 async def test_an_ear_that_was_cut_off_listens_again(server: RedisServer) -> None:
     store, other = RedisStore(server.url, replica="one"), RedisStore(server.url, replica="two")
-    rings: asyncio.Queue[object] = asyncio.Queue()
-    store.bind(lambda what, key, name: rings.put_nowait((what, key, name)))
+    wakeups: asyncio.Queue[object] = asyncio.Queue()
+    store.bind(lambda what, key, name: wakeups.put_nowait((what, key, name)))
     await store.heard()
     assert server.tell("CLIENT", "KILL", "TYPE", "pubsub") == "1"
     while store._listening.is_set():
@@ -120,20 +122,20 @@ async def test_an_ear_that_was_cut_off_listens_again(server: RedisServer) -> Non
     await store.heard()
     await other.open_task("t", PRINCIPAL, b"1", ttl=60)
     await other.set_task("t", PRINCIPAL, b"2", version=1, ttl=60)
-    await rung(rings, (WakeUp.TASK, "t", ""))
+    await woken(wakeups, (WakeUp.TASK, "t", ""))
     for one in (store, other):
         await one.aclose()
 
 
 @async_test
-async def test_bells_that_this_release_does_not_know_are_passed_over(server: RedisServer) -> None:
-    store = RedisStore(server.url, namespace="bells")
-    rings: asyncio.Queue[WakeUp] = asyncio.Queue()
-    store.bind(lambda what, key, name: rings.put_nowait(what))  # noqa: ARG005
+async def test_wake_ups_of_an_unknown_kind_are_ignored(server: RedisServer) -> None:
+    store = RedisStore(server.url, namespace="wakeups")
+    wakeups: asyncio.Queue[WakeUp] = asyncio.Queue()
+    store.bind(lambda what, key, name: wakeups.put_nowait(what))  # noqa: ARG005
     await store.heard()
     for later in ("later", "later k", "later k n r.1", "news a b c d e"):
-        server.tell("PUBLISH", "hf:2:bells:bell", later)
+        server.tell("PUBLISH", "hf:2:wakeups:bell", later)
     async with asyncio.timeout(0.9):
-        assert await rings.get() is WakeUp.NEWS
+        assert await wakeups.get() is WakeUp.NEWS
     assert store._listening.is_set()
     await store.aclose()

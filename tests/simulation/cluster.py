@@ -1,6 +1,6 @@
 """A shared store for simulated replicas: one memory store holds the data, and each replica has a connection to it.
 
-It keeps what `holdfast.stores.base` says of replicas: owners, leases, orphans, inboxes, news, bells
+It keeps what `holdfast.stores.base` says of replicas: owners, leases, orphans, inboxes, news, wake-ups
 that ring where something waits. Every call is one step of the loop, so it is atomic.
 """
 

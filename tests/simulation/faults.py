@@ -1,4 +1,4 @@
-"""What goes wrong between a replica and its store: time, lost replies, lost bells, partitions.
+"""What goes wrong between a replica and its store: time, lost replies, lost wake-ups, partitions.
 
 A lost reply is the dangerous one: the call was executed, nobody knows, and it is sent again.
 """
@@ -21,7 +21,7 @@ RESEND_AFTER: Final = 0.2
 PATIENCE: Final = 1.0
 """Seconds after which a store that cannot be reached is given up."""
 SECOND_LOOK: Final = 1.0
-"""Stores look again after lost bells this often."""
+"""Stores look again after lost wake-ups this often."""
 _LOOKS: Final = frozenset(
     {"read", "sweep", "orphans", "unreported_closings", "announced", "inbox", "take_answer", "get_state"}
 )

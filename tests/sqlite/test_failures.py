@@ -144,11 +144,11 @@ async def test_a_command_that_cannot_be_done_fails_alone() -> None:
 
 
 @async_test
-async def test_a_failed_batch_rings_each_bell_once() -> None:
+async def test_a_failed_batch_sends_each_wake_up_once() -> None:
     with store_path() as path:
         store = SqliteStore(path)
-        rings: list[tuple[object, str, str]] = []
-        store.bind(lambda *rung: rings.append(rung))
+        wakeups: list[tuple[object, str, str]] = []
+        store.bind(lambda *wakeup: wakeups.append(wakeup))
         for key in ("1", "2"):
             await store.open(record(key), evict=False)
         await asyncio.gather(
@@ -157,7 +157,7 @@ async def test_a_failed_batch_rings_each_bell_once() -> None:
             store.close("2", Input.DELETED),
             return_exceptions=True,
         )
-        assert [key for _, key, _ in rings] == ["1", "2"]
+        assert [key for _, key, _ in wakeups] == ["1", "2"]
         await store.aclose()
 
 
@@ -180,7 +180,7 @@ async def test_too_many_waiting_commands_and_a_closed_store_refuse_at_once() -> 
 
 
 @async_test
-async def test_a_command_is_done_even_if_nobody_waits_for_it() -> None:
+async def test_a_command_runs_even_if_its_caller_was_cancelled() -> None:
     with store_path() as path:
         store = SqliteStore(path)
         await store.open(record(), evict=False)

@@ -243,11 +243,11 @@ async def test_what_a_later_release_wrote_into_a_record_is_kept_when_this_one_ch
 
 
 @async_test
-async def test_a_bell_that_this_release_does_not_know_is_passed_over() -> None:
+async def test_a_wake_up_of_an_unknown_kind_is_ignored() -> None:
     with store_path() as path:
         store, other = SqliteStore(path), SqliteStore(path)
-        rings: asyncio.Queue[WakeUp] = asyncio.Queue()
-        store.bind(lambda what, key, name: rings.put_nowait(what))  # noqa: ARG005
+        wakeups: asyncio.Queue[WakeUp] = asyncio.Queue()
+        store.bind(lambda what, key, name: wakeups.put_nowait(what))  # noqa: ARG005
         await store.sessions()
         with closing(sqlite3.connect(path)) as connection:
             connection.execute(
@@ -256,7 +256,7 @@ async def test_a_bell_that_this_release_does_not_know_is_passed_over() -> None:
             connection.commit()
         await other.announce("news", b"x")
         async with asyncio.timeout(5):
-            assert await rings.get() is WakeUp.NEWS
+            assert await wakeups.get() is WakeUp.NEWS
         await store.aclose()
         await other.aclose()
 

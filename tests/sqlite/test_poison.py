@@ -92,7 +92,7 @@ async def test_the_dead_are_looked_after_beside_a_session_that_cannot_be_read() 
 
 
 @async_test
-async def test_a_closing_that_cannot_be_read_keeps_no_other_from_being_told() -> None:
+async def test_a_closing_that_cannot_be_read_does_not_block_the_others() -> None:
     clock, observer = VirtualClock(), NotingObserver()
     with store_path() as path:
         store = SqliteStore(path, clock=clock, observer=observer)

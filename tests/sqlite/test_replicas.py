@@ -1,4 +1,4 @@
-"""Two stores on one file, as two processes have them: bells, leases, the dead and what they leave."""
+"""Two stores on one file, as two processes have them: wake-ups, leases, and what a dead replica leaves."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,14 +32,14 @@ AddressedWakeUp = tuple[WakeUp, str, str]
 
 
 class Pair:
-    """A store where the work is, another where a client's next request lands, and their bells."""
+    """A store where the work is, another where a client's next request lands, and their wake-ups."""
 
     def __init__(self, here: SqliteStore, there: SqliteStore, clock: VirtualClock) -> None:
         self.here, self.there, self.clock = here, there, clock
-        self.rung_here: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
-        self.rung_there: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
-        here.bind(lambda *rung: self.rung_here.put_nowait(rung))
-        there.bind(lambda *rung: self.rung_there.put_nowait(rung))
+        self.woken_here: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
+        self.woken_there: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
+        here.bind(lambda *wakeup: self.woken_here.put_nowait(wakeup))
+        there.bind(lambda *wakeup: self.woken_there.put_nowait(wakeup))
 
     async def begin(self, stream: str = "a", request_id: int = 1) -> int:
         """Claim an exchange here, and start its stream."""
@@ -74,34 +74,34 @@ async def pair() -> AsyncIterator[Pair]:
 
 
 @async_test
-async def test_an_answer_a_cancellation_and_a_closing_ring_where_the_work_is() -> None:
+async def test_an_answer_a_cancellation_and_a_closing_wake_the_process_that_works() -> None:
     async with pair() as both:
         await both.begin()
         await both.here.ask(KEY, "a.1", "a")
         assert await both.there.answer(KEY, PRINCIPAL, "a.1", b"d", b"yes") is Answered.FIRST
-        assert await both.rung_here.get() == (WakeUp.ANSWER, KEY, "a.1")
+        assert await both.woken_here.get() == (WakeUp.ANSWER, KEY, "a.1")
         assert await both.here.take_answer(KEY, "a.1") == b"yes"
         await both.there.cancel(KEY, PRINCIPAL, 1)
-        assert await both.rung_here.get() == (WakeUp.CANCEL, KEY, "a")
+        assert await both.woken_here.get() == (WakeUp.CANCEL, KEY, "a")
         await both.there.close(KEY, Input.DELETED)
-        assert await both.rung_here.get() == (WakeUp.CLOSED, KEY, "")
+        assert await both.woken_here.get() == (WakeUp.CLOSED, KEY, "")
 
 
 @async_test
-async def test_a_stream_rings_where_its_reader_is_and_whoever_had_it_is_told() -> None:
+async def test_a_stream_wakes_its_reader_and_the_former_reader_learns_that_it_was_superseded() -> None:
     async with pair() as both:
         fence = await both.begin()
         attached = await both.attach_there("a")
-        assert await both.rung_here.get() == (WakeUp.TAKEN, KEY, "a")
+        assert await both.woken_here.get() == (WakeUp.TAKEN, KEY, "a")
         await both.here.append(KEY, "a", fence, 2, b"one")
-        assert await both.rung_there.get() == (WakeUp.STREAM, KEY, "a")
+        assert await both.woken_there.get() == (WakeUp.STREAM, KEY, "a")
         page = await both.there.read(KEY, "a", attached.cursor, 9, 999)
         assert page is not None
         assert data_of(page) == [b"one"]
 
 
 @async_test
-async def test_a_reader_that_came_back_is_not_told_that_it_was_taken() -> None:
+async def test_a_reader_that_came_back_is_not_sent_away() -> None:
     with store_path() as path:
         here, there = SqliteStore(path, replica="here"), SqliteStore(path, replica="there")
         await here.open(record(), evict=False)
@@ -109,7 +109,7 @@ async def test_a_reader_that_came_back_is_not_told_that_it_was_taken() -> None:
         for store in (here, there, here):
             assert isinstance(await store.attach(KEY, PRINCIPAL, None, None), Attached)
         heard: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
-        here.bind(lambda *rung: heard.put_nowait(rung))
+        here.bind(lambda *wakeup: heard.put_nowait(wakeup))
         await there.announce("news", b"")
         await here.sessions()
         assert await heard.get() == (WakeUp.NEWS, "", "")
@@ -123,7 +123,7 @@ async def test_what_is_announced_reaches_all_once_and_in_order() -> None:
         begin = (await both.there.announced("")).cursor
         for name in ("1", "2", "2"):
             await both.here.announce(name, name.encode())
-        assert await both.rung_there.get() == (WakeUp.NEWS, "", "")
+        assert await both.woken_there.get() == (WakeUp.NEWS, "", "")
         cursor, events = await both.there.announced(begin)
         assert events == [b"1", b"2"]
         assert (await both.there.announced(cursor)).events == []
@@ -135,7 +135,7 @@ async def test_a_request_waits_in_the_inbox_of_a_living_replica_until_it_is_take
     async with pair() as both:
         for _ in range(2):
             assert await both.there.forward("here", "r1", b"payload", seconds=5.0)
-        assert await both.rung_here.get() == (WakeUp.FORWARD, "", "")
+        assert await both.woken_here.get() == (WakeUp.FORWARD, "", "")
         assert await both.here.inbox() == [Forwarded("r1", b"payload")]
         assert await both.there.inbox() == []
         await both.here.remove_forwarded("r1")
@@ -262,7 +262,7 @@ async def test_a_replica_that_goes_in_order_leaves_nothing_but_what_it_still_own
 
 
 @async_test
-async def test_a_closing_is_told_again_until_somebody_says_it_was_told() -> None:
+async def test_a_closing_is_returned_again_until_it_is_reported() -> None:
     async with pair() as both:
         closed = await both.here.close(KEY, Input.DELETED)
         assert closed is not None

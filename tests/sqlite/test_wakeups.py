@@ -1,4 +1,4 @@
-"""Bells that a process has missed: paused for too long, or cut off from its file, it looks by itself."""
+"""Wake-ups that a process has missed: paused for too long, or cut off from its file, it looks by itself."""
 
 import asyncio
 import sqlite3
@@ -19,26 +19,26 @@ from tests.support import async_test
 AddressedWakeUp = tuple[WakeUp, str, str]
 
 
-class Bells:
-    """Two processes' stores on one file, and what was rung in the first."""
+class TwoStores:
+    """Two processes' stores on one file, and the wake-ups of the first."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.clock = path, VirtualClock()
         self.here, self.there = (
             SqliteStore(path, clock=self.clock, replica=name) for name in ("here", "there")
         )
-        self.rung: list[AddressedWakeUp] = []
+        self.wakeups: list[AddressedWakeUp] = []
         self._more = asyncio.Event()
-        self.here.bind(self._ring)
+        self.here.bind(self._woken)
 
-    def _ring(self, *rung: object) -> None:
-        self.rung.append(rung)  # type: ignore[arg-type]
+    def _woken(self, *wakeup: object) -> None:
+        self.wakeups.append(wakeup)  # type: ignore[arg-type]
         self._more.set()
 
     async def until(self, *wanted: AddressedWakeUp) -> None:
-        """Wait until all of these were rung."""
+        """Wait until all of these have arrived."""
         async with asyncio.timeout(10):
-            while not set(wanted) <= set(self.rung):
+            while not set(wanted) <= set(self.wakeups):
                 self._more.clear()
                 await self._more.wait()
 
@@ -59,16 +59,16 @@ class Bells:
         finally:
             may_go.set()
 
-    async def forget_bells(self) -> None:
-        """Let so much time pass that bells are deleted."""
+    async def forget_wakeups(self) -> None:
+        """Let so much time pass that wake-ups are deleted."""
         self.clock.advance(WAKEUP_SECONDS + 1)
         await self.there.sweep()
 
 
 @asynccontextmanager
-async def bells() -> AsyncIterator[Bells]:
+async def two_stores() -> AsyncIterator[TwoStores]:
     with store_path() as path:
-        both = Bells(path)
+        both = TwoStores(path)
         for key in (KEY, OTHER):
             await both.here.open(record(key), evict=False)
             assert isinstance(await both.here.claim(key, PRINCIPAL, Claim(1, "a", b"body")), Claimed)
@@ -80,7 +80,7 @@ async def bells() -> AsyncIterator[Bells]:
 
 @async_test
 async def test_a_process_that_was_paused_learns_all_that_it_has_missed() -> None:
-    async with bells() as both:
+    async with two_stores() as both:
         attached = await both.here.attach(KEY, PRINCIPAL, None, None)
         assert isinstance(attached, Attached)
         with both.paused():
@@ -88,7 +88,7 @@ async def test_a_process_that_was_paused_learns_all_that_it_has_missed() -> None
             await both.there.cancel(KEY, PRINCIPAL, 1)
             assert isinstance(await both.there.attach(KEY, PRINCIPAL, None, None), Attached)
             await both.there.close(OTHER, Input.DELETED)
-            await both.forget_bells()
+            await both.forget_wakeups()
         await both.until(
             (WakeUp.ANSWER, KEY, "a.1"),
             (WakeUp.CANCEL, KEY, "a"),
@@ -102,20 +102,20 @@ async def test_a_process_that_was_paused_learns_all_that_it_has_missed() -> None
 
 
 @async_test
-async def test_an_answer_reaches_its_ask_without_any_bell() -> None:
-    async with bells() as both:
+async def test_an_answer_reaches_its_ask_without_any_wake_up() -> None:
+    async with two_stores() as both:
         with closing(sqlite3.connect(both.path)) as connection:
             connection.execute("UPDATE ask SET answer = 'yes', digest = 'd' WHERE sid = 1")
             connection.commit()
         await both.until((WakeUp.ANSWER, KEY, "a.1"))
-        assert (WakeUp.ANSWER, OTHER, "a.1") not in both.rung
+        assert (WakeUp.ANSWER, OTHER, "a.1") not in both.wakeups
 
 
 @async_test
-async def test_what_was_rung_while_the_connection_failed_is_heard_afterwards() -> None:
+async def test_wake_ups_sent_while_the_connection_failed_arrive_afterwards() -> None:
     broken = sqlite3.OperationalError("disk I/O error")
     broken.sqlite_errorcode = sqlite3.SQLITE_IOERR
-    async with bells() as both:
+    async with two_stores() as both:
         with both.paused(broken):
             await both.there.cancel(KEY, PRINCIPAL, 1)
         await both.here.sessions()
@@ -123,19 +123,19 @@ async def test_what_was_rung_while_the_connection_failed_is_heard_afterwards() -
 
 
 @async_test
-async def test_a_process_that_has_missed_nothing_rings_for_nothing() -> None:
-    async with bells() as both:
+async def test_a_process_that_has_missed_nothing_sends_no_extra_wake_up() -> None:
+    async with two_stores() as both:
         with both.paused():
             await both.there.cancel(KEY, PRINCIPAL, 1)
         await both.until((WakeUp.CANCEL, KEY, "a"))
         await both.there.announce("news", b"")
         await both.until((WakeUp.NEWS, "", ""))
-        assert both.rung == [(WakeUp.CANCEL, KEY, "a"), (WakeUp.NEWS, "", "")]
+        assert both.wakeups == [(WakeUp.CANCEL, KEY, "a"), (WakeUp.NEWS, "", "")]
 
 
 @async_test
 async def test_a_reader_that_was_superseded_here_does_not_take_the_watch_of_the_newer_one() -> None:
-    async with bells() as both:
+    async with two_stores() as both:
         old, new = [await both.here.attach(KEY, PRINCIPAL, None, None) for _ in range(2)]
         assert isinstance(old, Attached)
         assert isinstance(new, Attached)
@@ -143,5 +143,5 @@ async def test_a_reader_that_was_superseded_here_does_not_take_the_watch_of_the_
         await both.here.detach(KEY, standalone, old.generation, None, broke=False)
         with both.paused():
             assert isinstance(await both.there.attach(KEY, PRINCIPAL, None, None), Attached)
-            await both.forget_bells()
+            await both.forget_wakeups()
         await both.until((WakeUp.TAKEN, KEY, standalone))

@@ -1,4 +1,4 @@
-"""The two kinds of scopes, told apart by their names, and what bounds each.
+"""The two kinds of scopes, distinguished by their names, and the limits of each.
 
 A handle's scope has a hash for its name: a principal may have many, and each belongs to the principal that began it.
 A principal's own state (`Settings.state`) is one scope whose name is derived from the principal, so
@@ -21,7 +21,7 @@ def own_scope(principal: str) -> str:
 
 
 def is_own(scope: str) -> bool:
-    """Tell whether a scope is a principal's own state, and not a handle's."""
+    """Return True if a scope is a principal's own state, and not a handle's."""
     return scope.startswith(OWN)
 
 

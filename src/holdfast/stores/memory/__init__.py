@@ -1,4 +1,29 @@
-"""The memory store: see `holdfast.stores.memory.store`."""
+"""The memory store: sessions, streams, asks, state and tasks in the dicts of one process.
+
+It is the reference for every other store: where the contract and a test leave a doubt, other stores do what this one
+does (`tests/properties` compares them under random commands).
+
+    MemoryStore ── store.py           sessions, exchanges, streams: the steps and the indexes
+     ├─ MemorySession ── session.py   one session: its clocks (`rules.SessionClock`), ids, turns, asks
+     │   └─ MemoryExchange            one exchange or the standalone stream: claim, fence, reader, `core.stream.Log`
+     ├─ asks.py, turns.py, probes.py, subscriptions.py, tasks.py, state.py   the calls of one subject each
+     ├─ Lingering ── lingering.py     streams of closed sessions that are still being read
+     └─ OneProcess ── stores/base     leases, inbox, announcements, secrets of a single process
+
+Why each call is atomic. No method awaits, so the event loop runs each one to its end before another one begins. What
+other stores need transactions or scripts for is the plain order of statements here. For the same reason a method must
+decide before it changes anything: an exception in the middle would leave half a change.
+
+How sessions that are due are found. Every session has a hint, the earliest time at which it can be due, and the heap
+`_due` holds one pair (hint, key) for it. A hint may be too early, never too late: activity only moves a deadline away,
+and a call that moves it nearer (a break, a settle) pushes a new hint. `sweep` pops the hints that have passed, computes
+the real deadline, and closes the session or pushes the next hint. So a call that only postpones the deadline, which is
+nearly every call, touches no index. Pairs of sessions that are gone are removed when they outnumber the living ones.
+
+What is counted. The bytes of logs are kept as running sums per session and for the store, because every append checks
+both. `_finished` lists the complete streams of all sessions in the order of their ends: the store forgets the oldest
+first when it is full.
+"""
 
 from holdfast.stores.memory.store import MemoryStore
 

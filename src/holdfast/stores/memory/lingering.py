@@ -1,6 +1,6 @@
-"""Streams of closed sessions that still have a reader: kept for a moment, so that it can read to their end.
+"""Streams of closed sessions that had a reader: kept for some seconds, so that it can read to the end.
 
-They are bounded in bytes, because sessions can be opened and closed faster than the moment ends.
+They are bounded in bytes, because a client can open and close sessions faster than the seconds pass.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Lingering:
         return f"<Lingering {len(self._logs)} streams>"
 
     def keep(self, key: str, stream: str, log: Log) -> None:
-        """Keep a stream that is complete; the oldest go where that is too much."""
+        """Keep a complete stream; beyond the bound the oldest go."""
         self._logs[key, stream] = self._now() + LINGER_SECONDS, log
         self._bytes += log.bytes
         while self._bytes > self._most:

@@ -1,4 +1,4 @@
-"""Who reads a stream, and whether they are still there, inside the memory store."""
+"""Probes of the memory store: whether a stream has a reader, and whether that lives."""
 
 from holdfast.stores.base import Probed
 from holdfast.stores.memory.session import MemorySession
@@ -11,7 +11,7 @@ class ProbeMethods:
     replica: str
 
     async def probe(self, key: str, stream: str) -> Probed | None:
-        """Return who reads a stream. There is no other replica to ring."""
+        """Return whether a stream has a reader. There is no other replica to wake."""
         session = self._sessions.get(key)
         exchange = session.exchanges.get(stream) if session else None
         if exchange is None:
@@ -20,7 +20,7 @@ class ProbeMethods:
         return Probed(running=exchange.running, kept=exchange.kept, reader=reader, word=exchange.word)
 
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
-        """Say whether the reader is there."""
+        """Note whether the reader lives."""
         session = self._sessions.get(key)
         exchange = session.exchanges.get(stream) if session else None
         if exchange is not None:

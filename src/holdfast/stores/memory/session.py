@@ -1,4 +1,4 @@
-"""One session inside the memory store: its exchanges and asks, and when it is due."""
+"""One session of the memory store: its exchanges, ids, turns and asks."""
 
 from collections import OrderedDict
 from math import inf
@@ -12,7 +12,7 @@ from holdfast.wire.jsonrpc import RequestId
 
 
 class MemoryExchange:
-    """An exchange, or the standalone exchange: who claimed it, its log once it has one, its reader."""
+    """An exchange, or (without a claim) the standalone stream: its claim, its log once it has one, its reader."""
 
     __slots__ = ("asks", "claim", "fence", "generation", "has_reader", "kept", "log", "running", "word")
 
@@ -59,7 +59,7 @@ class MemorySession(SessionClock, Cells):
         self.opened: float = now
         self.touched: float = now
         self.hint = inf
-        """When the store looks at it next."""
+        """When `sweep` looks at it next: not later than it is due."""
         self.settled: float = 0.0
         self.broke: float = 0.0
         self.fence = self.running = self.calls = self.readers = self.bytes = 0
@@ -75,7 +75,7 @@ class MemorySession(SessionClock, Cells):
         self.subscriptions: set[str] = set()
 
     def standalone(self) -> MemoryExchange:
-        """Return the exchange of what belongs to no request."""
+        """Return the standalone stream."""
         exchange = self.exchanges.get(self.record.standalone)
         if exchange is None:
             exchange = self.exchanges[self.record.standalone] = MemoryExchange(None, -1)
@@ -90,13 +90,13 @@ class MemorySession(SessionClock, Cells):
             del self.ids[claim.id]
 
     def has_settled(self, stream: str, fence: int, tag: int) -> bool:
-        """Tell whether exactly this end of an exchange is written already."""
+        """Return True if exactly this end of an exchange is written already."""
         exchange = self.exchanges.get(stream)
         log = exchange.log if exchange is not None and exchange.fence == fence else None
         return log is not None and log.closed and log.top.tag == tag
 
     def has_forgotten(self, stream: str, fence: int) -> bool:
-        """Tell whether nothing is left of an exchange that was claimed here."""
+        """Return True if an exchange was claimed here and is forgotten."""
         return stream not in self.exchanges and fence <= self.fence
 
     def first(self) -> str | None:
@@ -163,7 +163,7 @@ class MemorySession(SessionClock, Cells):
             exchange.asks.clear()
 
     def answered(self, ask: str, digest: bytes, now: float) -> Answered:
-        """Return what an answer is to an ask that is no longer known."""
+        """Judge an answer to an ask that is forgotten."""
         while self._answered and next(iter(self._answered.values()))[1] <= now:
             self._answered.popitem(last=False)
         first = self._answered.get(ask)

@@ -179,7 +179,7 @@ class MemoryState:
         return self._scopes.open(scope, principal, ttl)
 
     async def find_scope(self, scope: str, principal: str) -> bool:
-        """Tell whether there is such state."""
+        """Return True if there is such state."""
         return self._scopes.find(scope, principal) is not None
 
     async def get_state(self, scope: str, field: str) -> Cell | None:

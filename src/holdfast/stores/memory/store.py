@@ -1,8 +1,4 @@
-"""The memory store: dicts changed in single steps of one event loop. The reference for every other store.
-
-No method awaits, so each is atomic by construction; what other stores do with scripts and
-transactions is here the plain sequence of the steps.
-"""
+"""The store object: sessions, exchanges and streams, and the indexes over them. The theory is in the package's docstring."""
 
 import heapq
 from collections import defaultdict
@@ -40,13 +36,13 @@ from holdfast.stores.rules import cut_to, duplicate, is_crowded, over_budget
 from holdfast.wire.jsonrpc import RequestId
 
 _SPARE_HINTS = 64
-"""Stale hints that are not worth clearing away."""
+"""Hints of closed sessions that are not worth removing."""
 
 
 class MemoryStore(
     MemoryState, AskMethods, TurnMethods, ProbeMethods, TaskMethods, SubscriptionMethods, OneProcess
 ):
-    """Everything in this process, gone with it."""
+    """Everything is in this process and lost with it."""
 
     def __init__(self, limits: Limits = Limits(), clock: Clock | None = None) -> None:
         OneProcess.__init__(self, clock)
@@ -90,18 +86,18 @@ class MemoryStore(
                 return Refusal.FULL
             evicted.append(self._end(min(idle, key=lambda s: s.touched), Input.EVICTED))
         session = MemorySession(record, self.now())
-        # Evicting may have dropped the principal's own entry: look it up again.
+        # Eviction may have removed the principal's entry: look it up again.
         self._sessions[record.key] = self._principals[record.principal][record.key] = session
         self._schedule(session)
         return evicted
 
     async def find(self, key: str, principal: str) -> Found | None:
-        """Return the session if it lives and is this principal's; its client is here."""
+        """Return the session if it is open and this principal's; a sign of its client."""
         session = self._live(key, principal)
         return Found(session.record, session.client_seen(self.now())) if session else None
 
     async def holder(self, key: str) -> str | None:
-        """Return whose living session this is."""
+        """Return the principal of an open session."""
         session = self._sessions.get(key)
         return session.record.principal if session else None
 
@@ -121,7 +117,7 @@ class MemoryStore(
         return self._end(session, reason, ending) if session else None
 
     async def sweep(self) -> list[Closed]:
-        """Close what is due; a hint that came too early is put back."""
+        """Close what is due. A hint that was too early is replaced by the next one."""
         self._tasks.sweep()
         self._scopes.sweep()
         self._lingering.sweep()
@@ -141,7 +137,7 @@ class MemoryStore(
         return closed
 
     async def sessions(self, principal: str | None = None) -> list[str]:
-        """Return the keys of all living sessions, or of one principal's."""
+        """Return the keys of all open sessions, or of one principal's."""
         return list(self._sessions if principal is None else self._principals.get(principal, ()))
 
     # Exchanges
@@ -209,8 +205,8 @@ class MemoryStore(
             exchange.start(before_terminal(tag))
             self._append(session, exchange, tag, terminal, final=True)
             self._finish(session, stream)
-        # A session that only became idle later than it was hinted to be is found by that hint; one that was
-        # looked at while this exchange ran has a hint as far as its lifetime.
+        # The present hint finds a session that becomes idle later than it says. A session that was swept while this
+        # exchange ran may have a hint as late as its lifetime, and needs a new one.
         if session.hint > session.settled + session.record.idle or session.state is State.DETACHED:
             self._schedule(session)
 
@@ -234,7 +230,7 @@ class MemoryStore(
         session.ids[claim.id] = stream
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
-        """Ring CANCEL for the one exchange in flight under this id."""
+        """Send CANCEL for the one exchange in flight under this id."""
         session = self._live(key, principal)
         if session is None:
             return
@@ -254,7 +250,7 @@ class MemoryStore(
         return exchange.start(Position(1, tag)).low
 
     async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
-        """Add an event and ring."""
+        """Add an event and send STREAM."""
         if fence == STANDALONE_FENCE:
             session = self._sessions.get(key)
             if session is None:
@@ -282,7 +278,7 @@ class MemoryStore(
         *,
         since: int | None = None,
     ) -> Attached | Refusal:
-        """Make the caller the stream's reader, and whoever read it before no longer."""
+        """Make the caller the stream's reader, in the place of the reader before it."""
         session = self._live(key, principal)
         if session is None:
             return Refusal.NO_SESSION
@@ -315,7 +311,7 @@ class MemoryStore(
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> bool:
-        """Give the reader's place back; start the grace if this break left nobody."""
+        """Give the reader's place back; the grace begins if this break left no reader."""
         session = self._sessions.get(key)
         exchange = session.exchanges.get(stream) if session else None
         if (
@@ -396,7 +392,7 @@ class MemoryStore(
             pass
 
     def _drop_finished(self, session: MemorySession) -> bool:
-        """Forget the finished stream that matters least: delivered ones first, then the oldest."""
+        """Forget the complete stream that is needed least: a delivered one, else the oldest."""
         name = session.least_needed()
         if name is None:
             return False
@@ -405,7 +401,7 @@ class MemoryStore(
         return True
 
     def _drop_oldest_finished(self) -> bool:
-        """Forget the finished stream that has waited longest, whosever it is: the whole store is over its budget.
+        """Forget the oldest complete stream of any session, because the store is over its budget.
 
         One that is being read is left: its answer may still be on the way.
         """
@@ -426,7 +422,7 @@ class MemoryStore(
             self._account(session, -exchange.log.bytes)
 
     def _schedule(self, session: MemorySession, at: float = -inf) -> None:
-        """Have the session looked at when it is due; one hint each, and few of sessions that are gone."""
+        """Push a hint for the session, if it is earlier than the present one."""
         due = max(at, session.due()[0])
         if due >= session.hint:
             return
@@ -437,7 +433,7 @@ class MemoryStore(
             heapq.heapify(self._due)
 
     def _linger(self, session: MemorySession, ending: Ending | None) -> None:
-        """Leave the streams that have a reader for it to read to their end, which those in flight have now."""
+        """Keep the streams that have a reader, so that it can read to the end. Those in flight end now."""
         self._lingering.sweep()
         for name, exchange in list(session.exchanges.items()):
             log, claim = exchange.log, exchange.claim

@@ -1,4 +1,4 @@
-"""Who wants to know when a resource changes, inside the memory store."""
+"""Subscriptions of the memory store: which sessions want updates of a resource."""
 
 from collections import defaultdict
 
@@ -44,7 +44,7 @@ class SubscriptionMethods:
         self._forget_subscriber(uri, key)
 
     async def subscribers(self, uri: str) -> list[str]:
-        """Return who subscribed."""
+        """Return the sessions that subscribed."""
         return list(self._subscribers.get(uri, ()))
 
     def _forget_subscriber(self, uri: str, key: str) -> None:

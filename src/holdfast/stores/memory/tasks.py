@@ -62,7 +62,7 @@ class MemoryTasks:
         self._own_bytes[principal] += size
 
     def get(self, key: str, principal: str) -> Cell | None:
-        """Return a task that is this principal's and whose time has not come."""
+        """Return a task of this principal that has not expired."""
         kept = self._kept.get(key)
         if kept is None or kept.principal != principal or kept.expires <= self._now():
             return None
@@ -94,7 +94,7 @@ class MemoryTasks:
                 yield OrphanTask(key, kept.principal, kept.owner, kept.cell)
 
     def sweep(self) -> None:
-        """Forget what is due."""
+        """Forget what has expired."""
         now = self._now()
         while self._due and self._due[0][0] <= now:
             _, key = heapq.heappop(self._due)
@@ -142,12 +142,12 @@ class TaskMethods:
     async def set_task(
         self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
     ) -> int:
-        """Change a task and ring."""
+        """Change a task and send TASK."""
         changed = self._tasks.set(key, principal, value, version, ttl, ends=ends)
         if changed > 0:
             self.wake(WakeUp.TASK, key, "")
         return changed
 
     async def orphan_tasks(self) -> list[OrphanTask]:
-        """Return none: tasks die with their owner, the only one."""
+        """Return none: tasks end with their only owner."""
         return []

@@ -14,7 +14,7 @@ class TurnMethods:
         raise NotImplementedError
 
     async def turn(self, key: str, stream: str, fence: int) -> bool:
-        """Tell whether a call may start."""
+        """Return True if a call may start."""
         session, _ = self._writable(key, stream, fence)
         return session.first() == stream
 
@@ -24,7 +24,7 @@ class TurnMethods:
         session.held[stream] = fence
 
     async def pass_turn(self, key: str, stream: str, fence: int) -> None:
-        """Give up a turn, and ring for the next call."""
+        """End a turn, and send TURN for the next call."""
         session = self._sessions.get(key)
         if session is None:
             return

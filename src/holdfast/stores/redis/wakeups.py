@@ -36,7 +36,7 @@ class WakeUpMethods(Core):
         self._on_wake = on_wake
         if not self._tasks:
             self._take_name()
-            loops = {"bells": self._listen, "polling": self._poll}
+            loops = {"wake-ups": self._listen, "polling": self._poll}
             self._tasks = [supervise(name, loop, self._observer) for name, loop in loops.items()]
 
     async def check(self) -> None:

@@ -10,7 +10,7 @@ from holdfast.stores.sqlite.transaction import Transaction
 
 
 def erase(tx: Transaction, sid: int, key: str, size: int) -> None:
-    """Remove the rows of a session, and ring."""
+    """Remove the rows of a session, and send CLOSED."""
     own = (sid,)
     # First: what it keeps leaves its principal's total at once, and not row by row.
     tx.execute("DELETE FROM session WHERE sid = ?", own)

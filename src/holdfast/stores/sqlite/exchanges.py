@@ -130,7 +130,7 @@ def end(
 
 
 def _has_settled(exchange: ExchangeRow, fence: int, tag: int) -> bool:
-    """Tell whether exactly this end of an exchange is written already."""
+    """Return True if exactly this end of an exchange is written already."""
     return bool(exchange.fence == fence and exchange.closed and exchange.top.tag == tag)
 
 
@@ -162,7 +162,7 @@ def keep(tx: Transaction, key: str, stream: str, wanted: Claim, terminal: bytes 
 
 
 def cancel(tx: Transaction, key: str, principal: str, request_id: RequestId) -> None:
-    """Ring CANCEL for the one exchange in flight under this id."""
+    """Send CANCEL for the one exchange in flight under this id."""
     matches = tx.execute(
         "SELECT xid, stream, owner FROM exchange JOIN session USING (sid)"
         " WHERE key = ? AND principal = ? AND id = ? AND exchange.running = 1 LIMIT 2",
@@ -170,6 +170,6 @@ def cancel(tx: Transaction, key: str, principal: str, request_id: RequestId) -> 
     ).fetchall()
     if len(matches) == 1:
         [(xid, stream, owner)] = matches
-        # For an owner that has missed the bell.
+        # For an owner that misses the wake-up.
         tx.execute("UPDATE exchange SET cancelled = 1 WHERE xid = ?", (xid,))
         tx.wake(WakeUp.CANCEL, key, stream, owner)

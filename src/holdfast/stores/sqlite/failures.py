@@ -1,4 +1,4 @@
-"""What SQLite's errors mean to whoever waits for the store."""
+"""What SQLite's errors mean for the callers of the store."""
 
 import sqlite3
 from pathlib import Path
@@ -17,7 +17,7 @@ _LASTING: Final = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_AUTH,
 }
-"""A connection that said one of these is not asked again; a new one may fare better."""
+"""A connection that said one of these is closed; a new one may work."""
 _SURROUNDINGS: Final = _WAITED | _LASTING | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM}
 
 
@@ -28,20 +28,20 @@ def _code(error: BaseException) -> int:
 
 
 def is_busy(error: BaseException) -> bool:
-    """Tell whether somebody else had the file's lock for too long."""
+    """Return True if another process held the file's lock for too long."""
     return _code(error) in _WAITED
 
 
 def is_lasting(error: BaseException) -> bool:
-    """Tell whether the connection is spoiled."""
+    """Return True if the connection cannot be used any more."""
     return _code(error) in _LASTING
 
 
 def is_surroundings(error: BaseException) -> bool:
-    """Tell whether disk, file or lock failed, and not the command."""
+    """Return True if disk, file or lock failed, and not the command."""
     return _code(error) in _SURROUNDINGS
 
 
 def unavailable(error: BaseException, path: Path) -> StoreUnavailable:
-    """Return what a caller is told: nothing was done, and it may work later."""
+    """Return the error for the caller: nothing was done, and it may work later."""
     return StoreUnavailable(f"the SQLite store {path.name} cannot be used now: {error}")

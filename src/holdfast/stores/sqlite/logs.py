@@ -1,6 +1,6 @@
 """The logs: events appended, trimmed and read, within the bytes of stream, session and store.
 
-What is forgotten first is decided as in the memory store (decision 4).
+The contract says what is forgotten first (`stores/base/streams.py`, decision 4).
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ _TAGS: Final = 1 << 64
 def append(
     tx: Transaction, session: SessionRow, exchange: ExchangeRow, tag: int, data: bytes, *, final: bool = False
 ) -> Position:
-    """Add an event, keep within all budgets, ring, and save both rows."""
+    """Add an event, keep within all budgets, send STREAM, and save both rows."""
     if not exchange.has_log:
         raise StreamClosed
     if exchange.top.tag == tag and exchange.top.seq > exchange.low.seq:
@@ -135,7 +135,7 @@ def drop_finished(tx: Transaction, session: SessionRow) -> int | None:
 
 
 def _drop_oldest_finished(tx: Transaction, session: SessionRow) -> int | None:
-    """Forget the finished stream that has waited longest, whosever it is. One that is being read is left."""
+    """Forget the finished stream that has waited longest, of any session. One that is being read is left."""
     row = tx.execute(
         "SELECT sid, stream FROM exchange WHERE finished IS NOT NULL AND reader IS NULL ORDER BY finished LIMIT 1"
     ).fetchone()
@@ -164,7 +164,7 @@ def forget(tx: Transaction, session: SessionRow, exchange: ExchangeRow) -> int:
 
 
 def proves(tx: Transaction, exchange: ExchangeRow, cursor: Position) -> bool:
-    """Tell whether the cursor can have been a position of this log, as `Log.proves` does."""
+    """Return True if the cursor can have been a position of this log, as `Log.proves` does."""
     if cursor.seq == exchange.low.seq:
         return cursor.tag == exchange.low.tag
     if cursor.seq < exchange.low.seq:

@@ -1,4 +1,13 @@
-"""What is told to somebody: closings to listeners, at least once, and announcements to all replicas."""
+"""What must reach others: closings to listeners, at least once, and announcements to all replicas.
+
+A closing is written in the transaction that closes the session. The caller that closed it calls the listeners and
+then reports the closing, which deletes the row. If that process dies in between, the row stays: after 30 seconds
+`unreported_closings` hands it to another replica, which calls the listeners instead. So each closing is reported at
+least once while any replica lives, and sometimes twice; the event's name identifies the repeat.
+
+An announcement is a numbered row. A replica reads the rows after its cursor, so it needs no list of who has read what.
+Rows are deleted after ten minutes, or when there are a thousand newer ones.
+"""
 
 from typing import Final
 
@@ -8,16 +17,16 @@ from holdfast.stores.sqlite.rows import decode_record, encode_record
 from holdfast.stores.sqlite.transaction import Transaction
 
 UNREPORTED_SECONDS: Final = 30.0
-"""A closing that was handed out and not reported told for this long is handed out again."""
+"""A closing that was returned and not reported for this long is returned again."""
 _AT_ONCE: Final = 100
 _CLOSINGS: Final = 100_000
-"""Closings kept for listeners that are never told; the oldest go first."""
+"""Closings kept if no replica ever reports them; the oldest go first."""
 _NEWS: Final = 1_000
 _NEWS_SECONDS: Final = 600.0
 
 
 def post(tx: Transaction, record: SessionRecord, reason: Input) -> Closed:
-    """Keep a closing until its listeners were told."""
+    """Keep a closing until it is reported."""
     number = tx.execute(
         "INSERT INTO closing (at, record, reason) VALUES (?, ?, ?)",
         (tx.now, encode_record(record), reason.value),
@@ -26,12 +35,12 @@ def post(tx: Transaction, record: SessionRecord, reason: Input) -> Closed:
 
 
 def closing_reported(tx: Transaction, closed: Closed) -> None:
-    """Forget a closing that was told."""
+    """Forget a closing that was reported."""
     tx.execute("DELETE FROM closing WHERE n = ?", (int(closed.event.rpartition(".")[2]),))
 
 
 def unreported_closings(tx: Transaction) -> list[Closed]:
-    """Return closings that nobody has reported told for a while."""
+    """Return closings that were not reported for a while."""
     rows = tx.execute(
         "UPDATE closing SET at = ? WHERE n IN (SELECT n FROM closing WHERE at <= ? ORDER BY n LIMIT ?)"
         " RETURNING n, record, reason",
@@ -53,7 +62,7 @@ def _closed(tx: Transaction, number: int, blob: bytes, reason: str) -> Closed | 
 
 
 def announce(tx: Transaction, name: str, event: bytes) -> None:
-    """Tell all replicas, this one included."""
+    """Announce an event to all replicas, this one included."""
     if tx.one("SELECT 1 FROM news WHERE name = ?", name):
         return
     tx.execute("INSERT INTO news (name, at, event) VALUES (?, ?, ?)", (name, tx.now, event))

@@ -141,7 +141,7 @@ def _take(tx: Transaction, session: rows.SessionRow, exchange: rows.ExchangeRow,
 
 
 def forward(tx: Transaction, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
-    """Put a request into a living replica's inbox and ring."""
+    """Put a request into a living replica's inbox, and send FORWARD."""
     if tx.one("SELECT 1 FROM lease WHERE replica = ? AND until > ?", replica, tx.now) is None:
         return False
     if tx.one("SELECT count(*) FROM inbox WHERE replica = ?", replica) >= _INBOX:
@@ -167,7 +167,7 @@ def inbox(tx: Transaction) -> list[Forwarded]:
 
 
 def remove_forwarded(tx: Transaction, name: str) -> None:
-    """Take a request out of the inbox."""
+    """Remove a request from the inbox."""
     tx.execute("DELETE FROM inbox WHERE replica = ? AND name = ?", (tx.identity.replica, name))
 
 

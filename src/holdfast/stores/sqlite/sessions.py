@@ -12,7 +12,7 @@ from holdfast.stores.sqlite.rows import SessionRow, find_session, save_session, 
 from holdfast.stores.sqlite.transaction import Transaction
 
 SWEPT_AT_ONCE: Final = 200
-"""Sessions looked at in one transaction: a sweep must not hold everybody up."""
+"""Sessions looked at in one transaction: a sweep must not delay other commands for long."""
 
 
 def open_session(tx: Transaction, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
@@ -45,7 +45,7 @@ def find(tx: Transaction, key: str, principal: str) -> Found | None:
 
 
 def holder(tx: Transaction, key: str) -> str | None:
-    """Return whose living session this is."""
+    """Return the principal of an open session."""
     found: str | None = tx.one("SELECT principal FROM session WHERE key = ?", key)
     return found
 
@@ -66,7 +66,7 @@ def close(tx: Transaction, key: str, reason: Input, ending: Ending | None) -> Cl
 
 
 def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
-    """Close some of what is due; tell whether there may be more."""
+    """Close some of what is due; True if there may be more."""
     tasks.sweep(tx)
     state.sweep(tx)
     replicas.sweep(tx)
@@ -131,6 +131,6 @@ def unsubscribe(tx: Transaction, key: str, uri: str) -> None:
 
 
 def subscribers(tx: Transaction, uri: str) -> list[str]:
-    """Return who subscribed."""
+    """Return the sessions that subscribed."""
     found = tx.execute("SELECT key FROM subscription JOIN session USING (sid) WHERE uri = ?", (uri,))
     return [key for (key,) in found]

@@ -38,7 +38,7 @@ def open_scope(tx: Transaction, name: str, principal: str, ttl: float) -> bool:
 
 
 def find_scope(tx: Transaction, name: str, principal: str) -> bool:
-    """Tell whether this principal has such a scope; its time starts again."""
+    """Return True if this principal has such a scope; its time starts again."""
     found = tx.one(
         "UPDATE scope SET due = ? + ttl WHERE name = ? AND principal = ? AND due > ? RETURNING 1",
         tx.now, name, principal, tx.now,

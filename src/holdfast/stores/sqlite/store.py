@@ -111,7 +111,7 @@ class SqliteStore:
         self._observer.note("store.poisoned", session=key[:8])
 
     def _note_failed(self, error: Exception) -> None:
-        self._observer.note("loop.failed", loop="bells", error=error)
+        self._observer.note("loop.failed", loop="wake-ups", error=error)
 
     def _connect(self) -> tuple[sqlite3.Connection, Transaction]:
         connection = schema.connect(self._path, self._synchronous)
@@ -128,7 +128,7 @@ class SqliteStore:
         return seen
 
     def bind(self, on_wake: OnWake) -> None:
-        """Tell the store whom to ring in this process, and take a name of its own in it. Reopens a closed store."""
+        """Send the wake-ups of this process to `on_wake`, and take a name for it. A closed store is open again."""
         if not self._is_named:
             self.replica = SystemRandom().token(6)
             self._identity.rename(self.replica)
@@ -155,7 +155,7 @@ class SqliteStore:
         return await self._do(sessions.find, key, principal)
 
     async def holder(self, key: str) -> str | None:
-        """Return whose living session this is."""
+        """Return the principal of an open session."""
         return await self._look(sessions.holder, key)
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
@@ -167,7 +167,7 @@ class SqliteStore:
         return await self._do(sessions.close, key, reason, ending)
 
     async def sweep(self) -> list[Closed]:
-        """Close what is due, a few at a time so that nobody waits long."""
+        """Close what is due, a few at a time so that no command waits long."""
         closed: list[Closed] = []
         more = True
         while more:
@@ -188,7 +188,7 @@ class SqliteStore:
         await self._do(sessions.unsubscribe, key, uri)
 
     async def subscribers(self, uri: str) -> list[str]:
-        """Return who subscribed."""
+        """Return the sessions that subscribed."""
         return await self._look(sessions.subscribers, uri)
 
     # Exchanges
@@ -214,13 +214,13 @@ class SqliteStore:
         await self._do(exchanges.keep, key, stream, claim, terminal, tag=tag)
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
-        """Ring CANCEL for the one exchange in flight under this id."""
+        """Send CANCEL for the one exchange in flight under this id."""
         await self._do(exchanges.cancel, key, principal, request_id)
 
     # Turns
 
     async def turn(self, key: str, stream: str, fence: int) -> bool:
-        """Tell whether a call may start."""
+        """Return True if a call may start."""
         return bool(await self._look(turns.turn, key, stream, fence))
 
     async def hold_turn(self, key: str, stream: str, fence: int) -> None:
@@ -228,7 +228,7 @@ class SqliteStore:
         await self._do(turns.hold_turn, key, stream, fence)
 
     async def pass_turn(self, key: str, stream: str, fence: int) -> None:
-        """Give up a turn, and ring for the next call."""
+        """End a turn, and send TURN for the next call."""
         await self._do(turns.pass_turn, key, stream, fence)
 
     # Streams
@@ -238,7 +238,7 @@ class SqliteStore:
         return await self._do(streams.open_stream, key, stream, fence, tag)
 
     async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
-        """Add an event and ring."""
+        """Add an event and send STREAM."""
         return await self._do(streams.append, key, stream, fence, tag, data)
 
     async def read(
@@ -256,7 +256,7 @@ class SqliteStore:
         *,
         since: int | None = None,
     ) -> Attached | Refusal:
-        """Make the caller the stream's reader, and whoever read it before no longer."""
+        """Make the caller the stream's reader, in the place of the reader before it."""
         attached = await self._do(streams.attach, key, principal, stream, cursor, since)
         if isinstance(attached, Attached):
             self._watch.of(key).readers[stream or attached.record.standalone] = attached.generation
@@ -265,16 +265,16 @@ class SqliteStore:
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> bool:
-        """Give the reader's place back; start the grace if this break left nobody."""
+        """Give the reader's place back; the grace begins if this break left no reader."""
         self._watch.drop(key, reader=(stream, generation))
         return await self._do(streams.detach, key, stream, generation, cursor, broke=broke)
 
     async def probe(self, key: str, stream: str) -> Probed | None:
-        """Return who reads a stream, and ring there."""
+        """Return where a stream is read, and send PROBE there."""
         return await self._do(streams.probe, key, stream)
 
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
-        """Say whether a stream's reader is there."""
+        """Note whether a stream's reader lives."""
         await self._do(streams.vouch, key, stream, alive=alive)
 
     # Asks
@@ -308,7 +308,7 @@ class SqliteStore:
         return await self._do(state.open_scope, scope, principal, ttl)
 
     async def find_scope(self, scope: str, principal: str) -> bool:
-        """Tell whether there is such state."""
+        """Return True if there is such state."""
         return await self._do(state.find_scope, scope, principal)
 
     async def get_state(self, scope: str, field: str) -> Cell | None:
@@ -338,7 +338,7 @@ class SqliteStore:
     async def set_task(
         self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
     ) -> int:
-        """Change a task and ring."""
+        """Change a task and send TASK."""
         return await self._do(tasks.set_task, key, principal, value, version=version, ttl=ttl, ends=ends)
 
     async def orphan_tasks(self) -> list[OrphanTask]:
@@ -383,7 +383,7 @@ class SqliteStore:
         return adopted
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
-        """Put a request into a living replica's inbox and ring."""
+        """Put a request into a living replica's inbox and send FORWARD."""
         return await self._do(replicas.forward, replica, name, payload, seconds=seconds)
 
     async def inbox(self) -> list[Forwarded]:
@@ -395,7 +395,7 @@ class SqliteStore:
         await self._do(replicas.remove_forwarded, name)
 
     async def announce(self, name: str, event: bytes) -> None:
-        """Tell all replicas."""
+        """Announce an event to all replicas."""
         await self._do(outbox.announce, name, event)
 
     async def announced(self, after: str) -> Announced:
@@ -407,11 +407,11 @@ class SqliteStore:
         return await self._do(replicas.secret, name, candidate, seconds)
 
     async def closing_reported(self, closed: Closed) -> None:
-        """Take note that the listeners of a closing were told."""
+        """Note that the listeners were called for a closing."""
         await self._do(outbox.closing_reported, closed)
 
     async def unreported_closings(self) -> list[Closed]:
-        """Return closings that nobody has reported told for a while."""
+        """Return closings that were not reported for a while."""
         return await self._do(outbox.unreported_closings)
 
 

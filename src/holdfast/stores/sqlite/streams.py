@@ -18,7 +18,7 @@ def open_stream(tx: Transaction, key: str, stream: str, fence: int, tag: int) ->
 
 
 def append(tx: Transaction, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
-    """Add an event and ring."""
+    """Add an event and send STREAM."""
     session = rows.the_session(tx, key)
     if fence == STANDALONE_FENCE:
         exchange = rows.standalone(tx, session)
@@ -45,7 +45,7 @@ def attach(
     cursor: Position | None,
     since: int | None,
 ) -> Attached | Refusal:
-    """Make the caller the stream's reader, and whoever read it before no longer."""
+    """Make the caller the stream's reader, in the place of the reader before it."""
     session = find_session(tx, rows.BY_PRINCIPAL, key, principal)
     if session is None:
         return Refusal.NO_SESSION
@@ -83,7 +83,7 @@ def attach(
 def detach(
     tx: Transaction, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
 ) -> bool:
-    """Give the reader's place back; start the grace if this break left nobody."""
+    """Give the reader's place back; the grace begins if this break left no reader."""
     session = find_session(tx, rows.BY_KEY, key)
     exchange = find_exchange(tx, rows.BY_STREAM, session.sid, stream) if session else None
     if session is None or exchange is None or exchange.generation != generation or exchange.reader is None:
@@ -101,7 +101,7 @@ def detach(
 
 
 def probe(tx: Transaction, key: str, stream: str) -> Probed | None:
-    """Return who reads a stream, and ring there."""
+    """Return where a stream is read, and send PROBE there."""
     found = tx.execute(
         "SELECT exchange.running, kept, reader, word FROM exchange JOIN session USING (sid)"
         " WHERE key = ? AND stream = ?",
@@ -117,7 +117,7 @@ def probe(tx: Transaction, key: str, stream: str) -> Probed | None:
 
 
 def vouch(tx: Transaction, key: str, stream: str, *, alive: bool) -> None:
-    """Say whether a stream's reader is there."""
+    """Note whether a stream's reader lives."""
     tx.execute(
         "UPDATE exchange SET word = word / 2 * 2 + 2 + ?"
         " WHERE stream = ? AND sid = (SELECT sid FROM session WHERE key = ?)",

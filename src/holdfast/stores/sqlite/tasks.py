@@ -40,7 +40,7 @@ def get(tx: Transaction, key: str, principal: str) -> Cell | None:
 def set_task(
     tx: Transaction, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool
 ) -> int:
-    """Change a task that still has this version, and ring."""
+    """Change a task that still has this version, and send TASK."""
     cell = get(tx, key, principal)
     if cell is None:
         return -1

@@ -1,8 +1,8 @@
-"""One transaction: its statements, its moment, and the bells that ring once it is committed.
+"""One transaction: its statements, its time, and the wake-ups that are sent once it is committed.
 
-Every operation of the store is a plain function whose first parameter is a transaction. It looks,
-decides, and only then writes: one that raises an error of this package has written nothing, so the
-others of its batch stay as they are.
+Every operation of the store is a plain function whose first parameter is a transaction. It reads, decides, and only
+then writes. So an operation that raises an error of this package has written nothing, and the other operations of its
+batch stay as they are.
 """
 
 import sqlite3
@@ -16,25 +16,25 @@ from holdfast.stores.base import WakeUp
 AddressedWakeUp = tuple[WakeUp, str, str]
 
 WAKEUP_SECONDS = 10.0
-"""Seconds. Whoever looks less often than this has lost bells, which costs time and never a message."""
-EVERYBODY = ""
+"""How long the wake-ups for other processes are kept. A process that looks less often misses some, which costs time and never a message."""
+ALL_PROCESSES = ""
 _IS_DEAD: Final = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM lease WHERE owner = ? AND until > 0)"
 
 
 class Identity:
-    """Who this process is among those that share the file."""
+    """The name of this process among those that share the file, and its incarnation."""
 
     __slots__ = ("owner", "replica")
 
     owner: str
-    """The replica and its incarnation: who is written down as the owner of work."""
+    """The replica and its incarnation: the owner of work in the file."""
     replica: str
 
     def __init__(self, replica: str) -> None:
         self.rename(replica)
 
     def rename(self, replica: str) -> None:
-        """Be another replica, which owns nothing yet."""
+        """Become another replica, which owns nothing yet."""
         self.replica = replica
         self.owner = f"{replica}.0"
 
@@ -64,7 +64,7 @@ class Transaction:
         self.identity: Identity = identity
         self.now: float = 0.0
         self.wakeups: list[AddressedWakeUp] = []
-        """Of the operation that runs: rung in this process."""
+        """Of the operation that runs, for this process."""
         self.is_tidied: bool = False
         """Something was swept: it is time to look whether the file can shrink."""
         self.poisoned: list[str] = []
@@ -72,7 +72,7 @@ class Transaction:
         self._away: dict[tuple[str, AddressedWakeUp], None] = {}
 
     def begin(self) -> None:
-        """Start afresh, whatever became of the transaction before."""
+        """Forget what the transaction before has left."""
         self._away.clear()
         self.is_tidied = False
         self.poisoned = []
@@ -94,19 +94,19 @@ class Transaction:
         if self.identity.incarnation and self.one(_IS_DEAD, self.identity.owner):
             raise StoreUnavailable("this replica's lease has ended; it takes another")
 
-    def wake(self, what: WakeUp, key: str, name: str, owner: str | None = EVERYBODY) -> None:
-        """Ring here, and where the owner is (None: nowhere else), once this is committed."""
+    def wake(self, what: WakeUp, key: str, name: str, owner: str | None = ALL_PROCESSES) -> None:
+        """Send a wake-up in this process and in the owner's (None: only here) once this is committed."""
         self.wakeups.append((what, key, name))
         if owner is not None:
-            self.wake_elsewhere(what, key, name, replica_of(owner) if owner else EVERYBODY)
+            self.wake_elsewhere(what, key, name, replica_of(owner) if owner else ALL_PROCESSES)
 
     def wake_elsewhere(self, what: WakeUp, key: str, name: str, replica: str) -> None:
-        """Ring in another process only, once this is committed."""
+        """Send a wake-up in another process only, once this is committed."""
         if replica != self.identity.replica:
             self._away[replica, (what, key, name)] = None
 
     def leave_wakeups(self) -> None:
-        """Write down the bells for other processes, as the last thing before the commit."""
+        """Write the wake-ups for other processes, as the last step before the commit."""
         for replica, (what, key, name) in self._away:
             self.execute(
                 "INSERT INTO ring (origin, target, at, what, key, name) VALUES (?, ?, ?, ?, ?, ?)",
@@ -114,6 +114,6 @@ class Transaction:
             )
 
     def tidy(self) -> None:
-        """Forget old bells."""
+        """Delete old wake-ups."""
         self.execute("DELETE FROM ring WHERE at < ?", (self.now - WAKEUP_SECONDS,))
         self.is_tidied = True

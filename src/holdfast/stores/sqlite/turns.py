@@ -22,7 +22,7 @@ def _checked(tx: Transaction, key: str, stream: str, fence: int) -> SessionRow:
 
 
 def turn(tx: Transaction, key: str, stream: str, fence: int) -> bool:
-    """Tell whether a call may start."""
+    """Return True if a call may start."""
     session = _checked(tx, key, stream, fence)
     return bool(tx.one(_FIRST, session.sid) == stream)
 
@@ -34,7 +34,7 @@ def hold_turn(tx: Transaction, key: str, stream: str, fence: int) -> None:
 
 
 def pass_turn(tx: Transaction, key: str, stream: str, fence: int) -> None:
-    """Give up a turn, and ring for the next call."""
+    """End a turn, and send TURN for the next call."""
     session = find_session(tx, rows.BY_KEY, key)
     if session is None:
         return

@@ -1,16 +1,23 @@
-"""The second look at the file: what bells that this process has not heard would have said.
+"""The second look at the file: it finds what a missed wake-up of another process would have said.
 
-How a bell is lost. A bell is a row of `ring`, written in the transaction of the change that it tells of,
-and it is deleted after some seconds. A process that is paused for longer than that (SIGSTOP, a
-frozen host) finds the row gone when it looks again; so does one whose connection to the file failed.
+How a wake-up is missed. A wake-up for another process is a row of the table `ring`, written in the transaction of the
+change, and deleted after some seconds. A process that is paused for longer (SIGSTOP, a frozen host) finds the row
+deleted when it looks again. So does a process whose connection to the file failed for longer.
 
-How that is noticed. Rows of `ring` are numbered without a gap. A listener counts the rows between the last
-number it heard and the newest one: fewer rows than numbers means that bells are lost, and then everything
-that waits in this process is compared with the file. Asks are compared every second as well: an answer was
-accepted with 202, so it must reach its handler whatever happens to bells.
+How that is noticed. The rows of `ring` are numbered without a gap. A listener counts the rows between the last number
+it has read and the newest one: fewer rows than numbers means that it missed some. Then it compares everything that
+waits in this process with the file. Asks are also compared every second: the client's answer was accepted with 202, so
+it must reach its handler even if every wake-up is lost.
 
-Why nothing is missed. A thing is noted here after its transaction has committed, and each comparison is a
-transaction that begins later; a change that comes after the comparison has a bell with a higher number.
+Why nothing is missed for ever. `Watch` notes what waits after the transaction that began it, and each comparison is a
+transaction that begins later. So a change either comes before the comparison, which sees it, or after it, and then its
+wake-up has a higher number than those that were counted. A comparison that fails is repeated.
+
+What is watched. For each session: exchanges that run here (they may be cancelled), streams that are read here (they
+may have new events, or another replica may have taken the reader's place), and asks that wait here. An entry is
+removed when its exchange settles, its reader detaches, or its ask is answered or withdrawn; the session's end removes
+all. An entry too many costs a look; an entry too few could leave a handler waiting, so entries are added before the
+call returns to the engine.
 """
 
 import asyncio
@@ -47,7 +54,7 @@ class Waiting(Struct):
     asks: set[str] = set()
 
     def is_empty(self) -> bool:
-        """Tell whether nothing waits."""
+        """Return True if nothing waits."""
         return not (self.running or self.readers or self.asks)
 
 
@@ -60,11 +67,11 @@ class Watch:
         self._submit: Submit | None = None
 
     def bind(self, on_wake: OnWake, submit: Submit) -> None:
-        """Ring this bell for what is found; `submit` runs a step in the worker's thread."""
+        """Send wake-ups for what is found to `on_wake`; `submit` runs a step in the worker's thread."""
         self._on_wake, self._submit = on_wake, submit
 
     def wake(self, what: WakeUp, key: str, name: str) -> None:
-        """Ring the bell; what has rung is watched no longer."""
+        """Send a wake-up; an answered ask or a closed session is no longer watched."""
         if what is WakeUp.ANSWER:
             self.drop(key, ask=name)
         elif what is WakeUp.CLOSED:
@@ -100,13 +107,13 @@ class Watch:
         self._by_key.clear()
 
     def look_at_asks(self) -> None:
-        """Ring for asks that were answered."""
+        """Send wake-ups for asks that were answered."""
         asks = [(key, Waiting(asks=set(found.asks))) for key, found in self._by_key.items() if found.asks]
         if asks:
             self._look(asks, self._wake_all)
 
     def look_at_everything(self) -> None:
-        """Ring for all that may have changed: bells are lost, and it is not known which."""
+        """Send wake-ups for everything that may have changed: some were missed, and it is not known which."""
         waiting = [
             (key, Waiting(set(found.running), dict(found.readers), set(found.asks)))
             for key, found in self._by_key.items()
@@ -114,7 +121,7 @@ class Watch:
         self._look(waiting, self._wake_lost)
 
     def _look(self, waiting: list[tuple[str, Waiting]], done: Callable[[asyncio.Future[Any]], None]) -> None:
-        # A store that is closing has nothing to ring for.
+        # A store that is closing wakes nothing.
         if self._submit is not None:
             with suppress(StoreUnavailable):
                 self._submit(partial(look, waiting=waiting), writes=False).add_done_callback(done)
@@ -123,29 +130,29 @@ class Watch:
         if looked.cancelled() or looked.exception() is None:
             self._wake_all(looked, WakeUp.FORWARD, WakeUp.NEWS)
         else:
-            # The lost bells are counted as heard: nothing but this leads to another look.
+            # The missed rows count as read: without this there would be no second look.
             asyncio.get_running_loop().call_later(LOOK_SECONDS, self.look_at_everything)
 
     def _wake_all(self, looked: asyncio.Future[Any], *more: WakeUp) -> None:
         if looked.cancelled() or looked.exception() is not None:
             return
-        rings: list[AddressedWakeUp] = [*looked.result(), *((ring, "", "") for ring in more)]
-        for rung in rings:
-            self.wake(*rung)
+        wakeups: list[AddressedWakeUp] = [*looked.result(), *((kind, "", "") for kind in more)]
+        for wakeup in wakeups:
+            self.wake(*wakeup)
 
 
 def look(tx: Transaction, waiting: Iterable[tuple[str, Waiting]]) -> list[AddressedWakeUp]:
-    """Return the bells that this process should have heard by now. Some of them it may have heard."""
-    rings: list[AddressedWakeUp] = []
+    """Return the wake-ups that this process should have received by now. It may have received some of them."""
+    wakeups: list[AddressedWakeUp] = []
     for key, here in waiting:
         sid = tx.one("SELECT sid FROM session WHERE key = ?", key)
         if sid is None:
-            rings.append((WakeUp.CLOSED, key, ""))
+            wakeups.append((WakeUp.CLOSED, key, ""))
             continue
         for stream in {*here.running, *here.readers}:
-            rings += [(what, key, stream) for what in _of_stream(tx, sid, stream)]
-        rings += [(WakeUp.ANSWER, key, ask) for ask in here.asks if not _is_open(tx, sid, ask)]
-    return rings
+            wakeups += [(what, key, stream) for what in _of_stream(tx, sid, stream)]
+        wakeups += [(WakeUp.ANSWER, key, ask) for ask in here.asks if not _is_open(tx, sid, ask)]
+    return wakeups
 
 
 def _of_stream(tx: Transaction, sid: int, stream: str) -> Iterable[WakeUp]:
@@ -161,5 +168,5 @@ def _of_stream(tx: Transaction, sid: int, stream: str) -> Iterable[WakeUp]:
 
 
 def _is_open(tx: Transaction, sid: int, ask: str) -> bool:
-    """Tell whether an ask is there and has no answer yet."""
+    """Return True if an ask is there and has no answer yet."""
     return tx.one("SELECT 1 FROM ask WHERE sid = ? AND ask = ? AND answer IS NULL", sid, ask) is not None

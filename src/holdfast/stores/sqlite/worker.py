@@ -1,8 +1,34 @@
 """The one thread that talks to the file: commands in, one transaction for all that wait, answers out.
 
-Commands that wait while a transaction runs share the next one (group commit), so the price of a commit
-is paid by many. A batch that fails is rolled back whole and its commands are tried one by one: nobody
-is failed by a neighbour, and nothing is ever half done.
+    event loop                       thread                             file
+    ──────────                       ──────                             ────
+    submit(step) ──▶ queue ──▶ take up to 256 commands
+                               BEGIN ───────────────────────────────▶ lock (only if one of them writes)
+                               step(tx) for each command
+                               write down wake-ups for others ──────▶ rows of `ring`
+                               COMMIT ──────────────────────────────▶ durable
+    wake up, then answer ◀──── call_soon_threadsafe
+                               every 50 ms: rows of `ring` from others ─▶ wake up in the event loop
+
+One thread. SQLite blocks its caller, so it must not run in the event loop; and one connection has one transaction at
+a time, so a second thread would only wait. No lock is needed: the queue hands commands over in one direction,
+`call_soon_threadsafe` hands answers back in the other, and each attribute is used on one side only.
+
+Group commit. Commands that arrive while a transaction runs share the next one, so many commands share the price of
+one commit. A batch that fails is rolled back, and its commands are tried one by one: a command never fails because of
+another one in its batch. An error of this package (`Fenced`, `SessionGone`) is the answer of its command and does not
+end the transaction, because operations check before they write (see `transaction`).
+
+Why nothing is lost or done half. A command is answered after its commit, and its wake-ups are sent before its answer.
+A caller that was cancelled changes nothing: the command runs anyway, as a command sent over a network would. If the
+process dies before the commit, nothing happened; after it, the command counts once, and its repeat is recognised.
+
+When the file fails. A busy lock is waited for in steps of 10 ms, up to five seconds. After a lasting error (I/O,
+damage) the connection is closed, and the next command opens a new one. Commands that only read still run while
+another process holds the lock. Other errors of SQLite reach the caller as `StoreUnavailable`: nothing was done.
+
+Wake-ups of other processes are rows of the table `ring`, numbered without a gap. `PRAGMA data_version` says, without
+reading a table, whether another connection has written at all; `watch` describes what happens if rows were missed.
 """
 
 import asyncio
@@ -25,7 +51,7 @@ QUEUED: Final = 10_000
 BATCH: Final = 256
 """Commands in one transaction: other processes wait while it runs."""
 POLL: Final = 0.05
-"""Seconds between two looks for what other processes rang."""
+"""Seconds between two looks for the wake-ups of other processes."""
 TRIES: Final = 500
 """Waits for the file's lock of 10 ms each: five seconds, then the command fails."""
 
@@ -48,7 +74,7 @@ _FOREIGN: Final = (
 
 
 class Command:
-    """One operation, and who waits for it."""
+    """One operation, and the future that waits for it."""
 
     __slots__ = ("error", "future", "result", "step", "wakeups", "writes")
 
@@ -71,7 +97,7 @@ class Command:
             self.error = error
 
     def answer(self) -> None:
-        """Tell whoever waits, if anybody still does."""
+        """Complete the future, unless its waiter was cancelled."""
         if self.future.done():
             return
         if self.error is not None:
@@ -118,15 +144,19 @@ class Worker:
         return self._queue.qsize()
 
     def bind(self, on_wake: OnWake, on_second: Callable[[], None], on_lost: Callable[[], None]) -> None:
-        """Ring this bell, in the event loop; a worker that was closed may be used again.
+        """Send wake-ups to `on_wake`, in the event loop; a worker that was closed may be used again.
 
-        There `on_second` is called about every second, and `on_lost` when bells of other processes are lost.
+        `on_second` is called there about every second, and `on_lost` if wake-ups of other processes were missed.
         """
         self._on_wake, self._on_second, self._on_lost = on_wake, on_second, on_lost
         self._is_closed = False
 
     def submit(self, step: Step, *, writes: bool) -> asyncio.Future[Any]:
-        """Have an operation done. It is done even if nobody waits for it any more."""
+        """Queue an operation. It runs even if its waiter is cancelled.
+
+        Raises:
+            StoreUnavailable: the store is closed, or too many commands wait.
+        """
         if self._is_closed:
             raise StoreUnavailable("the store is closed")
         if self._queue.qsize() >= QUEUED:
@@ -140,7 +170,7 @@ class Worker:
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # A daemon: a program that forgets to close its store can end all the same, and loses nothing by it.
+        # A daemon: a program that does not close its store can still end, and loses nothing.
         self._thread = threading.Thread(target=self._run, name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
@@ -166,7 +196,7 @@ class Worker:
         self._heard = None
 
     def _hear(self) -> None:
-        """Look for what other processes rang. Whatever fails there, the thread goes on: every command needs it."""
+        """Look for wake-ups of other processes. The thread survives any error there: every command needs it."""
         try:
             self._listen()
             self._look_sometimes()
@@ -175,7 +205,7 @@ class Worker:
             self._call(self.on_failed, error)
 
     def _take(self) -> tuple[list[Command], bool]:
-        """Return what waits, after waiting a little for the first; and False once the store is being closed."""
+        """Return the commands that wait, after a short wait for the first; and False once the store is closing."""
         batch: list[Command] = []
         try:
             command = self._queue.get(timeout=POLL)
@@ -191,18 +221,18 @@ class Worker:
     def _serve(self, batch: list[Command]) -> None:
         try:
             self._commit(batch)
-        except Exception as failure:  # noqa: BLE001 - whatever it is, somebody waits to hear of it
+        except Exception as failure:  # noqa: BLE001 - a future waits for it
             if is_lasting(failure):
                 self._disconnect()
             self._recover(batch, failure)
 
     def _recover(self, batch: list[Command], failure: Exception) -> None:
-        """Try what may still be done of a batch that failed, and fail the rest."""
+        """Run the commands of a failed batch that can still run, and fail the others."""
         if len(batch) > 1 and not is_busy(failure):
             for command in batch:
                 self._serve([command])
             return
-        # Whoever only looks needs no lock.
+        # A command that only reads needs no lock.
         looks = [command for command in batch if not command.writes]
         if 0 < len(looks) < len(batch):
             self._serve(looks)
@@ -212,7 +242,7 @@ class Worker:
             command.wakeups = []
 
     def _commit(self, batch: list[Command]) -> None:
-        """Do a batch in one transaction: all of it, or nothing."""
+        """Run a batch in one transaction: all of it, or nothing."""
         connection, tx = self._connected()
         writes = any(command.writes for command in batch)
         self._begin(connection, "BEGIN IMMEDIATE" if writes else "BEGIN")
@@ -240,7 +270,7 @@ class Worker:
                 # As a script: one call of `execute` would free a single page.
                 connection.executescript(f"PRAGMA incremental_vacuum({SHRINK_PAGES})")
         except sqlite3.OperationalError:
-            # Somebody else writes, or the disk is full: the next sweep tries again.
+            # Another process writes, or the disk is full: the next sweep tries again.
             return
 
     def _begin(self, connection: sqlite3.Connection, statement: str) -> None:
@@ -264,18 +294,18 @@ class Worker:
                 self._connection.close()
         self._connection = self._transaction = None
 
-    # Bells of other processes
+    # Wake-ups of other processes
 
     def _listen_from_now(self, connection: sqlite3.Connection) -> None:
         [self._data_version] = connection.execute("PRAGMA data_version").fetchone()
         if self._heard is None:
             [self._heard] = connection.execute(_LAST_WAKEUP).fetchone()
         else:
-            # Connected again: what was rung meanwhile is still to be heard.
+            # Connected again: wake-ups of the time between are still to be read.
             self._data_version = -1
 
     def _listen(self) -> None:
-        """Ring what other processes have rung since the last look."""
+        """Send the wake-ups that other processes have written since the last look."""
         if self._connection is None or self._on_wake is None:
             return
         try:
@@ -289,8 +319,8 @@ class Worker:
                 "replica": self._identity.replica,
                 "owner": self._identity.owner,
             }
-            rung = self._connection.execute(_FOREIGN, listening).fetchall()
-            # Last, so that a bell deleted meanwhile counts as lost.
+            found = self._connection.execute(_FOREIGN, listening).fetchall()
+            # Last, so that a row deleted meanwhile counts as missed.
             [kept] = self._connection.execute(_KEPT, (self._heard, top)).fetchone()
         except sqlite3.Error as error:
             if is_lasting(error):
@@ -298,8 +328,8 @@ class Worker:
             return
         is_lost = kept != top - (self._heard or 0)
         self._data_version, self._heard = version, top
-        # A later release may ring for what this one knows nothing of.
-        known = [(_WAKEUPS[what], key, name) for what, key, name in dict.fromkeys(rung) if what in _WAKEUPS]
+        # A later release may send kinds that this one does not know.
+        known = [(_WAKEUPS[what], key, name) for what, key, name in dict.fromkeys(found) if what in _WAKEUPS]
         if known:
             self._call(self._wake_all, known)
         if is_lost and self._on_lost is not None:
@@ -322,7 +352,7 @@ class Worker:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
-            # The event loop has ended: nobody waits any more.
+            # The event loop has ended: no future waits any more.
             self._loop = None
 
     def _report(self, keys: list[str]) -> None:
@@ -334,7 +364,7 @@ class Worker:
             self._wake_all(command.wakeups)
             command.answer()
 
-    def _wake_all(self, rings: Iterable[AddressedWakeUp]) -> None:
+    def _wake_all(self, wakeups: Iterable[AddressedWakeUp]) -> None:
         if self._on_wake is not None:
-            for what, key, name in rings:
+            for what, key, name in wakeups:
                 self._on_wake(what, key, name)

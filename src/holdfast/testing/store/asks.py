@@ -23,7 +23,7 @@ class AskContract(Contract):
     """ask, answer, take_answer, withdraw."""
 
     @scenario()
-    async def test_the_first_answer_stands_and_rings(self, bench: Bench) -> None:
+    async def test_the_first_answer_stands_and_wakes_its_asker(self, bench: Bench) -> None:
         await bench.open()
         await bench.begin(1, "a")
         assert await bench.store.ask(KEY, "a.1", "a")

@@ -1,4 +1,4 @@
-"""One store on the bench: made fresh for each test, with a clock in hand and an ear at its bell."""
+"""One store on the bench: made fresh for each test, with a virtual clock and a list of its wake-ups."""
 
 import asyncio
 import functools
@@ -53,7 +53,7 @@ class Bench:
         self.bind()
 
     def bind(self) -> None:
-        """Have the store ring here, from nothing on."""
+        """Collect the store's wake-ups, beginning with an empty list."""
         self.wakeups: list[tuple[WakeUp, str, str]] = []
         self.store.bind(lambda what, key, name: self.wakeups.append((what, key, name)))
 
@@ -113,7 +113,7 @@ class Bench:
         return [(closed.record.key, closed.reason) for closed in await self.store.sweep()]
 
     async def lives(self, key: str = KEY) -> bool:
-        """Tell whether a session is there, without touching it."""
+        """Return True if a session is open, without a sign of its client."""
         return key in await self.store.sessions()
 
 
@@ -146,7 +146,7 @@ def reasons(closed: list[Closed] | Refusal) -> list[tuple[str, Input]]:
 
 
 class Contract:
-    """What every part of the contract needs: somebody who makes the store."""
+    """What every part of the contract needs: a store to test."""
 
     def make_store(self, limits: Limits, clock: VirtualClock) -> AbstractAsyncContextManager[Store]:
         """Return a context in which a fresh, empty store lives; leaving it must let go of everything."""

@@ -96,7 +96,9 @@ class BoundContract(Contract):
         assert data_of(await bench.read(read, reader.cursor)) == [b"last"]
 
     @scenario(finished_streams=1)
-    async def test_forgetting_an_old_stream_leaves_its_id_to_whoever_has_it_now(self, bench: Bench) -> None:
+    async def test_forgetting_an_old_stream_leaves_its_id_to_the_exchange_that_has_it_now(
+        self, bench: Bench
+    ) -> None:
         await bench.open()
         fence = await bench.streaming(1, "a")
         await bench.store.detach(KEY, "a", 0, None, broke=False)
@@ -159,7 +161,7 @@ class BoundContract(Contract):
         assert len(await _retained(bench, streams)) <= 11
 
     @scenario(store_bytes=1000)
-    async def test_a_full_store_forgets_the_oldest_finished_stream_whosever_it_is(self, bench: Bench) -> None:
+    async def test_a_full_store_forgets_the_oldest_finished_stream_of_any_session(self, bench: Bench) -> None:
         await bench.open()
         await bench.open(OTHER)
         [old] = [await _finished(bench, 1, b"x" * 600)]

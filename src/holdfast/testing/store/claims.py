@@ -50,7 +50,7 @@ class ClaimContract(Contract):
             await bench.store.settle(KEY, f"s{number}", fence, None)
 
     @scenario()
-    async def test_a_duplicate_is_told_what_holds_the_id(self, bench: Bench) -> None:
+    async def test_a_duplicate_names_the_exchange_that_holds_the_id(self, bench: Bench) -> None:
         await bench.open()
         await bench.streaming(1, "a", digest=b"one")
         same = await bench.claim(1, "b", digest=b"one")
@@ -145,7 +145,7 @@ class ClaimContract(Contract):
         await bench.begin(1, "b", key=OTHER)
 
     @scenario()
-    async def test_a_cancellation_rings_for_the_one_exchange_meant(self, bench: Bench) -> None:
+    async def test_a_cancellation_wakes_the_one_exchange_meant(self, bench: Bench) -> None:
         await bench.open()
         await bench.begin(1, "a")
         await bench.begin("1", "b")

@@ -39,10 +39,10 @@ class Fleet:
             self.clock.advance(LEASE / 4)
             await self.lease(*numbers)
 
-    async def heard(self, number: int, *ring: object) -> None:
-        """Wait until a replica was rung."""
+    async def heard(self, number: int, *wakeup: object) -> None:
+        """Wait until a replica has received a wake-up."""
         async with asyncio.timeout(5):
-            while ring not in self.benches[number].wakeups:  # noqa: ASYNC110 - the list is the bench's
+            while wakeup not in self.benches[number].wakeups:  # noqa: ASYNC110 - the list is the bench's
                 await asyncio.sleep(0.01)
 
 

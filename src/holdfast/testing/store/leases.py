@@ -20,7 +20,7 @@ class LeaseContract(FleetContract):
         first = await one.store.renew(LEASE)
         await one.open()
         fence = await one.begin(1, "a")
-        # Nobody reaches the store; then the other one is back first.
+        # No replica reaches the store; then the other one is back first.
         fleet.clock.advance(OUTAGE)
         assert await two.store.orphans() == []
         await fleet.lease(1)
@@ -47,7 +47,7 @@ class LeaseContract(FleetContract):
         await refused(one.store.settle(KEY, "a", fence, b"late", tag=5))
 
     @voyage()
-    async def test_a_replica_that_was_paused_declares_nobody_dead_when_it_wakes(self, fleet: Fleet) -> None:
+    async def test_a_replica_that_was_paused_declares_no_other_dead_when_it_wakes(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await fleet.sail(LEASE * 2, 0, 1, 2)
         await one.open()
@@ -61,7 +61,7 @@ class LeaseContract(FleetContract):
         await fleet.lease(0)
 
     @voyage()
-    async def test_a_replica_that_has_just_begun_declares_nobody_dead(self, fleet: Fleet) -> None:
+    async def test_a_replica_that_has_just_begun_declares_no_other_dead(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await fleet.lease(0)
         await one.open()

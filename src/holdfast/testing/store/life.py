@@ -23,7 +23,9 @@ class LifeContract(Contract):
     """attach, detach and sweep (laws 6 and 8)."""
 
     @scenario()
-    async def test_the_break_of_the_last_reader_detaches_and_coming_back_is_told(self, bench: Bench) -> None:
+    async def test_the_break_of_the_last_reader_detaches_and_coming_back_is_reported(
+        self, bench: Bench
+    ) -> None:
         opened = await bench.open()
         reader = await bench.attach()
         assert not reader.returned
@@ -33,7 +35,7 @@ class LifeContract(Contract):
         assert not (await bench.attach()).returned
 
     @scenario()
-    async def test_every_way_of_coming_back_is_told_once(self, bench: Bench) -> None:
+    async def test_every_way_of_coming_back_is_reported_once(self, bench: Bench) -> None:
         opened = await bench.open()
         fence = 0
         for way in ("claim", "attach", "find"):

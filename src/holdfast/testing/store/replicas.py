@@ -29,7 +29,7 @@ from holdfast.testing.store.turns import FleetTurnContract
 
 
 class ReplicaContract(Contract):
-    """renew, forward, announce, secret, told: what every store has, also one that is not shared."""
+    """renew, forward, announce, secret, closings: what every store has, also one that is not shared."""
 
     @scenario()
     async def test_a_lease_is_the_same_incarnation_while_it_runs(self, bench: Bench) -> None:
@@ -54,7 +54,7 @@ class ReplicaContract(Contract):
 
     @scenario()
     async def test_nothing_can_be_put_to_a_replica_that_is_not_there(self, bench: Bench) -> None:
-        assert not await bench.store.forward("nobody", "f1", b"one", seconds=60)
+        assert not await bench.store.forward("unknown", "f1", b"one", seconds=60)
         await bench.store.renew(LEASE)
         await bench.store.release()
         assert not await bench.store.forward(bench.store.replica, "f1", b"one", seconds=60)
@@ -89,7 +89,7 @@ class ReplicaContract(Contract):
         assert await bench.store.secret("seal", b"third", seconds=60) == b"third"
 
     @scenario()
-    async def test_a_closing_that_was_told_is_not_told_again(self, bench: Bench) -> None:
+    async def test_a_closing_that_was_reported_is_not_returned_again(self, bench: Bench) -> None:
         await bench.open()
         closed = await bench.store.close(KEY, Input.DELETED)
         assert closed is not None
@@ -122,7 +122,9 @@ class ReplicaContract(Contract):
         assert (ended.running, ended.kept) == (False, True)
         await bench.store.vouch(KEY, "unknown", alive=True)
         assert await bench.store.probe("unknown", "a") is None
-        assert not [ring for ring in bench.wakeups if ring[0] is WakeUp.PROBE], "no other replica reads it"
+        assert not [wakeup for wakeup in bench.wakeups if wakeup[0] is WakeUp.PROBE], (
+            "no other replica reads it"
+        )
 
 
 class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetTurnContract):
@@ -142,7 +144,7 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         assert await two.store.add_state(KEY, "n", 3, op="2") == 5
 
     @voyage()
-    async def test_what_is_written_here_rings_where_it_is_read(self, fleet: Fleet) -> None:
+    async def test_an_event_written_here_wakes_its_reader_elsewhere(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await one.open()
         fence = await one.streaming(1, "a")
@@ -152,7 +154,7 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         assert data_of(await two.read("a", reader.cursor)) == [b"one"]
 
     @voyage()
-    async def test_a_reader_elsewhere_is_told_that_it_was_superseded(self, fleet: Fleet) -> None:
+    async def test_a_reader_elsewhere_learns_that_it_was_superseded(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         opened = await one.open()
         old = await one.attach()
@@ -161,7 +163,7 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         assert not await one.store.detach(KEY, opened.standalone, old.generation, None, broke=True)
 
     @voyage()
-    async def test_a_probe_rings_where_the_reader_is_and_hears_what_is_said_there(self, fleet: Fleet) -> None:
+    async def test_a_probe_wakes_the_readers_replica_and_sees_its_answer(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await one.open()
         await one.streaming(1, "a")
@@ -175,10 +177,10 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         assert moved.reader == two.store.replica
         await fleet.heard(1, WakeUp.PROBE, KEY, "a")
         await two.store.vouch(KEY, "a", alive=True)
-        told = await three.store.probe(KEY, "a")
-        assert told is not None
-        assert told.word % 2
-        assert told.word != first.word
+        vouched = await three.store.probe(KEY, "a")
+        assert vouched is not None
+        assert vouched.word % 2
+        assert vouched.word != first.word
 
     @voyage()
     async def test_replicas_that_begin_a_principals_state_at_once_begin_one(self, fleet: Fleet) -> None:
@@ -206,7 +208,9 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         assert await one.store.take_answer(KEY, "a.1") is None
 
     @voyage()
-    async def test_answers_and_cancellations_ring_where_the_exchange_runs(self, fleet: Fleet) -> None:
+    async def test_answers_and_cancellations_wake_the_replica_that_runs_the_exchange(
+        self, fleet: Fleet
+    ) -> None:
         one, two, three = fleet.benches
         await one.open()
         await one.begin(1, "a")
@@ -217,7 +221,9 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         await fleet.heard(0, WakeUp.CANCEL, KEY, "a")
 
     @voyage()
-    async def test_the_end_of_a_session_rings_wherever_it_has_something(self, fleet: Fleet) -> None:
+    async def test_the_end_of_a_session_wakes_every_replica_that_has_something_of_it(
+        self, fleet: Fleet
+    ) -> None:
         one, two, three = fleet.benches
         await one.open()
         await one.begin(1, "a")
@@ -227,7 +233,7 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         await fleet.heard(1, WakeUp.CLOSED, KEY, "")
 
     @voyage()
-    async def test_a_closing_here_ends_what_runs_there_for_whoever_reads_it_elsewhere(
+    async def test_a_closing_here_ends_what_runs_there_for_a_reader_at_a_third_replica(
         self, fleet: Fleet
     ) -> None:
         one, two, three = fleet.benches
@@ -242,9 +248,7 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         await refused(one.store.settle(KEY, "a", fence, b"late", tag=tag_of("a", 9)), (SessionGone,))
 
     @voyage()
-    async def test_tasks_announcements_and_requests_ring_where_they_are_waited_for(
-        self, fleet: Fleet
-    ) -> None:
+    async def test_tasks_announcements_and_requests_wake_the_replicas_that_wait(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(1)
         await one.store.open_task("t", PRINCIPAL, b"1", ttl=60)
@@ -375,7 +379,7 @@ class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetT
         assert [orphan.stream for orphan in await two.store.orphans()] == ["a"]
 
     @voyage()
-    async def test_a_closing_that_nobody_told_is_found_by_another(self, fleet: Fleet) -> None:
+    async def test_a_closing_that_was_not_reported_is_found_by_another_replica(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await one.open()
         closed = await one.store.close(KEY, Input.DELETED)

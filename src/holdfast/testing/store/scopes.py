@@ -23,7 +23,7 @@ class ScopeContract(Contract):
         assert await bench.store.get_state(KEY, "f") is None
 
     @scenario()
-    async def test_a_scope_opened_twice_is_the_same_and_nobody_elses(self, bench: Bench) -> None:
+    async def test_a_scope_opened_twice_is_the_same_and_belongs_to_one_principal(self, bench: Bench) -> None:
         assert await bench.store.open_scope(SCOPE, PRINCIPAL, TTL)
         await bench.store.set_state(SCOPE, "f", b"one", op="1")
         assert await bench.store.open_scope(SCOPE, PRINCIPAL, TTL)

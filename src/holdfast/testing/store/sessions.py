@@ -1,4 +1,4 @@
-"""Sessions are opened, found, evicted and closed once; nobody sees another's."""
+"""Sessions are opened, found, evicted and closed once; no principal sees another's."""
 
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
@@ -38,7 +38,7 @@ class SessionContract(Contract):
         assert await bench.store.holder(KEY) == PRINCIPAL
         assert await bench.store.holder(OTHER) is None
         await bench.store.close(KEY, Input.DELETED)
-        assert await bench.store.holder(KEY) is None, "what is closed is nobody's"
+        assert await bench.store.holder(KEY) is None, "a closed session has no principal"
 
     @scenario()
     async def test_a_principals_sessions_are_listed_without_those_of_others(self, bench: Bench) -> None:
@@ -49,7 +49,7 @@ class SessionContract(Contract):
         assert await bench.store.sessions("") == ["4"], "anonymous clients are one principal"
         await bench.store.close("1", Input.DELETED)
         assert await bench.store.sessions(PRINCIPAL) == ["3"]
-        assert await bench.store.sessions("nobody") == []
+        assert await bench.store.sessions("unknown") == []
 
     @scenario()
     async def test_opening_sent_again_changes_nothing(self, bench: Bench) -> None:
@@ -152,7 +152,7 @@ class SessionContract(Contract):
         await bench.open("3")
 
     @scenario(sessions=2)
-    async def test_a_full_store_evicts_the_principals_own_idle_session_and_nobody_elses(
+    async def test_a_full_store_evicts_the_principals_own_idle_session_and_no_others(
         self, bench: Bench
     ) -> None:
         await bench.open("1")

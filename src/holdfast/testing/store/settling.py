@@ -1,4 +1,4 @@
-"""An exchange ends once; what nobody took is kept for one repeat."""
+"""An exchange ends once; an answer that the client missed is kept for one repeat."""
 
 import asyncio
 

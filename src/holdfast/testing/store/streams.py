@@ -80,7 +80,7 @@ class StreamContract(Contract):
         assert data_of(await bench.read("a", start)) == [b"one"]
 
     @scenario()
-    async def test_an_append_rings_for_its_stream(self, bench: Bench) -> None:
+    async def test_an_append_wakes_its_stream(self, bench: Bench) -> None:
         opened = await bench.open()
         fence = await bench.streaming(1, "a")
         await bench.append("a", fence, 1)

@@ -1,4 +1,4 @@
-"""Tasks: theirs who began them, changed by whoever is first, gone when their time has come."""
+"""Tasks: each belongs to a principal, changes by version, and is forgotten when it expires."""
 
 import asyncio
 
@@ -46,14 +46,14 @@ class TaskContract(Contract):
         assert await bench.store.get_task(TASK, PRINCIPAL) == Cell(b"later", 2)
 
     @scenario()
-    async def test_somebody_elses_task_is_none(self, bench: Bench) -> None:
+    async def test_the_task_of_another_principal_is_not_found(self, bench: Bench) -> None:
         await begin(bench)
         assert await bench.store.get_task(TASK, STRANGER) is None
         assert await bench.store.set_task(TASK, STRANGER, b"mine", version=1, ttl=TTL) == -1
         assert await bench.store.get_task(TASK, PRINCIPAL) == Cell(b"begun", 1)
 
     @scenario()
-    async def test_a_change_counts_the_version_up_and_rings(self, bench: Bench) -> None:
+    async def test_a_change_counts_the_version_up_and_wakes(self, bench: Bench) -> None:
         await begin(bench)
         assert await change(bench, b"one", 1) == 2
         assert await change(bench, b"two", 2) == 3
@@ -61,7 +61,7 @@ class TaskContract(Contract):
         assert bench.wakeups == [(WakeUp.TASK, TASK, "")] * 2
 
     @scenario()
-    async def test_a_version_that_differs_changes_nothing_and_rings_nobody(self, bench: Bench) -> None:
+    async def test_a_version_that_differs_changes_nothing_and_wakes_no_process(self, bench: Bench) -> None:
         assert await change(bench, b"x", 1) == -1
         await begin(bench)
         assert await change(bench, b"x", 0) == -1
@@ -89,7 +89,7 @@ class TaskContract(Contract):
         await bench.store.sweep()
         assert await bench.store.get_task(TASK, PRINCIPAL) is not None
         bench.clock.advance(1)
-        assert await bench.store.get_task(TASK, PRINCIPAL) is None, "nobody has swept, and it is gone"
+        assert await bench.store.get_task(TASK, PRINCIPAL) is None, "it is gone before any sweep"
         assert await change(bench, b"late", 1) == -1
         await bench.store.sweep()
         assert await bench.store.get_task(TASK, PRINCIPAL) is None

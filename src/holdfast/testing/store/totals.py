@@ -73,7 +73,7 @@ class TotalContract(Contract):
         assert await fill(bench, opened[5:]) == opened[5:]
 
     @scenario(principal_kept_bytes=TOTAL)
-    async def test_a_handle_that_nobody_uses_makes_room_with_the_next_sweep(self, bench: Bench) -> None:
+    async def test_a_handle_that_is_not_used_makes_room_with_the_next_sweep(self, bench: Bench) -> None:
         for number in range(5):
             await bench.store.open_scope(f"handle{number}", PRINCIPAL, TTL)
         assert len(await fill(bench, [f"handle{number}" for number in range(5)])) == 5
