@@ -1,7 +1,7 @@
 """A shared store for simulated replicas: one memory store holds the data, and each replica has a connection to it.
 
-It keeps what `holdfast.stores.base` says of replicas: owners, leases, orphans, inboxes, news, wake-ups
-that ring where something waits. Every call is one step of the loop, so it is atomic.
+It keeps what `holdfast.stores.base` says of replicas: owners, leases, orphans, inboxes, news, and wake-ups
+that go where something waits. Every call is one step of the loop, so it is atomic.
 """
 
 from collections import OrderedDict, defaultdict
