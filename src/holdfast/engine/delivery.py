@@ -26,14 +26,13 @@ Why no message is written twice
     reader begins there.
 
 Why the terminal message is the last one
-    A batch that is `finished` ends with the terminal message, and `written` makes its source over. A source in memory
-    looks at its outcome first and at its messages afterwards, so everything that was sent before the end is in the same
-    batch, before it.
+    A batch that is `finished` ends with the terminal message, and the loop ends with it. A source in memory looks at its
+    outcome first and at its messages afterwards, so everything that was sent before the end is in the same batch,
+    before it.
 
 Why the loop ends
-    It ends when its source is over: after the terminal message, or because somebody stopped the source. The
-    connection's watcher stops it when the client goes; a newer reader, a closed session or an expired token stop a
-    log's reader. A wait never outlasts the sink's patience, so a source that ends by its own clock is looked at in time.
+    It ends with the terminal message, or when its source is over because something stopped it. The connection's
+    watcher stops it when the client goes; a newer reader, a closed session or an expired token stop a log's reader. A wait never outlasts the sink's patience, so a source that ends by its own clock is looked at in time.
 
 Silence. Each sink says how long it waits for the next message. When that time has passed, the loop calls `silence`, and
 the sink decides what it means: an HTTP response that has not begun becomes a stream, one that has begun gets a keep-alive,
@@ -73,7 +72,7 @@ class Source(Protocol):
         ...
 
     def is_over(self) -> bool:
-        """True if nothing more is to be written: all of it was, or the source was stopped."""
+        """True if nothing more is to be written: the source was stopped, or has ended by its own clock."""
         ...
 
     async def take(self) -> Batch | None:
@@ -107,12 +106,14 @@ class Sink(Protocol):
 
 
 async def deliver(source: Source, sink: Sink) -> None:
-    """Write the messages of a source to a sink until the source is over."""
+    """Write the messages of a source to a sink until the terminal message is written or the source is over."""
     while not source.is_over():
         source.wake.clear()
         batch = await source.take()
         if batch is not None:
             await sink.write(batch)
             source.written(batch)
+            if batch.finished:
+                return
         elif not await source.wait(sink.patience) and not source.is_over():
             await sink.silence()

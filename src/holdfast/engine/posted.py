@@ -26,7 +26,7 @@ from holdfast.errors import Fenced, StoreUnavailable, StreamClosed
 class PostedExchange:
     """The messages of an exchange, for the POST that claimed it. Give the reader back with `Readers.detach`."""
 
-    __slots__ = ("_exchange", "_is_answered", "_is_left", "_readers", "_writer", "reader")
+    __slots__ = ("_exchange", "_is_answered", "_is_left", "_readers", "_writer", "reader", "wake")
 
     def __init__(self, readers: Readers, exchange: SessionExchange) -> None:
         self._readers = readers
@@ -35,11 +35,8 @@ class PostedExchange:
         self._is_answered = self._is_left = False
         self.reader: Reader | None = None
         """The POST as a reader of the exchange's stream, once there is one."""
-
-    @property
-    def wake(self) -> Wake:
+        self.wake: Wake = self._writer.wake
         """Set when the exchange has ended, when its stream has begun, and when there is more in it."""
-        return self._writer.wake if self.reader is None else self.reader.wake
 
     @property
     def is_fenced(self) -> bool:
@@ -108,4 +105,5 @@ class PostedExchange:
                 self.reader = await self._readers.first(self._exchange, self._writer)
             except (Fenced, StoreUnavailable, StreamClosed):
                 return None
+            self.wake = self.reader.wake
         return self.reader

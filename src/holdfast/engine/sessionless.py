@@ -88,7 +88,7 @@ class AwaitedCall(Struct, frozen=True):
         return self.waiter.wake
 
     def is_over(self) -> bool:
-        """True if the outcome was written, or the client has gone."""
+        """True if the client has gone."""
         return self.waiter.is_over
 
     def stop(self) -> None:
@@ -106,9 +106,7 @@ class AwaitedCall(Struct, frozen=True):
         return Batch(messages, finished=True, error=outcome.error)
 
     def written(self, batch: Batch) -> None:
-        """End with the outcome."""
-        if batch.finished:
-            self.waiter.is_over = True
+        """Nothing to do: a message that was taken is forgotten, and an outcome is kept for repeats."""
 
     async def wait(self, seconds: float | None) -> bool:
         """Wait for a message or the outcome. False: neither came for so long."""

@@ -159,6 +159,8 @@ class Posts:
             if posted.reader is not None:
                 await self._streamer.give_back(posted.reader)
                 await self._streamer.keep_unread(exchange, posted.reader)
+        if response.is_taken:
+            return None
         if posted.is_fenced:
             # The end that other replicas have written is the only one: read it as a repeat of the request does.
             ended = Repeat(exchange.session, stream, exchange.request.id)

@@ -17,9 +17,6 @@ A call that has ended after one turn of the event loop has its answer before a `
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final
-
-from msgspec import Struct
 
 from holdfast.config import ResponseMode, Times
 from holdfast.engine.delivery import Batch
@@ -34,32 +31,36 @@ Whole = Callable[[Batch], Answer]
 """Returns the answer for a terminal message that is sent alone."""
 
 
-class Form(Struct, frozen=True):
+class Form:
     """The form that responses of an endpoint take."""
 
-    mode: ResponseMode
-    times: Times
+    __slots__ = ("is_json", "keep_alive", "mode", "stall", "stream_after")
 
-    @property
-    def is_json(self) -> bool:
-        """True if a response can be nothing but one JSON body."""
-        return self.mode == "json"
-
-    def patience(self, *, streaming: bool) -> float | None:
-        """Return the seconds of silence after which a response becomes a stream, and then gets a comment."""
-        if self.is_json:
-            return None
-        return self.times.keep_alive if streaming else self.times.stream_after
-
-    def whole(self, batch: Batch) -> Answer:
-        """Return the answer for a terminal message that is sent alone."""
-        return ready_answer(batch.messages[-1], self.mode)
+    def __init__(self, mode: ResponseMode, times: Times) -> None:
+        self.mode: ResponseMode = mode
+        self.is_json: bool = mode == "json"
+        """A response can be nothing but one JSON body."""
+        self.stream_after: float | None = None if self.is_json else times.stream_after
+        """Seconds of silence after which a response becomes a stream."""
+        self.keep_alive: float | None = None if self.is_json else times.keep_alive
+        """Seconds of silence after which a stream gets a comment."""
+        self.stall: float = times.write_stall
 
 
 class Response:
     """A sink (`engine/delivery.py`) that writes to one connection. Raises `Gone` when the connection does not take it."""
 
-    __slots__ = ("_connection", "_form", "_opening", "_stall", "_stream", "_whole", "is_taken", "streaming")
+    __slots__ = (
+        "_connection",
+        "_form",
+        "_opening",
+        "_stall",
+        "_stream",
+        "_whole",
+        "is_taken",
+        "patience",
+        "streaming",
+    )
 
     def __init__(
         self,
@@ -74,26 +75,27 @@ class Response:
         """`stream` is the name in the event ids; without it events have none. `streaming`: the stream has begun already."""
         self._connection = connection
         self._form = form
-        self._whole = whole or form.whole
+        self._whole = whole
         self._opening = opening
         self._stream = stream
-        self._stall: Final = form.times.write_stall
+        self._stall = form.stall
         self.streaming: bool = streaming
         """It has become a stream."""
+        self.patience: float | None = form.keep_alive if streaming else form.stream_after
+        """Seconds of silence after which it becomes a stream, or gets a comment."""
         self.is_taken: bool | None = None
         """Whether the client took the answer that was sent as a whole; None: none was."""
-
-    @property
-    def patience(self) -> float | None:
-        """Seconds of silence after which it becomes a stream, or gets a comment."""
-        return self._form.patience(streaming=self.streaming)
 
     async def write(self, batch: Batch) -> None:
         """Answer as a whole, or write events."""
         if self.streaming:
             await self._connection.write(self._events(batch), self._stall)
-        elif batch.finished and (self._form.is_json or self._is_alone(batch)):
-            self.is_taken = await self._connection.answer(self._whole(batch))
+        elif batch.finished and (
+            self._form.is_json or (len(batch.messages) == 1 and not (self._stream and batch.positions))
+        ):
+            whole = self._whole
+            answer = ready_answer(batch.messages[-1], self._form.mode) if whole is None else whole(batch)
+            self.is_taken = await self._connection.answer(answer)
         elif not self._form.is_json:
             await self._begin(self._events(batch))
 
@@ -117,11 +119,8 @@ class Response:
         opening = b"" if self._opening is None else await self._opening()
         if opening or events:
             self.streaming = True
+            self.patience = self._form.keep_alive
             await self._connection.start_stream(opening + events, self._stall)
-
-    def _is_alone(self, batch: Batch) -> bool:
-        is_logged = self._stream is not None and bool(batch.positions)
-        return len(batch.messages) == 1 and not is_logged
 
     def _events(self, batch: Batch) -> bytes:
         stream = self._stream

@@ -8,7 +8,6 @@ from holdfast.core.eras import check_sessionless
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
-from holdfast.engine.outcome import Outcome
 from holdfast.engine.reader import End
 from holdfast.engine.sessionless import AwaitedCall
 from holdfast.engine.wake import turn
@@ -80,10 +79,12 @@ class SessionlessPosts:
             await turn()
             outcome = awaited.outcome
             if outcome is not None and not awaited.waiter.messages:
-                if outcome.error is None and self._mode != "sse":
-                    await connection.answer_json(outcome.message(request.id))
-                    return None
-                return self._answer(request, outcome)
+                if outcome.error is not None:
+                    return _refused(request, outcome.error)
+                if self._mode == "sse":
+                    return ready_answer(outcome.message(request.id), self._mode)
+                await connection.answer_json(outcome.message(request.id))
+                return None
             await self._wait(request, awaited, connection)
             return None
         finally:
@@ -143,12 +144,10 @@ class SessionlessPosts:
                 hand_over.cancel()
 
     def _whole(self, request: Request, batch: Batch) -> Answer:
-        return self._form.whole(batch) if batch.error is None else _refused(request, batch.error)
-
-    def _answer(self, request: Request, outcome: Outcome) -> Answer:
-        if outcome.error is not None:
-            return _refused(request, outcome.error)
-        return ready_answer(outcome.message(request.id), self._mode)
+        """Return the answer of a call that has ended without another message."""
+        if batch.error is not None:
+            return _refused(request, batch.error)
+        return ready_answer(batch.messages[-1], self._mode)
 
     def _hand_over(self, awaited: AwaitedCall) -> asyncio.TimerHandle | None:
         """Plan to answer a call that runs on with its state alone, as long as clients go along with it."""
