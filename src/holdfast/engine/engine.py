@@ -43,16 +43,16 @@ from holdfast.supervision import supervise
 T = TypeVar("T")
 
 _SERVED: Final[WeakKeyDictionary[Store, "ref[Engine]"]] = WeakKeyDictionary()
-"""By store: the engine that it wakes. A store has one bell, so a second engine would take the first one's wake-ups."""
+"""By store: the engine that it wakes. A store wakes one engine, so a second one would take the wake-ups of the first."""
 _CLAIM_SECONDS: Final = 0.01
-"""How often a stopping engine looks whether its last claims have come back."""
+"""Seconds between two looks of a stopping engine for claims that are still on their way."""
 
 _HEARD_BY_SESSION: Final = {
     WakeUp.STREAM: Session.ring,
     WakeUp.ANSWER: Session.answered,
     WakeUp.TURN: Session.look_for_turn,
 }
-"""Bells that a session's own waiters hear."""
+"""Wake-ups for a session: what each one calls."""
 
 
 class Engine:
@@ -147,7 +147,7 @@ class Engine:
         return f"<Engine {len(self.runtime.sessions)} sessions over {self.store!r}>"
 
     async def ensure_started(self, context: Context | None = None) -> None:
-        """Start once; a call that comes meanwhile waits for the same start.
+        """Start once; concurrent callers wait for the same start.
 
         What is started here lives longer than the caller. A request passes an empty `context`, so that no
         background work runs with its context variables (a tenant, a trace).
@@ -180,7 +180,7 @@ class Engine:
             ConfigError: the store object serves another engine.
         """
         store = self.store
-        # A reference that keeps nothing alive: an engine holds its store, and would never be freed.
+        # A weak reference: the engine holds its store, and a strong one would keep both for ever.
         served = _SERVED.get(store)
         if served is not None and served() not in {None, self}:
             raise ConfigError(
@@ -214,7 +214,7 @@ class Engine:
         return note_failure(self.runtime, exchange, error)
 
     async def changed(self, change: Change, principal: str | None = None) -> None:
-        """Tell those who want to know, sessions and listeners alike; only those of one principal, if it is named."""
+        """Send a change to the sessions and listeners that asked for it, or only to those of one principal."""
         await self.replica.changed(change, principal)
         await self.sessions.changed(change, principal)
 
@@ -227,7 +227,7 @@ class Engine:
             job.cancel()
         self.pulse.stop()
         await self.drain()
-        # From here on nothing may begin: it would find its back stopped, or start the engine anew.
+        # From here on no work may begin: it would find a stopped back, or start the engine again.
         self.drained = True
         for session in list(self.runtime.sessions.values()):
             self.spawn(self._shut(session))
@@ -240,7 +240,7 @@ class Engine:
         self.started = self.draining = self.leaving = self.drained = self._closing = False
 
     async def _shut(self, session: Session) -> None:
-        """Close a session that ends with this process; one that others can serve goes on there."""
+        """Close a session that ends with this process. A session that other replicas can serve goes on."""
         if session.channel is not None or not session.lasting or not self.store.is_shared:
             await self.sessions.close(session, Input.SHUTDOWN)
         else:
@@ -248,7 +248,7 @@ class Engine:
             await session.listeners_called()
 
     async def leave(self) -> None:
-        """The server that hosts us is stopping: let handlers finish, then end every stream that it would wait for.
+        """The server that hosts this application is stopping: let handlers finish, then end every stream that it would wait for.
 
         Streams of running calls are not handed over: without an open response the host would end at once,
         and the handlers with it.
@@ -261,15 +261,15 @@ class Engine:
         self.end_standalone()
 
     def end_standalone(self) -> None:
-        """End the streams that belong to no request: they never end by themselves. Their clients come back elsewhere."""
+        """End the standalone streams, which never end by themselves. Their clients reconnect to another replica."""
         for session in self.runtime.sessions.values():
             for reader in session.readers.get(session.record.standalone, ()):
                 reader.stop(End.AGED)
 
     async def drain(self, *, hand_over: bool = True) -> None:
-        """Wait until nothing is in flight any more, queued calls included; after the drain time, end what is left.
+        """Wait until no call runs or is queued; after the drain time, end the rest.
 
-        Calls that are parked, or tasks that require input, are not waited for: nobody can answer them any more.
+        It does not wait for parked calls and tasks that require input: no client can answer them any more.
         """
         self.draining = True
         await self.listening.stop()
@@ -298,7 +298,7 @@ class Engine:
         return bool(on_the_way or any(session.waiting for session in self.runtime.sessions.values()))
 
     def _hand_over(self) -> None:
-        """End streams that their clients may resume at another replica; what they wait for goes on here."""
+        """End streams that clients may resume at another replica. Their calls go on here."""
         for session in self.runtime.sessions.values():
             for stream, readers in session.readers.items():
                 if session.revision.early_close or stream == session.record.standalone:
@@ -306,7 +306,7 @@ class Engine:
                         reader.stop(End.AGED)
 
     def _working(self) -> dict[asyncio.Task[None], Exchange]:
-        """Return the handlers that run here, each with its exchange; not those that wait for a client."""
+        """Return the tasks of handlers that run here and do not wait for a client, each with its exchange."""
         sessions = self.runtime.sessions.values()
         exchanges = [
             *self.sessionless.working(),
@@ -317,12 +317,12 @@ class Engine:
         }
 
     def in_flight(self) -> list[str]:
-        """Return what a stop waits for: the name of the tool or prompt, else the method, of each running request."""
+        """Return the name of the tool or prompt, or else the method, of each request that a stop waits for."""
         requests = [exchange.request for exchange in self._working().values()]
         return [str(request.params.get("name", request.method)) for request in requests]
 
     def _ring(self, what: WakeUp, key: str, name: str) -> None:
-        """Take a bell of the store's."""
+        """Handle a wake-up of the store."""
         if what is WakeUp.TASK:
             self.tasks.rung(key)
         elif what is WakeUp.FORWARD or what is WakeUp.NEWS:
@@ -350,7 +350,7 @@ class Engine:
                 raise AssertionError(f"{what} concerns no session")
 
     def _sweep(self) -> None:
-        """Begin the jobs of the sweep, each in a loop of its own: one that fails or waits stops no other."""
+        """Start the jobs of the sweep, each in a loop of its own, so that one that fails or waits does not stop the others."""
         jobs = {
             "sessions": self.sessions.sweep,
             "orphans": self.replica.sweep,

@@ -1,6 +1,6 @@
-"""A request as it travels through the store to another replica: to be run there, or to be run again.
+"""A request in the form in which the store holds it, for another replica: to answer a retry, or to run a call again.
 
-Both ways begin with `encode_forwarded`, the only place that decides what of a caller is written to the store.
+Both use `encode_forwarded`, the only place that decides what of a caller is written to the store.
 A header that can carry a credential is left out, by the words in its name, since a reader of the store
 must not be able to act as the caller. Other headers travel: a handler sees the same `X-Tenant` wherever it runs.
 """
@@ -19,18 +19,18 @@ _SECRET: Final = re.compile(
     "auth|cookie|token|secret|key|passw|credential|session|bearer|jwt|assertion|signature|dpop|oidc"
 )
 """Words in the names of headers with credentials: Authorization, Proxy-Authorization, Cookie, X-Api-Key,
-X-Amz-Security-Token, Cf-Access-Jwt-Assertion, Mcp-Session-Id. A header too many is left out rather than one too few."""
+X-Amz-Security-Token, Cf-Access-Jwt-Assertion, Mcp-Session-Id. A header is rather left out without need than written with a credential."""
 _HARMLESS: Final = frozenset({"idempotency-key"})
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a header of this name may carry a credential."""
+    """True if a header of this name may hold a credential."""
     lowered = name.lower()
     return _SECRET.search(lowered) is not None and lowered not in _HARMLESS
 
 
 class ForwardedRequest(Struct, frozen=True):
-    """A request, who sent it, and the stream that its answer goes to."""
+    """A request, its caller, and the stream that its answer is written to."""
 
     session: str
     stream: str
@@ -39,18 +39,18 @@ class ForwardedRequest(Struct, frozen=True):
     principal: Principal | None
     headers: dict[str, str]
     streams: bool = True
-    """False in always-JSON mode: nothing but the result can be sent."""
+    """False in always-JSON mode: only the terminal message can be sent."""
 
     @property
     def caller(self) -> Caller:
-        """Who sent it."""
+        """The caller, without the headers that were left out."""
         return Caller(self.owner, self.principal, self.headers)
 
 
 def encode_forwarded(
     session: str, stream: str, caller: Caller, request: Request, *, streams: bool = True
 ) -> bytes:
-    """Return a request as it is written to the store; empty if a verifier's own claims have no JSON form."""
+    """Encode a request for the store. Returns no bytes if the principal has claims that JSON cannot hold."""
     headers = {name: value for name, value in caller.headers.items() if not is_secret(name)}
     try:
         return encode(
@@ -61,7 +61,7 @@ def encode_forwarded(
 
 
 def decode_forwarded(payload: bytes) -> ForwardedRequest | None:
-    """Return the request of a payload; None if no release that we know has written it."""
+    """Decode a request of the store; None if this release cannot read it."""
     try:
         return msgspec.json.decode(payload, type=ForwardedRequest)
     except msgspec.DecodeError:

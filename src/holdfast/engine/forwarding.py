@@ -1,8 +1,32 @@
-"""Requests forwarded to the replica that must run them, their answers read back from the store.
+"""Forwarding: a retry that arrives at one replica, for a call that is parked at another.
 
-Some work lives in one place: a parked call, later a child process. A request for it that lands
-elsewhere is put into that replica's inbox, and what it answers becomes a stream in the store: in
-a session that exists for this one request, so that everything that holds for streams holds here.
+A parked call is a suspended task in one process. A retry can arrive at any replica; the `requestState` names the one that
+has the call. The request travels through the store, and the answer comes back as a stream in the store:
+
+    replica A (has the client's connection)            store                  replica B (has the parked call)
+    ───────────────────────────────────────    ────────────────────────    ───────────────────────────────────
+    forward: open a session for this
+      one request                        ──▶   session
+      put the request into B's inbox     ──▶   inbox of B, wake-up    ──▶   look: take it from the inbox
+    wait for the stream to begin               claim, stream         ◀──   claim; go on with the call
+    deliver: stream ─▶ HTTP response     ◀──   messages, terminal    ◀──   deliver: call ─▶ stream
+    close the session                    ──▶   gone                  ──▶   reads no session: cancels the call
+
+The session exists for this one request, so the rules for streams hold here too: order, one terminal message, fencing, and the end
+that other replicas write if B dies. Its client never sees it.
+
+Why a request runs once. B claims the exchange before it takes the request out of its inbox. If B finds the request a second
+time (it was interrupted in between), the claim is taken and the request is only removed. If B dies after the claim, the
+sweep of another replica ends the exchange with −31002.
+
+Why A never waits for ever. The inbox entry lives for one lease. If no stream has begun by then, B is gone and the client gets
+−31003. Once the stream has begun, it ends with a terminal message, or the session ends and the reader with it.
+
+Why B never works for a client that has gone. A closes the session when its client goes. B looks for the session at each
+silence of `_HEARTBEAT` seconds, and each append fails without it.
+
+A request that finds no memory at B (`TooMuchWork`), or that arrives while the store is away, stays in the inbox:
+`is_rung` says that the inbox must be read again.
 """
 
 import asyncio
@@ -34,17 +58,17 @@ from holdfast.stores.base import Claim, Claimed, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Request, refusal
 
 _LOOK_SECONDS: Final = 0.05
-"""How often one looks whether the other replica has begun."""
+"""Seconds between two looks for the stream of the other replica."""
 _HEARTBEAT: Final = 1.0
-"""How often the other replica looks whether its reader's session is still there."""
+"""Seconds of silence after which the replica that runs the call checks that the client is still there."""
 
 
 _FORWARDED: Final = "forwarded"
-"""Who is charged for a request before it can be read whose it is."""
+"""The principal to whom a request is charged until it is decoded and its own principal is known."""
 
 
 class Forwarding:
-    """Puts requests to other replicas, and takes theirs."""
+    """Forwards requests to other replicas, and answers those that other replicas forward to this one."""
 
     def __init__(self, runtime: Runtime, readers: Readers, calls: SessionlessCalls) -> None:
         self._runtime = runtime
@@ -52,23 +76,23 @@ class Forwarding:
         self._calls = calls
         self._taking: set[str] = set()
         self.is_rung: bool = False
-        """Something may be in the inbox: a bell said so, or the inbox could not be read."""
+        """The inbox must be read: a wake-up said so, or it could not be read before."""
 
-    # Ours, run elsewhere
+    # Requests of our clients, answered by another replica
 
-    async def carry(self, replica: str, caller: Caller, request: Request) -> Reader:
+    async def forward(self, replica: str, caller: Caller, request: Request) -> Reader:
         """Have another replica answer a request; return a reader of its answer. Close it with `drop`.
 
         Raises:
             ParkedGone: that replica is gone, and what it had parked with it.
         """
         runtime = self._runtime
-        session = await self._carrier(caller)
+        session = await self._open_session(caller)
         stream = runtime.random.token(12)
         payload = encode_forwarded(session.record.key, stream, caller, request)
         seconds = runtime.settings.times.lease
         try:
-            # Empty: this principal cannot be written down, so no other replica can act for it.
+            # An empty payload: this principal cannot be encoded, so no other replica can act for it.
             if payload and await runtime.store.forward(replica, stream, payload, seconds=seconds):
                 return await self._begun(session, stream, runtime.clock.now() + seconds)
         except BaseException:
@@ -77,7 +101,7 @@ class Forwarding:
         await self._forget(session)
         raise ParkedGone
 
-    async def _carrier(self, caller: Caller) -> Session:
+    async def _open_session(self, caller: Caller) -> Session:
         random, times = self._runtime.random, self._runtime.settings.times
         record = SessionRecord(
             key=random.token(32),
@@ -106,24 +130,24 @@ class Forwarding:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def drop(self, reader: Reader) -> None:
-        """Let go of an answer, taken or not; whoever still works on it is told by its session's end."""
+        """Close the reader of an answer. Its session ends too, which tells the other replica that the client needs no more."""
         await self._readers.detach(reader)
         await self._forget(reader.session)
 
     async def _forget(self, session: Session) -> None:
-        """Close the carrier. One that a store that is away still has closes by its idle time: the answer must not wait."""
+        """Close the session of a forwarded request. If the store is away, the session ends by its idle time: do not wait here."""
         self._runtime.sessions.pop(session.record.key, None)
         with contextlib.suppress(StoreError):
             await self._runtime.store.close(session.record.key, Input.SHUTDOWN)
 
-    # Theirs, run here
+    # Requests of other replicas, answered here
 
     async def look(self) -> None:
-        """Take what others have put to us."""
+        """Answer the requests in the inbox."""
         try:
             waiting = await self._runtime.store.inbox()
         except StoreError:
-            # No bell comes again for what is in the inbox now.
+            # There is no second wake-up for what is in the inbox now.
             self.is_rung = True
             return
         for forwarded in waiting:
@@ -133,7 +157,7 @@ class Forwarding:
 
     async def _take(self, name: str, payload: bytes) -> None:
         try:
-            # Held as long as this runs. What finds no room stays in the inbox, and is looked at again.
+            # Held while this runs. A request that finds no room stays in the inbox until the next look.
             charge = self._runtime.load.intake(_FORWARDED).charge(payload)
             forwarded = await self._read(name, payload)
             claim = Claim(forwarded.request.id, forwarded.stream, b"")
@@ -145,7 +169,7 @@ class Forwarding:
         except TooMuchWork:
             self.is_rung = True
         except HoldfastError as error:
-            # The other side is gone, or the store is: there is nobody to answer.
+            # The other replica is gone, or the store is away: there is no client to answer.
             self._runtime.observer.note("forward.dropped", error=error)
         finally:
             self._taking.discard(name)
@@ -153,7 +177,7 @@ class Forwarding:
     async def _read(self, name: str, payload: bytes) -> ForwardedRequest:
         forwarded = decode_forwarded(payload)
         if forwarded is None:
-            # Of a later release. Taken all the same: it would be found again until its time is over.
+            # A later release has written it. Remove it, or each look would find it again until it expires.
             await self._runtime.store.remove_forwarded(name)
             raise StoreError("a request that was put to this replica cannot be read")
         return forwarded

@@ -1,4 +1,4 @@
-"""The keys that seal what clients carry for us: shared by all replicas, and replaced after a while.
+"""The keys that seal the state that clients keep for the server: shared by all replicas, and replaced after a while.
 
 Time is cut into periods of `Times.key_rotation`, and each period has a key of its own in the store, under a name that
 contains the period's number: the first candidate that any replica offers. A replica seals with the key of the present

@@ -1,4 +1,4 @@
-"""Those who listen for changes without a session (2026-07-28), and how changes reach them.
+"""Listeners: subscriptions without a session (2026-07-28), and how changes reach them.
 
 What waits for a listener is bounded by what it asked for: a change that it has not been told of
 yet covers the next one of the same name. Nobody waits for a listener (law 7); one that is too
@@ -32,22 +32,22 @@ from holdfast.protocol.subscriptions import (
 from holdfast.wire.jsonrpc import Request, RequestId
 
 _ENTRY_BYTES: Final = 256
-"""What a name costs in the tables by which changes find their listeners."""
+"""Bytes for one name in the tables that lead from changes to listeners."""
 FLUSH_SECONDS: Final = 1.0
-"""How long a server that stops waits for listeners to take their last message."""
+"""Seconds for which a server that stops waits for listeners to take their last message."""
 
 
 class Ended(Enum):
     """Why a listener's stream ends."""
 
     STOPPED = "stopped"
-    """The server ends it, and says so with the completion result."""
+    """The server ends it, with the completion result."""
     EXPIRED = "expired"
-    """The caller's token is valid no longer; who comes back authenticates again."""
+    """The caller's token has expired: the client authenticates again."""
     SLOW = "slow"
-    """Too much waits for it. Something was not told, so its connection is dropped without a result."""
+    """Too many changes wait for it. One was lost, so its connection is closed without a result."""
     LEFT = "left"
-    """The client has cancelled it or gone: not a word more."""
+    """The client has cancelled it or has gone: nothing more is sent."""
 
 
 class Listener:
@@ -69,21 +69,21 @@ class Listener:
         self.filter: Filter = honoured
         self.end: Ended | None = None
         self.wake: Wake = Wake()
-        """Rung when there is something to take, or it has ended."""
+        """Set when there is something to take, and when it has ended."""
         self.on_slow: Callable[[], None] | None = None
-        """Called when it is too far behind: whoever is stuck in a write to it need not wait any longer."""
+        """Called when it is too far behind, to end a write that waits for its client."""
         self._acknowledged = self._completed = False
         self._waiting: dict[Key, Change] = {}
         self._limit = limit
         self.charge: Charge | None = charge
-        """What its filter takes in memory."""
+        """The memory that its filter takes."""
 
     def __repr__(self) -> str:
         state = self.end.value if self.end else f"{len(self._waiting)} waiting"
         return f"<Listener for {len(self.filter.keys)} kinds of changes, {state}>"
 
     def tell(self, change: Change) -> bool:
-        """Take note of a change; False if the listener is too far behind for it."""
+        """Add a change; False if too many wait already."""
         if self.end is None:
             if change.key not in self._waiting and len(self._waiting) >= self._limit:
                 return False
@@ -129,7 +129,7 @@ class Listener:
 
 
 class Listening:
-    """All listeners of this process, by what they want to be told of."""
+    """All listeners of this process, by the changes that they asked for."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -137,7 +137,7 @@ class Listening:
         self._listeners: dict[Listener, asyncio.TimerHandle | None] = {}
         self._owners: Counter[str] = Counter()
         self.task_ids: dict[str, str] = {}
-        """The tasks somebody listens for, by the keys under which the store rings for them."""
+        """Ids of the tasks that have listeners here, by the keys that the store's wake-ups name."""
         self._stopping = False
         self._empty: asyncio.Event | None = None
 
@@ -164,7 +164,7 @@ class Listening:
         owner = client.record.principal
         self._check_room(owner)
         honoured = await self._runtime.back.honoured(client, wanted)
-        # Others may have come while the back looked.
+        # Other listeners may have been added while the back was asked.
         self._check_room(owner)
         charge = self._charge(owner, honoured)
         listener = Listener(request.id, owner, honoured, limits.listener_changes, charge)
@@ -186,7 +186,7 @@ class Listening:
         limits = self._runtime.settings.limits
         if self._stopping:
             raise Busy("Busy: the server is stopping")
-        # Anonymous clients are no principal: they share the process's room.
+        # Anonymous clients are not one principal: they share the places of the process.
         if len(self) >= limits.listeners or (owner and self._owners[owner] >= limits.listeners_per_principal):
             self._runtime.observer.note("listen.refused", listeners=len(self))
             raise Busy("Busy: too many listeners; close one, or try again later", retry_after=30)
@@ -204,7 +204,7 @@ class Listening:
                 self.task_ids[task_key(key[1])] = key[1]
 
     def tell(self, change: Change, principal: str | None = None) -> None:
-        """Tell the listeners that asked for it; only those of one principal, if it is named. Waits for nobody."""
+        """Add a change to the listeners that asked for it, or only to those of one principal. Does not wait."""
         for listener in list(self._by_key.get(change.key, ())):
             if principal is not None and listener.owner != principal:
                 continue
@@ -212,7 +212,7 @@ class Listening:
                 self._drop(listener)
 
     def owners(self, key: Key) -> set[str]:
-        """Return who listens for a change."""
+        """Return the principals that listen for a change."""
         return {listener.owner for listener in self._by_key.get(key, ())}
 
     def _drop(self, listener: Listener) -> None:
@@ -223,7 +223,7 @@ class Listening:
             listener.on_slow()
 
     def leave(self, listener: Listener) -> None:
-        """Give a listener's place back; twice is as good as once."""
+        """Free a listener's place. Safe to call twice."""
         listener.stop(Ended.LEFT)
         if listener not in self._listeners:
             return
@@ -246,11 +246,11 @@ class Listening:
     # Beginning and ending
 
     def start(self) -> None:
-        """Let listeners come."""
+        """Accept listeners."""
         self._stopping = False
 
     async def stop(self) -> None:
-        """Let no more come, end those that are there, and wait a moment for them to take the completion result.
+        """Accept no more listeners, end the present ones, and wait a moment for them to take the completion result.
 
         Before anything waits for handlers: a listener never ends by itself.
         """

@@ -46,7 +46,7 @@ class Load:
 
     @staticmethod
     def held_by(owner: str) -> dict[str, str]:
-        """Return the holders of what a principal has for long. Anonymous clients have no holder: they share the whole."""
+        """Return the holder of memory that a principal keeps for long. Anonymous clients have none: they share the whole budget."""
         return {"principal": owner} if owner else {}
 
     def cost(self, data: bytes) -> int:
@@ -66,7 +66,7 @@ class Intake:
         self._session = session
         self._charge: Charge | None = None
         self.is_reserved: bool = False
-        """It found no room, except for what must pass."""
+        """It is charged to the reserve: only messages that must pass are taken."""
 
     def read(self, size: int) -> None:
         """Charge what has been read so far.
@@ -89,7 +89,7 @@ class Intake:
         raise TooMuchWork
 
     def charge(self, data: bytes) -> Charge | None:
-        """Charge what the whole message will occupy; call it before it is decoded. A short one costs nothing: None.
+        """Charge the memory of the whole message, before it is decoded. A short one costs nothing: None.
 
         Raises:
             Busy: there is no room for it.
@@ -100,10 +100,10 @@ class Intake:
         return self._charge
 
     def may_pass(self, message: Message | list[Message]) -> bool:
-        """Tell, once it is decoded, whether a message is taken: there is room, or it begins no new work."""
+        """True if a decoded message may be taken: there is room for it, or it begins no new work."""
         return not self.is_reserved or all(map(_passes, message if isinstance(message, list) else [message]))
 
 
 def _passes(message: Message) -> bool:
-    """Tell whether a message belongs to work that runs already."""
+    """True if a message belongs to work that runs already."""
     return not isinstance(message, Request) or message.method in _PASSING or "requestState" in message.params

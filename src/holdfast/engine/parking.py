@@ -1,12 +1,24 @@
-"""Calls without a session that can be returned to: they have not ended, or have ended and may be asked about once more.
+"""Parking: the calls without a session that a retry can return to.
 
-A call that has not ended holds one of the places, of which there are so many in all and for each authenticated
-principal; without a free place, a handler that wants to ask gets `Busy`. Anonymous clients do not count as one
-principal: they share the places of the process, as listeners do.
+    running  ── asks: `keep` ──▶  kept, holds a place  ── handler ends: `finish` ──▶  finished, holds bytes
+                                    │      ▲                                             │
+                                    └──────┘ each new round: the time begins anew        │
+                                    │                                                    │
+                                    ├── time over: −31003, the handler is cancelled      ├── time over: forgotten
+                                    └── server stops: `clear`                            └── room needed: oldest first
 
-A call that has ended holds no place. What it answered in each round is kept, because a client whose response was
-lost sends its retry again and must get the same. It is bounded in bytes; the oldest are dropped first, and a
-repeat of their retry gets −31003, the call is gone. Both are kept for one lifetime after the last round.
+A call that has not ended holds one of the *places*. Their number is bounded, for the process and for each principal. If no
+place is free, the handler that asks gets `Busy`. Anonymous clients do not count as one principal: they share the
+places of the process.
+
+A call that has ended holds no place. Its outcomes are kept, because a client whose response was lost sends its retry again
+and must get the same result. They are bounded in bytes: the oldest are dropped first, and a repeat of their retry gets
+−31003, the call is gone.
+
+Why this cannot leak. Each entry has one timer, which is replaced in each round and removes the entry after one lifetime. The
+removal takes back what the entry holds: a place, or bytes; which of the two is told by `_finished`, and `finish` moves
+a call from the one to the other in one step. A `requestState` and its entry live equally long:
+`Times.parked`, from the same moment.
 """
 
 import asyncio
@@ -25,12 +37,12 @@ if TYPE_CHECKING:
 
 
 class ParkingStatistics(Struct, frozen=True):
-    """How parking has gone so far."""
+    """Counts of parked calls."""
 
     kept: int
-    """Calls that have not ended and can be returned to."""
+    """Calls that have not ended and that a retry can return to."""
     finished: int
-    """Calls that have ended, and whose answers are kept for a repeat."""
+    """Calls that have ended, and whose outcomes are kept for a repeated retry."""
     parked: int
     resumed: int
     expired: int
@@ -38,7 +50,7 @@ class ParkingStatistics(Struct, frozen=True):
 
 
 class Parking:
-    """The calls that can be returned to, by their key."""
+    """The calls that a retry can return to, by their keys."""
 
     def __init__(self, limits: Limits, lifetime: float, expire: "Callable[[Exchange], None]") -> None:
         self._limits = limits
@@ -57,7 +69,7 @@ class Parking:
         return len(self._kept) - len(self._finished)
 
     def keep(self, exchange: "Exchange") -> None:
-        """Keep a call that goes out for its lifetime, counted anew with each round.
+        """Keep a call for one lifetime, which begins anew with each round.
 
         Raises:
             Busy: there are too many, of this principal or in all.
@@ -78,7 +90,7 @@ class Parking:
         self._parked += 1
 
     def find(self, key: str) -> "Exchange | None":
-        """Return a call that is kept."""
+        """Return a call by its key; None if it is not kept."""
         known = self._kept.get(key)
         if known is None:
             return None
@@ -86,7 +98,7 @@ class Parking:
         return known[0]
 
     def finish(self, exchange: "Exchange", size: int) -> None:
-        """Free the place of a call that has ended; its answers, of so many bytes, are kept for a repeat."""
+        """Free the place of a call that has ended; keep its outcomes, of `size` bytes, for a repeated retry."""
         if exchange.key not in self._kept or exchange.key in self._finished:
             return
         owner = exchange.session.record.principal
@@ -109,7 +121,7 @@ class Parking:
         self._expire(exchange)
 
     def clear(self) -> list["Exchange"]:
-        """Forget all of them; return those that have not ended."""
+        """Forget all calls; return those that have not ended."""
         kept, self._kept = self._kept, {}
         self._owners.clear()
         for key in kept:
@@ -119,7 +131,7 @@ class Parking:
         return [exchange for exchange, _ in kept.values() if not exchange.settled]
 
     def statistics(self) -> ParkingStatistics:
-        """Return how parking has gone so far."""
+        """Return the counts so far."""
         return ParkingStatistics(
             self._waiting, len(self._finished), self._parked, self._resumed, self._expired, self._refused
         )

@@ -54,5 +54,5 @@ class Pulse:
         self._timer = asyncio.get_running_loop().call_later(_BEAT, self._beat)
 
     def is_waking(self) -> bool:
-        """Tell whether this process could not run until a moment ago."""
+        """True if this process could not run until a moment ago."""
         return self._now() > self._trusted_until

@@ -1,4 +1,4 @@
-"""Whether new work can be written to the store: proved by a write, at most one at a time and about one a second.
+"""Readiness: a write shows that new work can be written to the store. At most one at a time, about one a second.
 
 A read proves nothing: a replica of Redis, a full disk and a full memory all answer reads.
 """
@@ -10,7 +10,7 @@ from holdfast.engine.runtime import Runtime
 from holdfast.errors import StoreError
 
 FRESH_SECONDS: Final = 1.0
-"""How long an answer holds: probes of many balancers must not become the store's load."""
+"""Seconds for which a result is used again: the probes of many balancers must not load the store."""
 PATIENCE: Final = 2.0
 """Seconds that a probe may take; balancers give up after about as many."""
 
@@ -24,7 +24,7 @@ class Readiness:
         self._begun = 0.0
 
     async def is_writable(self) -> bool:
-        """Tell whether a write has succeeded within about the last second."""
+        """True if a write has succeeded within about the last second."""
         now = self._runtime.clock.now()
         probe = self._probe
         if probe is None or (probe.done() and now - self._begun >= FRESH_SECONDS):

@@ -1,4 +1,4 @@
-"""The way out of an exchange without a session: onto the response it has now, or into the next round.
+"""Where the messages of a sessionless call go: to the response that is open now, or into the next round.
 
 An ask suspends the handler. Asks made within a short quiet window go out together as one
 `input_required` result; from then on the exchange is parked until a retry brings the answers
@@ -18,11 +18,11 @@ from holdfast.engine.wake import Wake
 from holdfast.errors import AskTimeout, BackPressureError, McpError, NoBackChannel
 
 MAX_ROUNDS: Final = 64
-"""More rounds than any client goes along with; a handler that asks on and on is ended."""
+"""Rounds after which a call fails: more than any client takes part in."""
 CONTINUED_ROUNDS: Final = 10
 """Official clients give up after ten rounds."""
 _MAX_MESSAGES: Final = 256
-"""Messages a response may be behind before its handler waits for it."""
+"""Unwritten messages of one response after which its handler must wait."""
 
 
 class ResponseWaiter(Struct, eq=False):
@@ -49,7 +49,7 @@ class ResponseWaiter(Struct, eq=False):
 
 
 GoOut = Callable[[int, dict[str, Asked]], bytes]
-"""Encodes the result that asks for input in the round of this number, and takes note that the call is parked."""
+"""Parks the call, and encodes the result that asks for the input of the round of this number."""
 
 
 def _ended(number: int, asked: dict[str, Asked]) -> bytes:
@@ -61,19 +61,19 @@ class RoundWriter(Struct, eq=False):
 
     _go_out: GoOut
     _quiet: float
-    """Seconds that asks wait for others to go out with."""
+    """Seconds for which an ask waits for other asks, to be sent in one result."""
     _limit: int
-    """Asks that may wait for an answer."""
+    """Most asks that may wait for an answer."""
     suspendable: bool
-    """Whether the method's answer may ask for input."""
+    """True if the result of this method can ask for input."""
     _given: Mapping[str, Any]
-    """Answers that the request itself brought: an ask with such a key needs no round."""
+    """Answers in the first request, by key: an ask with such a key needs no round."""
     outcomes: dict[int, Outcome] = {}
-    """What followed each round. Kept: a repeated retry gets the same."""
+    """The outcome of each round, by its number. A repeated retry gets the same one."""
     on_settled: Callable[[], None] | None = None
-    """Called once when the call has ended, or has become a task. A plain call needs none."""
+    """Called once when the call has ended or has become a task; None for a call that was never parked."""
     charge: Charge | None = None
-    """What its rounds take in memory, for as long as it is kept."""
+    """The memory that its rounds take while it is kept."""
     _rounds: Rounds | None = None
     _answers: dict[str, asyncio.Future[Any]] = {}
     _waiters: list[ResponseWaiter] = []
@@ -82,37 +82,37 @@ class RoundWriter(Struct, eq=False):
 
     @property
     def rounds(self) -> Rounds:
-        """The call's rounds. A plain call never has a second one, and needs none of them."""
+        """The call's rounds. Made when they are needed: a plain call has only the first."""
         if self._rounds is None:
             self._rounds = Rounds()
         return self._rounds
 
     @property
     def is_parked(self) -> bool:
-        """Whether the newest round waits for its answers."""
+        """True if the newest round waits for the client's answers."""
         return self._rounds is not None and self._rounds.is_parked
 
     @property
     def may_continue(self) -> bool:
-        """Whether the call can still be answered with its state alone. The rounds left are for what it asks."""
+        """True if the call may be answered with its state alone. The other rounds are kept for what its handler asks."""
         return self.suspendable and self.rounds.number < CONTINUED_ROUNDS
 
     # Connections
 
     def add_waiter(self, number: int) -> ResponseWaiter:
-        """Let a connection wait for what follows a round."""
+        """Add a connection that waits for the outcome of a round."""
         waiter = ResponseWaiter(number)
         self._waiters.append(waiter)
         return waiter
 
     def leave(self, waiter: ResponseWaiter) -> bool:
-        """Forget a connection; True if nobody waits for a running call any more."""
+        """Remove a connection. True: the call runs, and no connection waits for it."""
         self._waiters.remove(waiter)
         self._make_room()
         return not self._waiters and waiter.number not in self.outcomes and not self.is_parked
 
     def taken(self, waiter: ResponseWaiter) -> list[bytes]:
-        """Return what the connection has to write now."""
+        """Return the messages to write to the connection now, and remove them."""
         messages, waiter.messages = waiter.messages, []
         self._make_room()
         return messages
@@ -128,7 +128,7 @@ class RoundWriter(Struct, eq=False):
     # The handler's side
 
     async def send(self, message: bytes) -> None:
-        """Send on the response there is; while parked there is none, and nothing is sent."""
+        """Send on the newest response; while the call is parked there is none, and the message is dropped."""
         if not self._waiters or self.is_parked:
             return
         waiter = self._waiters[-1]
@@ -172,7 +172,7 @@ class RoundWriter(Struct, eq=False):
             del self._answers[name]
 
     def _ask_soon(self) -> None:
-        """Let asks made at about the same time go out together; each restarts the quiet window."""
+        """Send the asks after a quiet window, so that asks of about the same time are in one result. Each ask restarts the window."""
         if self.is_parked:
             return
         if self._quiet_timer is not None:
@@ -180,7 +180,7 @@ class RoundWriter(Struct, eq=False):
         self._quiet_timer = asyncio.get_running_loop().call_later(self._quiet, self.go_out)
 
     def go_out(self) -> None:
-        """Answer with what is asked so far (or with the state alone) and park."""
+        """End the round with the asks made so far, or with the state alone, and park."""
         self._quiet_timer = None
         answered = self.rounds.number
         if self.rounds.is_parked or answered in self.outcomes:
@@ -202,11 +202,11 @@ class RoundWriter(Struct, eq=False):
                 answer.set_exception(error)
 
     def settle(self, outcome: Outcome) -> None:
-        """Keep how the call ended, for whoever waits or comes for it."""
+        """Keep the outcome for the connections that wait and for later retries."""
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
         self.outcomes.setdefault(self._rounds.number if self._rounds is not None else 0, outcome)
-        # It led back to the exchange; without that the last reference frees both, and the collector has no work.
+        # Break the reference cycle with the exchange, so that reference counting frees both.
         self._go_out = _ended
         on_settled, self.on_settled = self.on_settled, None
         if on_settled is not None:
@@ -217,12 +217,12 @@ class RoundWriter(Struct, eq=False):
     # The client's side
 
     def take(self, number: int, answers: dict[str, Any], digest: bytes) -> bool:
-        """Take a retry's answers; False if it must be refused."""
+        """Take the answers of a retry; False if the retry must be refused."""
         taken, given = self.rounds.take(number, answers, digest)
         for name, value in given.items():
             if name in self._answers and not self._answers[name].done():
                 self._answers[name].set_result(value)
         if taken is Taken.FRESH and self.rounds.waiting:
-            # What is still unanswered is asked for again, together with what the handler asks next.
+            # Ask again for what is still unanswered, together with what the handler asks next.
             self._ask_soon()
         return taken is not Taken.REFUSED

@@ -1,7 +1,48 @@
-"""Exchanges of protocol 2026-07-28: no session, no claim, no store; a retry goes on where the call was parked.
+"""Sessionless calls: requests of protocol 2026-07-28. No session, no claim, and no store for a plain call.
 
-What a client brings back to go on is sealed and bound: to its principal, to the request it
-belongs to, to one round of one call, and to a date.
+A call is one exchange. Each HTTP request that belongs to it is one *round*: the first request starts the handler, and
+each retry brings answers for the questions of the round before.
+
+    client                     this module                                 handler
+    ───────────────────────    ────────────────────────────────────────    ─────────────────────────────
+    tools/call            ──▶  start: round 0, one task             ──▶    runs
+                               quiet window, then `_park`            ◀──   asks; suspends on a future
+    ◀── input_required         outcome of round 0: the questions
+        + requestState         the call is kept in `Parking`
+    (no connection is open)
+    retry: answers        ──▶  go_on: opens the state, finds the     ──▶    the future gets its answer;
+        + requestState         call, `take`s the answers                   the same handler goes on
+    ◀── result                 outcome of round 1               ◀──   returns
+
+Why the body of a handler runs once
+    The handler is one task from `start` to its end. It does not return between rounds: it waits for a future, and a
+    retry sets that future's result. A retry never starts a handler; it finds the exchange by the key that is sealed in the
+    `requestState`, or gets −31003. The key is random and sealed, so a client cannot reach another call with it.
+    (An author can choose to keep no handler between rounds: `InputRequired` with a state `by_hand`. Then the retry is
+    a call from the start by design, and the author's own state says how far it was.)
+
+Why a repeated retry gets the same result
+    A client whose response was lost sends its retry again. `RoundWriter.outcomes` keeps what followed each round, by
+    its number, and the number is in the `requestState`. The repeat therefore waits for, or receives, the outcome of the same
+    round; it changes nothing, because the answers of a round are taken once. The same state with other answers is refused:
+    nothing tells which of the two answers is meant (`core/rounds.py`).
+
+Why nothing is lost between rounds
+    - An ask that is made while the call is parked is in no response. It waits and goes out with the next round.
+    - A handler that ends while the call is parked settles the newest round. The retry finds the outcome there.
+    - A retry that arrives before the outcome of its round waits for it as a `ResponseWaiter`, like the first request.
+    - A notification has no place while no response is open: it is not sent. The protocol has no way to send it later.
+
+Who may come back
+    What is sealed binds the state to the principal, to the request (method and params without what retries may
+    change), to one round of one call, to the replica that has it, and to a date. Whatever does not fit gets one error,
+    −31003, which says nothing about the reason. A state of another replica is good there: `ParkedElsewhere`, and the
+    front forwards the retry (`forwarding.py`). From a retry on, the request's id, `_meta`, headers and caller are the retry's.
+
+How a call ends
+    Its handler returns or raises; its client closes the response of a call that is not parked, which is the cancellation
+    in this revision; its time in `Parking` is over; or the server stops. Each of these goes through `_settle`, and
+    the first one counts.
 """
 
 import asyncio
@@ -42,16 +83,16 @@ from holdfast.wire.jsonrpc import Request, RequestId, encode
 PURPOSE: Final = "holdfast.requestState.1"
 _CUT_SHORT: Final = "The server stopped while this task was running; it may have had part of its effect"
 _CALL_BYTES: Final = 4 * KIB
-"""What a finished call takes in memory beside its answers, about."""
+"""About the memory that a finished call takes beside its answers."""
 _RETRY_MEMBERS: Final = frozenset({"_meta", "inputResponses", "requestState"})
-"""What may differ between a request and its retries."""
+"""Members of `params` that may differ between a request and its retries."""
 
 
 NO_RESPONSES: Final[dict[str, Any]] = {}
 
 
 class _State(Struct, frozen=True, array_like=True):
-    """What is sealed into a requestState."""
+    """The content of a sealed `requestState`."""
 
     key: str
     number: int
@@ -59,9 +100,9 @@ class _State(Struct, frozen=True, array_like=True):
     request: bytes
     expires: float
     replica: str
-    """Where the call is parked."""
+    """The replica where the call is parked."""
     by_hand: str | None = None
-    """The author's own state; then nothing is parked, and the retry is a call from the start."""
+    """The author's own state. If there is one, nothing is parked and the retry is a call from the start."""
 
 
 class AwaitedCall(Struct, frozen=True):
@@ -71,11 +112,11 @@ class AwaitedCall(Struct, frozen=True):
     writer: RoundWriter
     waiter: ResponseWaiter
     request_id: RequestId
-    """The id that this connection's request has. A repeated retry may have another one than the exchange."""
+    """The id of this connection's request. The exchange may have another one: that of a later retry."""
 
     @property
     def outcome(self) -> Outcome | None:
-        """What this connection is to be answered with, once it is known."""
+        """The outcome of this connection's round; None: it is not known yet."""
         return self.writer.outcomes.get(self.waiter.number)
 
     def leave(self) -> bool:
@@ -97,7 +138,7 @@ class AwaitedCall(Struct, frozen=True):
         self.waiter.ring()
 
     async def take(self) -> Batch | None:
-        """Return the messages that wait and, if it is known, the outcome. The outcome is looked at first: nothing overtakes it."""
+        """Return the messages that wait and the outcome. The outcome is read first, so that no message comes after it."""
         outcome = self.outcome
         messages = self.writer.taken(self.waiter)
         if outcome is None:
@@ -114,7 +155,7 @@ class AwaitedCall(Struct, frozen=True):
 
 
 class SessionlessCalls:
-    """Starts exchanges without a session, parks them, goes on with them."""
+    """Starts sessionless calls, parks them, and goes on with them."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -129,7 +170,7 @@ class SessionlessCalls:
     def start(
         self, meta: RequestMeta, caller: Caller, request: Request, given: Given | None = None
     ) -> AwaitedCall:
-        """Begin an exchange for a request that brings no state of a parked one.
+        """Start the call of a request that has no `requestState`.
 
         Answers it brings all the same are taken for asks of their keys, so that a client whose
         state has gone may go on by sending everything again.
@@ -153,7 +194,7 @@ class SessionlessCalls:
             request.method in SUSPENDABLE,
             given.answers,
         )
-        # It gets its key when it is parked: nobody else can ask for it.
+        # It gets its key when it is parked: before that no retry can name it.
         exchange = Exchange("", client, request, caller, writer, runtime.store)
         exchange.given = given
         waiter = writer.add_waiter(0)
@@ -172,7 +213,7 @@ class SessionlessCalls:
             elif isinstance(writer, TaskWriter):
                 await writer.settle(outcome)
         finally:
-            # Not before a task's end is written: a stop waits for what runs.
+            # Only after the end of a task is written: a server that stops waits for the calls in this set.
             self._running.discard(exchange)
 
     # Parking and going on
@@ -201,15 +242,15 @@ class SessionlessCalls:
         return encoded
 
     def _finished(self, exchange: Exchange, writer: RoundWriter) -> None:
-        """Keep what a call has answered for repeats. It waits no longer: this has a bound of its own."""
+        """Keep the outcomes of a call that has ended, for repeats. They have a bound of their own."""
         _free(exchange)
         if exchange.settled:
-            # One that has become a task goes on, and needs its request.
+            # A call that has become a task still runs and needs its request.
             exchange.let_go()
         self.parking.finish(exchange, _CALL_BYTES + sum(outcome.size for outcome in writer.outcomes.values()))
 
     def _charge(self, exchange: Exchange, size: int) -> None:
-        """Charge a call for what it asks, which is kept for repeats, and for what its client has brought since.
+        """Charge a call for the memory of its questions, which are kept for repeats, and of what its client has sent since.
 
         That is its arguments at first, then the answers of each retry: its handler may keep all of them.
 
@@ -232,7 +273,7 @@ class SessionlessCalls:
             )
 
     def seal(self, exchange: Exchange, state: str) -> str:
-        """Return an author's own state as a client carries it: bound as tightly as a parked call's.
+        """Seal an author's own state for the client, with the same bindings as the state of a parked call.
 
         Raises:
             ValueError: it is longer than a client should have to carry.
@@ -252,7 +293,7 @@ class SessionlessCalls:
         return self.keys.sealer.seal(encode(state))
 
     def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
-        """Go on with the call a retry belongs to. From now on the request's id, `_meta` and headers are the retry's.
+        """Go on with the call of a retry. From now on the request's id, `_meta` and headers are the retry's.
 
         Raises:
             ParkedGone: the state is not, or no longer, good for this request; one error for every reason.
@@ -273,7 +314,7 @@ class SessionlessCalls:
         if not writer.take(state.number, responses, sha256(_canonical(responses)).digest()):
             raise ParkedGone
         if state.number == writer.rounds.number and state.number not in writer.outcomes:
-            # The handler has the first request's arguments; those of the retry are equal, and need not be kept too.
+            # The arguments of the retry are equal to those of the first request: keep one copy.
             exchange.request = _with_arguments_of(exchange.request, request)
             exchange.caller = replace(caller, charge=exchange.caller.charge)
             exchange.session = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
@@ -287,7 +328,7 @@ class SessionlessCalls:
         try:
             state = msgspec.json.decode(opened, type=_State)
         except msgspec.DecodeError:
-            # A later release sealed it, with the same key.
+            # A later release has sealed it, with the same key.
             raise ParkedGone from None
         if (
             state.principal != caller.key
@@ -300,11 +341,11 @@ class SessionlessCalls:
     # Ending
 
     async def abandon(self, exchange: Exchange) -> None:
-        """End a call that nobody waits for: closing the response is cancellation."""
+        """End a call whose response was closed: in this revision that is its cancellation."""
         await self.end(exchange, Cancelled("its response was closed"))
 
     async def end(self, exchange: Exchange, error: McpError) -> None:
-        """Stop the handler; what it still returns is dropped."""
+        """End a call with an error and cancel its handler. A result that it still returns is dropped."""
         task = exchange.task
         if not exchange.settled:
             await self._settle(exchange, Outcome(error=error))
@@ -313,20 +354,20 @@ class SessionlessCalls:
 
     def _expired(self, exchange: Exchange) -> None:
         _free(exchange)
-        # A call that has become a task meanwhile has its own time.
+        # A call that has become a task has a lifetime of its own.
         if isinstance(exchange.writer, RoundWriter):
             self._runtime.spawn(self.end(exchange, ParkedGone()))
 
     def tasks(self) -> set[asyncio.Task[None]]:
-        """Return the handlers that run or are parked."""
+        """Return the tasks of handlers that run or are parked."""
         return {exchange.task for exchange in self._running if exchange.task and not exchange.task.done()}
 
     def working(self) -> list[Exchange]:
-        """Return the exchanges whose handlers have something to do; those that wait for a client may wait for ever."""
+        """Return the exchanges whose handlers do not wait for their client."""
         return [exchange for exchange in self._running if not _waits(exchange)]
 
     async def end_work(self, reason: str) -> None:
-        """End what still runs or is parked; a retry of a parked call gets the one error."""
+        """End all calls that run or are parked. A retry of a parked call gets −31003."""
         waiting = self.parking.clear()
         if waiting:
             self._runtime.observer.note("parked.dropped", count=len(waiting))
@@ -336,7 +377,7 @@ class SessionlessCalls:
 
 
 def _waits(exchange: Exchange) -> bool:
-    """Tell whether a handler goes on only when its client has answered."""
+    """True if a handler goes on only when its client has answered."""
     writer = exchange.writer
     if isinstance(writer, TaskWriter):
         return writer.is_waiting
@@ -344,14 +385,14 @@ def _waits(exchange: Exchange) -> bool:
 
 
 def _free(exchange: Exchange) -> None:
-    """Free what a call's rounds took: no retry can come for them. The call itself may live on, as a task or as garbage."""
+    """Free the memory charge of a call's rounds: no retry can reach them any more."""
     writer = _rounds_of(exchange)
     if writer is not None and writer.charge is not None:
         writer.charge.free()
 
 
 def _rounds_of(exchange: Exchange | None) -> RoundWriter | None:
-    """Return where an exchange's requests are answered, also those from before it became a task."""
+    """Return the writer of a call's rounds, also if the call has become a task since."""
     writer = exchange.writer if exchange is not None else None
     if isinstance(writer, TaskWriter):
         return writer.former
@@ -366,7 +407,7 @@ def _responses(request: Request) -> dict[str, Any]:
 
 
 def _with_arguments_of(first: Request, retry: Request) -> Request:
-    """Return a retry with the first request's own objects wherever they are equal by their digest."""
+    """Return a retry that shares the arguments of the first request: their digests are equal."""
     kept = {name: value for name, value in first.params.items() if name not in _RETRY_MEMBERS}
     return Request(retry.id, retry.method, {**retry.params, **kept})
 
@@ -376,6 +417,6 @@ def _canonical(value: object) -> bytes:
 
 
 def _digest(request: Request) -> bytes:
-    """Return what a request is, without what its retries may change."""
+    """Return a digest of a request without the members that its retries may change."""
     salient = {name: value for name, value in request.params.items() if name not in _RETRY_MEMBERS}
     return sha256(_canonical([request.method, salient])).digest()

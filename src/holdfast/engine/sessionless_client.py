@@ -1,4 +1,4 @@
-"""The client of one request that has no session (2026-07-28): what it says of itself, for that request only."""
+"""The client of one sessionless request (2026-07-28), as the request describes it."""
 
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from holdfast.stores.base import SessionRecord
 
 
 class SessionlessClient(Struct, eq=False):
-    """Stands where a session would: same questions, answered from the request's `_meta`."""
+    """Has the attributes of a session that a handler reads. Their values come from the request's `_meta`."""
 
     name: ClassVar[str] = "sessionless"
     revision: ClassVar[Revision] = SESSIONLESS
@@ -26,7 +26,7 @@ class SessionlessClient(Struct, eq=False):
 
     @property
     def record(self) -> SessionRecord:
-        """What a session's record would say. Made when somebody looks: a plain call needs none of it."""
+        """The record that a session would have. Made on first use: a plain call does not need it."""
         if self._record is None:
             self._record = SessionRecord(
                 key="",
@@ -45,5 +45,5 @@ class SessionlessClient(Struct, eq=False):
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """What the client declared with this request."""
+        """The capabilities that the client declared with this request."""
         return self._meta.capabilities

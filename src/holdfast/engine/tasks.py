@@ -1,7 +1,7 @@
-"""Calls that become tasks: answered at once with a handle, gone on with, looked after by polling.
+"""Calls that become tasks: the client gets a handle at once, the handler runs on, and the client polls.
 
 The store holds a task, so any process may be asked about it; the process in which its handler
-runs hears of answers and cancellations by the store's bell. A task is its principal's alone,
+runs learns of answers and cancellations by the store's wake-ups. A task is its principal's alone,
 and its id is never stored, only the id's hash.
 
 How a task ends, whatever fails. It has an owner, the replica in which its handler runs, and every change
@@ -44,10 +44,10 @@ from holdfast.stores.base import Cell, OrphanTask
 from holdfast.wire.jsonrpc import encode
 
 _LOOK_EVERY: Final = 15.0
-"""How long an answer or a cancellation waits if its bell was lost."""
+"""Seconds after which an answer or a cancellation is found if its wake-up was lost."""
 
 _STORE_SECONDS: Final = 0.5
-"""How often a change that could not be written is tried again."""
+"""Seconds between two attempts to write a change."""
 
 Step = Callable[[TaskState], TaskState | None]
 Announce = Callable[[str, TaskState], bytes]
@@ -57,7 +57,7 @@ End = Callable[[Exchange, McpError], Coroutine[Any, Any, None]]
 
 
 class TaskWriter:
-    """The way out of an exchange that has become a task: into the store."""
+    """The writer of an exchange that has become a task: it writes to the store."""
 
     __slots__ = ("_answers", "_keys", "_tasks", "exchange", "former", "key", "look_at", "principal")
 
@@ -67,9 +67,9 @@ class TaskWriter:
         self.exchange: Exchange = exchange
         self.principal: str = exchange.session.record.principal
         self.former: RoundWriter = former
-        """Where it was answered with its handle, and where a repeat of that request gets the same."""
+        """The writer of its rounds, which answered with the handle; a repeat of that request gets the same answer."""
         self.look_at: float = 0.0
-        """When to see what has become of it, by our clock: its time may have come, or a bell was lost."""
+        """When to read it from the store again: it may have expired, or a wake-up was lost."""
         self._keys: set[str] = set()
         self._answers: dict[str, asyncio.Future[Any]] = {}
 
@@ -78,14 +78,14 @@ class TaskWriter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the task requires input."""
+        """True if the task requires input."""
         return bool(self._answers)
 
     async def send(self, message: bytes) -> None:
-        """Drop it: tasks carry neither log messages nor progress notifications."""
+        """Drop the message: tasks have neither log messages nor progress notifications."""
 
     async def describe(self, message: str) -> None:
-        """Report the progress of the work. Not while the store is away: the work must not fail for that."""
+        """Write the progress of the work. Nothing while the store is away: the work must not fail for that."""
         await self._tasks.is_written(self, lambda state: core.described(state, message))
 
     async def ask(
@@ -116,19 +116,19 @@ class TaskWriter:
                 await self._tasks.write_soon(self, lambda state: core.withdrawn(state, name))
 
     def deliver(self, answers: dict[str, Any]) -> None:
-        """Hand answers to those who wait for them."""
+        """Give answers to the asks that wait for them."""
         for name, value in answers.items():
             waiting = self._answers.get(name)
             if waiting is not None and not waiting.done():
                 waiting.set_result(value)
 
     async def settle(self, outcome: Outcome) -> None:
-        """Keep how the task ended, unless it has ended otherwise."""
+        """Write the end of the task, unless it has ended already."""
         await self._tasks.settle(self, outcome)
 
 
 class Tasks:
-    """Begins tasks, and answers for all that are in the store."""
+    """Starts tasks, and answers requests for all tasks in the store."""
 
     def __init__(self, runtime: Runtime, end: End, listening: Listening) -> None:
         self._runtime = runtime
@@ -137,7 +137,7 @@ class Tasks:
         self._running: dict[str, TaskWriter] = {}
         """By key: the tasks whose handlers run here."""
         self._told: dict[tuple[str, str], int] = {}
-        """By task id and principal: the version of which its listeners here were told last."""
+        """By task id and principal: the version that was last sent to its listeners here."""
         self._tell_at = 0.0
         self._ttl = runtime.settings.times.task
         self.poll: float = runtime.settings.times.task_poll
@@ -174,7 +174,7 @@ class Tasks:
         try:
             full = await store.open_task(task.key, task.principal, _encode(state), ttl=self._ttl)
         except (asyncio.CancelledError, StoreUnavailable):
-            # Its client will never hear of the task, and the store may have it.
+            # The client does not learn of the task, but the store may have it.
             self._runtime.spawn(self.write(task, lambda state: core.ended(state, Event.CANCEL)))
             raise
         if full is not None:
@@ -230,7 +230,7 @@ class Tasks:
         ]
 
     async def update(self, task_id: str, principal: str, answers: dict[str, Any]) -> None:
-        """Give a task what it asked for; the rest is passed over.
+        """Give a task the answers that it asked for; others are ignored.
 
         Raises:
             UnknownTask: the principal has no such task.
@@ -254,7 +254,7 @@ class Tasks:
             raise UnknownTask
 
     async def _change(self, key: str, principal: str, change: Step) -> bool:
-        """Change a task's state, again on what others made of it if they were first; False: there is none."""
+        """Change a task's state; try again if another change came first. False: there is no such task."""
         runtime = self._runtime
         while (cell := await runtime.store.get_task(key, principal)) is not None:
             changed = change(self._readable(cell))
@@ -281,7 +281,7 @@ class Tasks:
     # The store's side
 
     def rung(self, key: str) -> None:
-        """Look after a task that has changed, if its handler runs or somebody listens for it here."""
+        """Handle a changed task, if its handler runs here or it has listeners here."""
         task = self._running.get(key)
         if task is not None:
             self._later(self._look(task))
@@ -290,7 +290,7 @@ class Tasks:
             self._later(self._tell(key, task_id))
 
     async def _tell(self, key: str, task_id: str) -> None:
-        """Tell listeners what they would get if they asked now, once for each version."""
+        """Send the present state of a task to its listeners, once for each version."""
         for owner in self._listening.owners(("task", task_id)):
             cell = await self._runtime.store.get_task(key, owner)
             if cell is not None and self._told.get((task_id, owner)) != cell.version:
@@ -300,7 +300,7 @@ class Tasks:
                 self._listening.tell(Change("task", task_id, detail), owner)
 
     async def sweep(self) -> None:
-        """Look after the tasks that are due for it; stop the handlers of those whose time has come."""
+        """Read the tasks that are due, and stop the handlers of those that have expired."""
         now = self._runtime.clock.now()
         for task in [task for task in self._running.values() if task.look_at <= now]:
             await self._without_fail(self._look(task))
@@ -309,18 +309,18 @@ class Tasks:
             await self._tell_all()
 
     async def _tell_all(self) -> None:
-        """Tell listeners of changes whose bell was lost."""
+        """Send listeners the changes whose wake-up was lost."""
         listened = dict(self._listening.task_ids)
         self._told = {known: n for known, n in self._told.items() if known[0] in listened.values()}
         for key, task_id in listened.items():
             await self._without_fail(self._tell(key, task_id))
 
     async def reap(self) -> None:
-        """End the tasks of dead replicas, each with one honest error: their handlers are gone."""
+        """End the tasks of dead replicas, each with the error "outcome unknown": their handlers are gone."""
         while orphans := await self._runtime.store.orphan_tasks():
             ended = [await self._reap(orphan) for orphan in orphans]
             if not any(ended):
-                # Others are at it, or a change came between; the next sweep looks again.
+                # Another replica was faster, or the task has changed; the next sweep tries again.
                 return
 
     async def _reap(self, orphan: OrphanTask) -> bool:
@@ -332,7 +332,7 @@ class Tasks:
         return True
 
     def _readable(self, cell: Cell) -> TaskState:
-        """Return a task's state; in place of one that cannot be read, that of a task which has just begun."""
+        """Return a task's state; for one that this release cannot read, the state of a task that has just begun."""
         try:
             return _DECODER.decode(cell.value)
         except msgspec.DecodeError as error:

@@ -1,7 +1,30 @@
-"""What a POST can be, and how each is answered.
+"""POSTs of the era with sessions: what a POST can be, and how each kind is answered.
 
-A request's answer is adaptive: ready at once, it is one JSON body and no stream ever existed;
-slow or talkative, it becomes a stream that can be resumed.
+    initialize      opens a session, 200 with its id in a header
+    notification    202; nothing waits for a handler (law 10)
+    response        the answer to an ask: 202, or 400 if no ask waits for it
+    request         claimed, run, and answered here: `request`
+    batch           several of these in one array (2025-03-26 only): `batch.py`
+
+The answer to a request is adaptive. A call that is ready at once is one JSON body, and no stream ever existed. A call that is slow
+or sends messages becomes a stream that can be resumed. `response.py` decides which; this module says what each step
+means for the exchange:
+
+    submit ──▶ one turn of the loop ──▶ ended?  ── yes ──▶ JSON body                    (the plain call ends here)
+                                          │ no
+                                          ▼
+               deliver(PostedExchange ─▶ Response) ──┬──▶ terminal message, no stream:  JSON body
+                                                     ├──▶ stream: the POST is the reader of its log
+                                                     ├──▶ fenced: others have ended it; answer from the log
+                                                     └──▶ the client has gone
+
+What the client has received is known only where a write failed. So an answer that could not be written is kept in the store for a
+repeat of the request (`keep_answer`), and a call whose client has gone before it ended is marked as unread
+(`broke_before_stream`): its end is then kept too. A repeat is the same id with the same bytes while the first POST's
+reader is lost. It does not run the call again: it reads the log of the one execution (`_repeat`).
+
+After a handler has started, no refusal is sent that invites the client to send the request again: while the store is away
+the POST waits, and a call whose session was closed ends with an error in a 200, not with a 404.
 """
 
 import asyncio

@@ -73,7 +73,7 @@ class SessionlessPosts:
         except McpError as error:
             return _refused(request, error, 400)
         except ParkedElsewhere as parked:
-            return await self._carry(parked.replica, request, caller, connection)
+            return await self._forward(parked.replica, request, caller, connection)
         try:
             # A handler that never suspends has answered after one turn of the loop.
             await turn()
@@ -91,13 +91,13 @@ class SessionlessPosts:
             if awaited.leave():
                 await self._engine.sessionless.abandon(awaited.exchange)
 
-    async def _carry(
+    async def _forward(
         self, replica: str, request: Request, caller: Caller, connection: Connection
     ) -> Answer | None:
         """Answer a retry whose call is parked at another replica, from there."""
         forwarding = self._engine.forwarding
         try:
-            reader = await forwarding.carry(replica, caller, request)
+            reader = await forwarding.forward(replica, caller, request)
         except McpError as error:
             return _refused(request, error, 400)
         connection.watch(lambda: reader.stop(End.BROKE))
