@@ -227,7 +227,7 @@ class Readers:
     async def _leave(
         self, session: Session, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> None:
-        """Record in the store that the reader left; without that the session would count as attended for ever."""
+        """Record in the store that the reader left; without that the session would count as attached for ever."""
 
         async def leave() -> None:
             key = session.record.key

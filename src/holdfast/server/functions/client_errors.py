@@ -1,4 +1,4 @@
-"""What a client reads of an exception that an author's function raised.
+"""Client-visible errors: what a client reads of an exception that an author's function raised.
 
 | raised | a tool's client | a prompt's or resource's client |
 |---|---|---|

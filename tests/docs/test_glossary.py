@@ -1,0 +1,48 @@
+"""The glossary: the parts it names exist, and the words that it replaces are gone from source and documents."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = (ROOT / "docs" / "glossary.md").read_text()
+PARTS: Final = re.findall(r"^\| ([a-z -]+) \| .* \| `(src/[^`]+)` \|$", PAGE, re.MULTILINE)
+REPLACED: Final = re.findall(
+    r"^\| ([a-z]+) \| ([a-z -]+) \|$", PAGE.rpartition("|---|---|\n")[2], re.MULTILINE
+)
+TEXTS: Final = [
+    path
+    for path in (*(ROOT / "src").rglob("*"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"))
+    if path.suffix in {".py", ".lua", ".md"} and path.name != "glossary.md"
+]
+
+
+def uses(word: str, text: str) -> list[str]:
+    """Return the names and words of a text that a word is a part of: `Outlet`, `_outlets`, but not `tailscale`."""
+    return re.findall(rf"\w*(?:\b|_|(?<=[a-z])(?=[A-Z]))(?i:{word}s?)(?![a-z])\w*", text)
+
+
+def test_a_word_is_found_as_a_part_of_a_name() -> None:
+    assert uses("outlet", "the outlet; StreamOutlet, _outlets, OUTLET, outlet_of") == [
+        "outlet", "StreamOutlet", "_outlets", "OUTLET", "outlet_of"
+    ]  # fmt: skip
+    assert uses("door", "outdoor doorbell") == []
+
+
+@pytest.mark.parametrize(("name", "module"), PARTS)
+def test_a_part_is_where_the_glossary_says(name: str, module: str) -> None:
+    text = (ROOT / module).read_text() + module
+    assert name.replace(" ", "").replace("-", "").lower() in re.sub(r"[\s_-]", "", text).lower()
+
+
+@pytest.mark.parametrize(("word", "instead"), REPLACED)
+def test_a_replaced_word_is_not_used(word: str, instead: str) -> None:
+    found = {str(path.relative_to(ROOT)): hits for path in TEXTS if (hits := uses(word, path.read_text()))}
+    assert not found, f"say {instead}"
+
+
+def test_the_glossary_has_its_tables() -> None:
+    assert len(PARTS) >= 13
+    assert len(REPLACED) >= 6
