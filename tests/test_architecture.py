@@ -353,7 +353,7 @@ def _read(path: Path) -> Source:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_every_module_of_the_house_keeps_the_rule(rule: Rule) -> None:
+def test_every_module_keeps_the_rule(rule: Rule) -> None:
     complaints = [
         f"{path.relative_to(ROOT)}:{complaint}" for path, source in house() for complaint in rule(source)
     ]
@@ -466,7 +466,7 @@ ALLOWED: Final = [
 
 
 @pytest.mark.parametrize(("rule", "sample"), ALLOWED)
-def test_what_is_allowed_passes(rule: Rule, sample: Source) -> None:
+def test_allowed_code_passes(rule: Rule, sample: Source) -> None:
     assert list(rule(sample)) == []
 
 
@@ -534,5 +534,5 @@ def test_a_package_resolves_its_relative_imports_from_itself() -> None:
     assert [item.name for item in package.imports] == ["holdfast.core.stream", "holdfast.engine.x"]
 
 
-def test_the_house_is_not_empty() -> None:
+def test_the_rules_find_the_package() -> None:
     assert "holdfast" in {source.module for _, source in house()}

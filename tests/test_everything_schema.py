@@ -120,7 +120,7 @@ async def test_every_prompt_and_completion_answers_by_the_schema(version: str) -
 
 @every_version
 @async_test
-async def test_what_belongs_to_no_request_is_told_by_the_schema(version: str) -> None:
+async def test_notifications_outside_of_requests_fit_the_schema(version: str) -> None:
     async with session("everything", version) as (server, client, _):
         client.listen()
         uri = "test://watched-resource"

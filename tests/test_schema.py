@@ -63,7 +63,7 @@ def test_a_bad_message_is_named_with_its_path(why: str, version: str) -> None:
         validate(message, version, answers=answers)
 
 
-def test_what_a_revision_does_not_have_yet_is_a_violation() -> None:
+def test_a_member_of_a_later_revision_is_a_violation() -> None:
     message = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -221,7 +221,7 @@ def test_a_kind_of_content_passes_from_its_revision_on_and_fails_before(kind: st
                 validate(message, version, answers=answers)
 
 
-def test_a_kind_of_content_that_nobody_defines_fails() -> None:
+def test_an_undefined_kind_of_content_fails() -> None:
     for version in VERSIONS:
         with pytest.raises(AssertionError, match=r"content\[0\]"):
             validate(result({"content": [{"type": "video", "data": ""}]}), version, answers="tools/call")
@@ -342,7 +342,7 @@ async def test_a_json_body_in_pieces_is_one_message_and_passes_through_unchanged
 
 
 @async_test
-async def test_server_sent_events_cut_anywhere_are_messages_and_comments_are_none() -> None:
+async def test_events_cut_at_any_byte_are_parsed_and_comments_are_not_messages() -> None:
     stream = (
         b": hello\n\nid: 1\nretry: 5\ndata: \n\n"
         b'event: message\ndata: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
@@ -365,13 +365,13 @@ async def test_a_violation_is_reported_with_revision_and_method() -> None:
 
 
 @async_test
-async def test_an_answer_to_nobody_is_a_violation() -> None:
+async def test_a_response_without_a_request_is_a_violation() -> None:
     recorder = Recorder(scripted(b'{"jsonrpc":"2.0","id":"1","result":{}}'))
     await call(recorder, PING)
     with pytest.raises(AssertionError, match="can only be judged"):
         recorder.validate_all()
 
 
-def test_a_recorder_that_saw_nothing_proves_nothing() -> None:
+def test_a_recorder_without_messages_fails() -> None:
     with pytest.raises(AssertionError, match="nothing was sent"):
         Recorder(scripted()).validate_all()

@@ -60,7 +60,7 @@ def strays(path: Path, text: str) -> Iterator[str]:
             yield f"{match[1]} is no document of this repository"
 
 
-def test_no_file_reads_or_names_what_is_outside() -> None:
+def test_no_file_reads_or_names_a_path_outside_of_the_repository() -> None:
     found = [
         f"{path}: {stray}"
         for path, text in texts().items()
@@ -95,7 +95,7 @@ def test_a_stray_is_found(path: str, text: str) -> None:
         ("tests/x.py", '"file:///a/../../etc/passwd"'),
     ],
 )
-def test_what_is_inside_is_no_stray(path: str, text: str) -> None:
+def test_a_path_inside_of_the_repository_is_accepted(path: str, text: str) -> None:
     assert list(strays(Path(path), text)) == []
 
 
@@ -142,7 +142,7 @@ def test_a_skip_fails_where_skips_are_forbidden(tmp_path: Path) -> None:
     assert "the whole module" in told
 
 
-def test_a_skip_is_a_skip_elsewhere(tmp_path: Path) -> None:
+def test_a_skip_in_another_project_stays_a_skip(tmp_path: Path) -> None:
     assert "1 passed, 3 skipped, 1 xfailed" in run(tmp_path, "")
 
 

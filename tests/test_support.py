@@ -61,7 +61,7 @@ async def test_timers_fire_in_order_at_their_own_times() -> None:
 
 
 @virtual_test
-async def test_a_timeout_fires_when_all_wait_and_not_while_somebody_works() -> None:
+async def test_a_timeout_fires_when_every_task_waits_and_not_while_one_works() -> None:
     for _ in range(1000):
         await asyncio.sleep(0)
     assert asyncio.get_running_loop().time() == 0

@@ -171,7 +171,7 @@ async def test_a_session_deleted_at_one_replica_ends_at_all(three: Fleet) -> Non
 
 
 @http_test
-async def test_a_change_at_one_replica_is_heard_by_sessions_and_listeners_at_others(three: Fleet) -> None:
+async def test_a_change_at_one_replica_reaches_sessions_and_subscriptions_at_others(three: Fleet) -> None:
     one, two, three_ = await opened(three)
     standing = (await one.get()).messages()
     listening = await modern(
@@ -192,7 +192,7 @@ async def test_a_change_at_one_replica_is_heard_by_sessions_and_listeners_at_oth
 
 
 @http_test
-async def test_a_parked_call_goes_on_where_it_is_parked_when_its_retry_lands_elsewhere(three: Fleet) -> None:
+async def test_a_parked_call_continues_at_its_replica_when_the_retry_arrives_at_another(three: Fleet) -> None:
     params = {"name": "name_of_user", "arguments": {}}
     pids = [slot.pid for slot in three.slots]
     first = await modern(three.slots[0].port, "tools/call", params, capabilities=ASKING)

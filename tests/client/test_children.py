@@ -53,7 +53,7 @@ async def test_a_missing_directory_is_named() -> None:
 
 
 @async_test
-async def test_a_child_that_dies_at_once_says_why() -> None:
+async def test_the_error_for_a_child_that_dies_at_once_gives_the_reason() -> None:
     with pytest.raises(NotSent, match="No module named 'no_such_module'") as failed:
         await Client(python("import no_such_module")).__aenter__()
     assert "it ended with status 1" in str(failed.value)
@@ -61,7 +61,7 @@ async def test_a_child_that_dies_at_once_says_why() -> None:
 
 
 @async_test
-async def test_a_child_that_dies_under_a_call_says_why() -> None:
+async def test_the_error_for_a_child_that_dies_during_a_call_gives_the_reason() -> None:
     code = SERVER.replace(
         'return f"hello {name}"', "import os, sys; print('out of paper', file=sys.stderr); os._exit(7)"
     )

@@ -93,7 +93,7 @@ HUNDREDS: Final = 500
 
 
 @async_test_within(55)
-async def test_two_thousand_questions_never_exceed_the_bound_lose_none_and_leave_memory_flat() -> None:
+async def test_two_thousand_asks_stay_within_the_limit_are_all_answered_and_leave_memory_flat() -> None:
     model = Model(0.001)
     async with Client(server, sampling=model, version="legacy") as client:
         await client.call_tool("interrogate", {"n": TWO_THOUSAND, "at_once": 250})

@@ -66,7 +66,7 @@ async def test_a_tools_failure_is_raised_unless_the_caller_wants_to_see_it(place
 
 
 @async_test
-async def test_progress_and_log_messages_are_told_in_order(place: Place) -> None:
+async def test_progress_and_log_messages_arrive_in_order(place: Place) -> None:
     logged: list[Any] = []
     told: list[tuple[float, float | None, str | None]] = []
 

@@ -47,7 +47,9 @@ async def say(client: Client, token: str, **options: Any) -> str:
 
 
 @async_test
-async def test_a_lost_session_is_opened_again_once_for_everybody_and_has_what_the_old_one_had() -> None:
+async def test_a_lost_session_is_opened_again_once_for_all_calls_with_its_log_level_and_subscriptions() -> (
+    None
+):
     async with against() as (server, client):
         await client.set_log_level("warning")
         async with client.listen(resources=["a://b"]) as changes:
@@ -62,7 +64,7 @@ async def test_a_lost_session_is_opened_again_once_for_everybody_and_has_what_th
 
 
 @async_test
-async def test_a_call_under_way_when_the_session_is_lost_says_that_its_outcome_is_unknown() -> None:
+async def test_a_call_in_flight_when_the_session_is_lost_raises_outcome_unknown() -> None:
     """Trap 46: it is not sent again in the new session."""
     async with against() as (server, client):
         server.script.append(half_open)
@@ -94,7 +96,7 @@ def test_a_call_whose_outcome_is_unknown_is_repeated_only_if_it_may_be(is_modern
 
 
 @async_test
-async def test_annotations_allow_nothing_by_themselves() -> None:
+async def test_annotations_alone_do_not_allow_a_repeat() -> None:
     async with against() as (server, client):
         server.script.append(cut_after)
         await client.list_tools()
@@ -175,7 +177,7 @@ def test_a_balancers_refusal_does_not_say_that_a_call_was_not_executed(status: i
 
 
 @async_test
-async def test_what_may_be_repeated_waits_for_a_balancer_as_long_as_for_our_own_server() -> None:
+async def test_a_repeatable_request_waits_for_a_balancer_as_long_as_for_our_own_server() -> None:
     async with against() as (server, client):
         server.script.extend([executed_and_then(503, retry_after="0")] * 6)
         assert await say(client, "safe", idempotent=True) == "safe"
@@ -195,7 +197,7 @@ async def test_one_attempt_in_doubt_makes_the_whole_call_doubtful() -> None:
 
 
 @async_test
-async def test_a_probe_that_a_balancer_refuses_says_nothing_of_the_servers_era() -> None:
+async def test_a_probe_that_a_balancer_refuses_does_not_decide_the_servers_era() -> None:
     server = Torture(1, is_modern=True, mischief=0.0)
     server.probe = replying(503, b"no healthy upstream")
     url, eras = await server.start(), EraMemory()
@@ -298,7 +300,7 @@ LEGACY_ANSWERS: Final = {
 
 
 @pytest.mark.parametrize("answer", LEGACY_ANSWERS)
-def test_every_answer_that_is_not_a_modern_servers_falls_back_to_the_handshake(answer: str) -> None:
+def test_every_answer_that_is_not_from_a_2026_server_leads_to_initialize(answer: str) -> None:
     @async_test
     async def run() -> None:
         server = Torture(1, is_modern=False, mischief=0.0)
@@ -353,7 +355,7 @@ async def test_a_pinned_era_is_the_only_one_tried() -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_listening_goes_on_after_the_server_was_killed_and_started_again(era: str) -> None:
+def test_a_subscription_continues_after_the_server_was_killed_and_started_again(era: str) -> None:
     @async_test
     async def run() -> None:
         port = free_port()

@@ -68,7 +68,7 @@ def judge(server: Torture, token: str, end: str | HoldfastError, *, may_repeat: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_no_call_is_lost_none_is_doubled_and_the_client_recovers(batch: int) -> None:
+def test_no_call_is_lost_or_doubled_and_the_client_recovers(batch: int) -> None:
     @async_test_within(55)
     async def run() -> None:
         places = asyncio.Semaphore(AT_ONCE)

@@ -125,7 +125,7 @@ def test_a_warning_or_a_skipped_check_is_not_taken_for_success(tmp_path: Path) -
     assert [check.status for check in found] == ["WARNING", "SKIPPED", "FAILURE"]
 
 
-def test_a_suite_that_is_not_installed_is_a_failure_that_says_how_to_install_it(tmp_path: Path) -> None:
+def test_a_suite_that_is_not_installed_fails_with_the_command_that_installs_it(tmp_path: Path) -> None:
     missing = Suite("CONFORMANCE", "nowhere", ())
     with pytest.raises(pytest.fail.Exception, match="make node"):
         missing.run("http://localhost:1/mcp", tmp_path)

@@ -59,7 +59,7 @@ async def code(response: Response) -> tuple[int, int]:
 
 
 @http_test
-async def test_another_principal_sees_exactly_what_an_unknown_session_would_show() -> None:
+async def test_another_principals_session_is_answered_like_an_unknown_session() -> None:
     async with in_loop(TWO) as served:
         alice = await Client.opened(served.port, token="alice-token")
         bob = await Client.opened(served.port, token="bob-token")
@@ -99,7 +99,7 @@ async def test_another_principal_sees_exactly_what_an_unknown_session_would_show
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer wrong", "Basic YWxpY2U6eA==", "alice-token"])
 @http_test
-async def test_without_a_valid_token_a_valid_session_id_is_worth_nothing(
+async def test_a_valid_session_id_without_a_valid_token_is_refused(
     guarded: Process, authorization: str
 ) -> None:
     alice = await Client.opened(guarded.port, token="alice-token")
@@ -425,7 +425,7 @@ async def test_one_principal_that_opens_sessions_without_end_evicts_only_its_own
 
 
 @http_test
-async def test_anonymous_clients_are_refused_when_full_and_evict_nobody() -> None:
+async def test_anonymous_clients_are_refused_when_full_and_evict_no_session() -> None:
     async with in_loop(Config(settings=Settings(limits=Limits(sessions=20)))) as served:
         first = await Client.opened(served.port)
         for _ in range(19):
@@ -510,7 +510,7 @@ async def test_answers_are_taken_once_from_their_own_session_and_in_time() -> No
 
 
 @http_test
-async def test_logs_hold_one_line_an_event_and_nothing_that_is_a_secret() -> None:
+async def test_logs_hold_one_line_per_event_and_no_secret() -> None:
     injected = "evil\r\nsession.opened session=forged\x1b[31m"
     with process(TWO) as running:
         alice = await Client.opened(running.port, token="alice-token", name=injected)

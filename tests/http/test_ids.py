@@ -200,7 +200,7 @@ async def test_a_repeat_with_another_body_is_refused(trial: Process) -> None:
 
 
 @http_test
-async def test_an_answer_that_nobody_was_there_to_take_is_kept_for_the_repeat(trial: Process) -> None:
+async def test_an_answer_that_no_connection_took_is_kept_for_the_repeat(trial: Process) -> None:
     client = await Client.opened(trial.port)
     body = call(9, "slow", seconds=0.2, text="kept")
     sending = asyncio.create_task(client.post(body, on=(first := await Connection.open(trial.port))))

@@ -92,7 +92,7 @@ async def test_a_cut_listener_frees_its_place_promptly_whether_it_ends_or_resets
 
 
 @http_test
-async def test_a_listener_that_stops_reading_delays_nobody_and_is_dropped_at_its_cap() -> None:
+async def test_a_subscription_that_stops_reading_delays_no_other_and_is_dropped_at_its_limit() -> None:
     long = "x" * 60_000
     uris = [f"a://{n}/{long}" for n in range(60)]
     async with in_loop(served_with(listener_changes=20, subscription_bytes=4_000_000)) as served:

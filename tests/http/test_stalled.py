@@ -45,7 +45,7 @@ async def stopped_reader(client: Client, key: str, **args: int) -> Connection:
 
 
 @http_test
-async def test_trap_26_stopped_readers_beside_healthy_ones_delay_nobody(trial: Process) -> None:
+async def test_trap_26_stopped_readers_do_not_delay_other_calls(trial: Process) -> None:
     """The producers wait, memory stays where it was, the same session's other calls do not notice."""
     client = await Client.opened(trial.port)
     alone = await latencies(client, 800)
@@ -67,7 +67,7 @@ async def test_trap_26_stopped_readers_beside_healthy_ones_delay_nobody(trial: P
 
 
 @http_test
-async def test_trap_23_what_stopped_readers_hold_back_costs_a_healthy_reader_of_the_session_nothing() -> None:
+async def test_trap_23_logs_of_stopped_readers_cost_a_healthy_reader_of_the_session_no_event() -> None:
     async with in_loop() as served:
         client = await Client.opened(served.port)
         for number in range(12):
@@ -80,7 +80,7 @@ async def test_trap_23_what_stopped_readers_hold_back_costs_a_healthy_reader_of_
 
 
 @http_test
-async def test_a_flood_that_nobody_reads_leaves_the_others_their_turns(trial: Process) -> None:
+async def test_a_flood_without_a_reader_does_not_starve_other_calls(trial: Process) -> None:
     """A handler that never waits for anything does not hold the loop."""
     client = await Client.opened(trial.port)
     response = await client.start("flood", key="unread", n=1_000_000)
@@ -92,7 +92,7 @@ async def test_a_flood_that_nobody_reads_leaves_the_others_their_turns(trial: Pr
 
 
 @http_test
-async def test_a_stalled_reader_is_detached_and_resumes_what_is_retained() -> None:
+async def test_a_stalled_reader_is_detached_and_resumes_with_the_retained_events() -> None:
     """Traps 14, 21: the stall costs the connection; the gap is said, and the answer is always kept."""
     settings = Settings(limits=Limits(stream_events=200), times=Times(write_stall=0.5))
     with process(Config(settings=settings)) as running:

@@ -63,7 +63,9 @@ def _stop_at_once(process: Process) -> None:
 
 
 @http_test
-async def test_ctrl_c_says_what_it_waits_for_and_a_second_one_ends_it_with_an_answer(target: str) -> None:
+async def test_ctrl_c_prints_the_running_calls_and_a_second_ctrl_c_ends_them_with_an_answer(
+    target: str,
+) -> None:
     with holdfast_serve(target) as process:
         client = await Client.opened(process.port)
         running = await client.start("wait", seconds=60.0)

@@ -25,14 +25,14 @@ class TestHttp(Conversation):
         probe = ["server/discover"] if run.peer.mode == "fallback" else []
         assert methods[: len(probe) + 2] == probe + handshake
 
-    def test_a_call_cut_twice_runs_once_and_its_client_misses_nothing(self, run: Run) -> None:
+    def test_a_call_cut_twice_runs_once_and_its_client_receives_every_message(self, run: Run) -> None:
         expected = told("step", 6)
         if run.peer.rewinds:
             expected.insert(3, expected[2])
         assert heard(run, "cut", expected) == "walked"
         assert run.counts["walk"] == 1
 
-    def test_each_connection_of_a_cut_call_carries_what_follows_its_position(self, run: Run) -> None:
+    def test_each_connection_of_a_cut_call_carries_the_events_after_its_position(self, run: Run) -> None:
         call = called(run, "walk")
         for connection in resumptions(run, stream_of(call)):
             carried = ids(connection)
@@ -68,7 +68,7 @@ class TestHttp(Conversation):
         assert again.resumes == last_id(first)
         assert b"notifications/resources/updated" in again.answer
 
-    def test_nobody_comes_back_again_and_again_for_a_call_that_has_ended(self, run: Run) -> None:
+    def test_no_client_resumes_a_finished_call_more_than_once(self, run: Run) -> None:
         """The older TypeScript client resumes a stream that ended with an error; it must be told to stop."""
         ended = [called(run, "late_error"), called(run, "hang")]
         visits = Counter(len(resumptions(run, stream_of(call))) for call in ended)

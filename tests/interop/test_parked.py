@@ -10,7 +10,7 @@ from tests.interop.peers import MODERN_PEERS, Peer, converse, counted, serving, 
 PEER: Final = MODERN_PEERS[0]
 
 
-def test_another_process_goes_on_with_the_call_of_one_that_was_killed(tmp_path: Path) -> None:
+def test_another_process_continues_the_call_of_a_killed_process(tmp_path: Path) -> None:
     with serving(tmp_path, PEER.environment(tmp_path)) as port:
         url = {"url": f"http://127.0.0.1:{port}/mcp"}
         asked = _asked_and_killed(PEER, {**PEER.asked("ask"), **url})

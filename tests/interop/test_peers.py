@@ -5,7 +5,7 @@ import pytest
 from tests.interop.peers import Peer
 
 
-def test_a_client_that_is_not_installed_fails_and_names_what_installs_it() -> None:
+def test_a_client_that_is_not_installed_fails_with_the_command_that_installs_it() -> None:
     absent = Peer("absent", "legacy", ".peers/absent/bin/python", "absent.py", "peers", 1, rewinds=False)
     with pytest.raises(pytest.fail.Exception, match=r"\.peers/absent/bin/python .* run `make peers`"):
         absent.command()

@@ -26,7 +26,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 class TestModern(ModernConversation):
-    def test_every_http_request_stands_alone(self, run: Run) -> None:
+    def test_no_http_request_uses_a_session(self, run: Run) -> None:
         assert {request.method for request in run.requests} <= {"POST"}
         assert not [request for request in run.requests if "mcp-session-id" in request.headers]
         assert {request.headers["mcp-protocol-version"] for request in run.requests} <= {MODERN}

@@ -94,15 +94,15 @@ def test_a_second_member_of_a_name_is_always_found(
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_do_anything_but_decode_or_be_refused(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_raise_wire_error(data: bytes) -> None:
     with contextlib.suppress(WireError):
         decode(data)
 
 
 @given(PARAMS, st.integers(0, 400), st.binary(min_size=1, max_size=3))
-def test_no_damaged_message_does_anything_else(params: dict[str, Any], place: int, damage: bytes) -> None:
+def test_a_damaged_message_raises_only_wire_error(params: dict[str, Any], place: int, damage: bytes) -> None:
     data = request_message(1, "m", params)
-    test_no_bytes_do_anything_but_decode_or_be_refused.hypothesis.inner_test(  # type: ignore[attr-defined]
+    test_any_bytes_are_decoded_or_raise_wire_error.hypothesis.inner_test(  # type: ignore[attr-defined]
         data[:place] + damage + data[place + len(damage) :]
     )
 

@@ -32,7 +32,7 @@ def tried() -> dict[int, set[str]]:
     return found
 
 
-def test_the_page_names_the_tests_of_every_trap_or_says_why_there_is_none() -> None:
+def test_the_page_names_a_test_or_a_reason_for_every_trap() -> None:
     rows = ROW.findall((ROOT / "docs" / "traps.md").read_text())
     assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
     listed = {int(number): set(re.findall(r"`(tests/[^`]+)`", where)) for number, where in rows}

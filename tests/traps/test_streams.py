@@ -148,7 +148,7 @@ async def test_trap_18_the_standalone_stream_can_be_reopened_any_number_of_times
 
 
 @http_test
-async def test_trap_19_what_is_produced_while_nobody_reads_is_there_for_whoever_resumes() -> None:
+async def test_trap_19_events_written_without_a_reader_reach_the_reader_that_resumes() -> None:
     async with in_loop() as served:
         client = await Client.opened(served.port)
         post = await client.start("gated", key="g", before=1, after=100)
@@ -166,7 +166,7 @@ async def test_trap_19_what_is_produced_while_nobody_reads_is_there_for_whoever_
 
 
 @http_test
-async def test_trap_20_an_event_id_opens_nothing_of_another_session_or_owner() -> None:
+async def test_trap_20_an_event_id_gives_no_access_to_another_session_or_owner() -> None:
     config = Config(tokens={"a": "alice", "b": "bob"})
     async with in_loop(config) as served:
         alice = await Client.opened(served.port, token="a")
@@ -187,7 +187,7 @@ async def test_trap_20_an_event_id_opens_nothing_of_another_session_or_owner() -
 
 
 @http_test
-async def test_trap_21_a_resume_repeats_nothing_says_what_is_gone_and_works_after_the_answer() -> None:
+async def test_trap_21_a_resume_repeats_no_event_names_the_gap_and_works_after_the_answer() -> None:
     async with in_loop(Config(settings=Settings(limits=Limits(stream_events=10)))) as served:
         client = await Client.opened(served.port)
         post = await client.start("gated", key="g", before=1, after=30)
@@ -205,7 +205,7 @@ async def test_trap_21_a_resume_repeats_nothing_says_what_is_gone_and_works_afte
 
 
 @http_test
-async def test_trap_22_a_position_beyond_the_end_is_refused_and_moves_nothing() -> None:
+async def test_trap_22_a_position_beyond_the_end_is_refused_and_moves_no_reader() -> None:
     async with in_loop() as served:
         client = await Client.opened(served.port)
         post = await client.start("gated", key="g", before=3, after=3)
@@ -228,7 +228,7 @@ async def test_trap_22_a_position_beyond_the_end_is_refused_and_moves_nothing() 
 
 
 @http_test
-async def test_trap_27_what_a_handler_sends_at_once_is_on_its_stream_and_what_follows_a_get_on_that() -> None:
+async def test_trap_27_early_messages_of_a_handler_are_on_its_stream_and_pushes_on_the_get() -> None:
     async with in_loop() as served:
         client = await Client.opened(served.port)
         for number in range(20):

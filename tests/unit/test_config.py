@@ -23,7 +23,7 @@ from holdfast.errors import ConfigError
         ({"allowed_origins": "https://a.example"}, "allowed_origins is a list of texts"),
     ],
 )
-def test_what_an_endpoint_cannot_be_told_is_named_with_what_would_do(
+def test_an_invalid_setting_of_an_endpoint_is_refused_with_the_valid_ones(
     wrong: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -58,7 +58,7 @@ def test_every_number_is_one_of_three_kinds() -> None:
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_a_count_is_whole_and_never_negative_and_zero_only_where_none_can_be_meant(name: str) -> None:
+def test_a_count_is_whole_not_negative_and_zero_only_where_zero_is_valid(name: str) -> None:
     zero = name in _MAY_BE_ZERO
     for wrong in (-1, 1.5, "5", True, None, inf, *(() if zero else (0,))):
         with pytest.raises(ConfigError) as refused:
@@ -69,7 +69,7 @@ def test_a_count_is_whole_and_never_negative_and_zero_only_where_none_can_be_mea
 
 
 @pytest.mark.parametrize(("group", "name"), SECONDS)
-def test_seconds_are_finite_and_never_negative_and_zero_only_where_at_once_can_be_meant(
+def test_seconds_are_finite_not_negative_and_zero_only_where_zero_is_valid(
     group: type[Limits] | type[Times], name: str
 ) -> None:
     zero = name in _MAY_BE_ZERO

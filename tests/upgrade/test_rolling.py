@@ -149,7 +149,7 @@ def test_a_replica_of_the_predecessor_runs_the_predecessors_code(predecessor: Pa
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @http_test_within(110)
-async def test_a_rolling_upgrade_under_load_and_a_step_back_lose_nothing(predecessor: Path) -> None:
+async def test_a_rolling_upgrade_under_load_and_a_step_back_lose_no_call(predecessor: Path) -> None:
     notes = Notes()
     async with fleet(PLAN.settings(), code=predecessor) as running:
         await upgrade(running, predecessor, notes)

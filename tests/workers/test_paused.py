@@ -27,7 +27,7 @@ def posted(client: Client, message: Json) -> bytes:
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["new connections", "open connections"])
 @http_test_within(40)
-async def test_a_stopped_process_runs_nothing_of_a_client_that_left_and_all_of_one_that_waits(
+async def test_a_stopped_process_later_runs_no_call_of_a_client_that_left_and_all_of_one_that_waits(
     tmp_path: Path, pooled: bool
 ) -> None:
     marks = tmp_path / "marks"

@@ -165,7 +165,7 @@ def _arguments(pid: int) -> str:
 
 
 @http_test_within(30)
-async def test_a_process_told_to_stop_is_not_ready_then_takes_nothing_new_then_ends(
+async def test_a_stopping_process_is_first_not_ready_then_refuses_new_calls_then_ends(
     redis: RedisServer,
 ) -> None:
     env = {"HOLDFAST_STORE": redis.url, "SHOP_NOTICE": "1.5"}

@@ -43,7 +43,7 @@ async def test_twenty_clients_count_to_two_thousand_over_three_workers(three: Fl
 
 
 @http_test_within(30)
-async def test_a_session_is_served_by_whoever_takes_the_connection(three: Fleet) -> None:
+async def test_a_session_is_served_by_any_process_that_accepts_the_connection(three: Fleet) -> None:
     client = await at_every((three.port,))
     served: set[int] = set()
     while len(served) < 3:
@@ -66,7 +66,7 @@ async def test_an_answer_may_come_to_another_worker_than_the_one_that_asked(thre
         response.connection.cut()
 
 
-def test_the_store_nobody_named_is_private(three: Fleet) -> None:
+def test_a_store_that_was_not_named_is_private(three: Fleet) -> None:
     (home,) = three.home.iterdir()
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in home.iterdir()} == {0o600}
@@ -202,7 +202,7 @@ async def test_clients_that_keep_their_connections_are_never_refused_while_worke
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-def test_our_own_client_notices_nothing_of_a_rolling_restart(
+def test_no_call_of_our_own_client_fails_in_a_rolling_restart(
     pair: Fleet, era: Literal["modern", "legacy"]
 ) -> None:
     @async_test_within(30)

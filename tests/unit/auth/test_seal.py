@@ -13,7 +13,7 @@ def sealer(seed: int = 1, purpose: str = "test", *keys: bytes) -> Sealer:
 
 
 @given(st.binary(max_size=2_000))
-def test_what_was_sealed_is_opened(text: bytes) -> None:
+def test_a_sealed_value_is_opened(text: bytes) -> None:
     ours = sealer()
     assert ours.open(ours.seal(text)) == text
 
@@ -30,7 +30,7 @@ def test_no_changed_letter_is_accepted(place: int, shift: int) -> None:
     assert ours.open(changed) in ({None} if place < len(sealed) - 1 else {None, b"x" * 60})
 
 
-def test_another_key_and_another_purpose_open_nothing() -> None:
+def test_another_key_or_purpose_opens_no_sealed_value() -> None:
     sealed = sealer(1).seal(b"secret")
     assert sealer(2).open(sealed) is None
     one, other = sealer(1, "one", b"k" * 32), sealer(1, "other", b"k" * 32)

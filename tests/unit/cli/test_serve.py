@@ -44,12 +44,12 @@ def test_an_address_may_leave_the_host_out(text: str, meant: tuple[str, int]) ->
 
 
 @pytest.mark.parametrize("text", ["localhost", "localhost:", "localhost:http", "localhost:70000", ""])
-def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match=r"HOST:PORT such as 127\.0\.0\.1:8000"):
         address(text)
 
 
-def test_options_change_only_what_they_name() -> None:
+def test_an_option_changes_only_its_own_setting() -> None:
     own = Settings(times=Times(idle=5, grace=7), in_order=True, duplicates="isolate")
     assert Options().over(own) == own
     changed = Options(grace=0, drain_notice=3, duplicates="reject", stateless=True).over(own)
@@ -82,7 +82,7 @@ def test_the_banner_can_be_pasted() -> None:
     assert config["mcpServers"]["mine"]["url"] == "http://127.0.0.1:1/mcp"
 
 
-def test_the_banner_counts_what_there_is() -> None:
+def test_the_banner_counts_tools_resources_and_prompts() -> None:
     server = Server("small")
     assert offered(server) == ""
     server.add_tool(lambda: "", name="one")
@@ -91,7 +91,7 @@ def test_the_banner_counts_what_there_is() -> None:
     assert offered(server) == "1 tool, 2 templates"
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     told = holdfast("--version")
     assert (told.stdout, told.returncode) == (f"holdfast {__version__}\n", 0)
 
@@ -115,7 +115,7 @@ def test_a_port_in_use_is_one_line_and_no_traceback() -> None:
         ([SMALL, "--log-level", "loud"], "--log-level is one of"),
     ],
 )
-def test_what_cannot_work_is_said_in_one_line(arguments: list[str], said: str) -> None:
+def test_an_unusable_command_line_fails_with_one_line(arguments: list[str], said: str) -> None:
     told = holdfast("serve", *arguments)
     assert told.returncode == 2
     assert said in told.stderr

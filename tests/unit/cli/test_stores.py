@@ -48,7 +48,7 @@ def _run(*arguments: str, store: str | None = None) -> "subprocess.CompletedProc
         ("memory:", "memory:"),
     ],
 )
-def test_a_url_is_shown_without_what_opens_it(url: str, shown: str) -> None:
+def test_a_url_is_shown_without_its_credentials(url: str, shown: str) -> None:
     assert stores.redacted(url) == shown
     assert stores.shown(url, "orders") == shown
 
@@ -81,14 +81,14 @@ def test_every_kind_of_store_passes(url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["reddis://:word@h", "word", "postgres://u:word@h/db", "redis://:word@h:port"]
 )
-def test_what_is_no_store_is_refused_without_repeating_a_password(url: str) -> None:
+def test_an_invalid_store_is_refused_without_showing_a_password(url: str) -> None:
     with pytest.raises(ConfigError) as refused:
         stores.check(url)
     assert "word" not in str(refused.value) or url == "word"
     assert "redis:" in str(refused.value)
 
 
-def test_a_private_store_is_for_its_owner_alone_and_goes(
+def test_a_private_store_is_readable_by_its_owner_only_and_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -100,7 +100,7 @@ def test_a_private_store_is_for_its_owner_alone_and_goes(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_last_lodger_takes_a_store_away_that_nobody_else_can(tmp_path: Path) -> None:
+def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
     home = tmp_path / "holdfast-x"
     home.mkdir()
     url = f"sqlite:///{home}/store.db"
@@ -129,7 +129,7 @@ def test_the_last_lodger_takes_a_store_away_that_nobody_else_can(tmp_path: Path)
         (["--store", "redis://:sEcret@127.0.0.1:1", "--workers", "2"], "name another with --store URL"),
     ],
 )
-def test_a_store_that_cannot_work_is_said_in_words(arguments: list[str], said: str) -> None:
+def test_an_unusable_store_is_explained(arguments: list[str], said: str) -> None:
     told = holdfast("serve", SMALL, "--http", "127.0.0.1:0", *arguments)
     assert told.returncode == 2, told.stderr
     assert said in told.stderr
@@ -145,7 +145,7 @@ def test_the_store_may_be_named_by_the_environment() -> None:
 
 
 @pytest.mark.parametrize("package", ["redis", "hiredis"])
-def test_a_store_whose_package_is_missing_says_which_and_what_to_install(package: str) -> None:
+def test_a_missing_package_of_a_store_is_named_with_its_install_command(package: str) -> None:
     program = f"import sys; sys.modules[{package!r}] = None; from holdfast.cli.main import main; main()"
     told = _run("-c", program, "serve", SMALL, "--http", "127.0.0.1:0", "--store", "redis://h")
     assert told.returncode == 2

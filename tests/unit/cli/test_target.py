@@ -45,7 +45,7 @@ def test_a_module_gives_its_server(tmp_path: Path) -> None:
     assert load("a_module_of_mine:mine").name == "mine"
 
 
-def test_a_file_can_import_what_lies_beside_it(tmp_path: Path) -> None:
+def test_a_file_can_import_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "beside_it.py").write_text("NAME = 'neighbour'\n")
     (tmp_path / "sub" / "imports_it.py").write_text(
@@ -66,7 +66,7 @@ def test_a_file_can_import_what_lies_beside_it(tmp_path: Path) -> None:
         (f"{SMALL}:nothing", "is of type object, not holdfast.Server; it has:"),
     ],
 )
-def test_a_wrong_target_is_told_what_would_be_right(target: str, said: str) -> None:
+def test_a_wrong_target_is_refused_with_a_right_example(target: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(target)
     assert said in str(caught.value)

@@ -25,7 +25,7 @@ async def test_a_slow_callback_gets_messages_one_by_one_and_only_the_newest_that
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_callback_that_fails_ends_nothing(is_async: bool) -> None:
+def test_a_callback_that_fails_ends_neither_the_queue_nor_the_call(is_async: bool) -> None:
     seen: list[int] = []
 
     def fail(number: int) -> None:

@@ -9,7 +9,7 @@ from holdfast.errors import ClientError
 from tests.support import async_test
 
 
-def test_a_url_without_aiohttp_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_without_aiohttp_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "holdfast.transports.http", raising=False)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(ConfigError, match=r"holdfast\[client\]"):
@@ -22,7 +22,7 @@ def test_a_version_that_does_not_exist_is_refused_with_those_that_do() -> None:
         Client(Server("x"), version="2024-01-01")
 
 
-def test_a_client_that_is_not_connected_says_so() -> None:
+def test_a_client_that_is_not_connected_raises_an_error() -> None:
     with pytest.raises(ClientError, match="async with"):
         _ = Client(Server("x")).agreed
 
@@ -40,7 +40,7 @@ async def test_a_server_in_this_process_is_started_with_its_first_client_and_sto
 
 
 @async_test
-async def test_a_server_that_somebody_else_started_is_left_running() -> None:
+async def test_a_server_that_was_running_before_the_client_is_left_running() -> None:
     server = Server("host")
     await server.engine.ensure_started()
     async with Client(server) as client:

@@ -13,7 +13,7 @@ from tests.support import virtual_test
 # Caching
 
 
-def test_a_result_is_fresh_as_long_as_it_says_and_only_for_the_same_request() -> None:
+def test_a_result_is_cached_for_its_ttl_and_only_for_the_same_request() -> None:
     cache = Cache(10)
     key = cache_key("resources/read", {"uri": "a", "_meta": {"x": 1}})
     assert key == cache_key("resources/read", {"uri": "a"})
@@ -33,13 +33,13 @@ def test_a_result_without_a_sensible_hint_is_not_kept(ttl: object) -> None:
     assert cache.find(("tools/list", b"{}"), 0.0) is None
 
 
-def test_what_depends_on_more_than_its_parameters_is_never_kept() -> None:
+def test_a_result_that_depends_on_more_than_its_parameters_is_never_cached() -> None:
     assert cache_key("tools/call", {"name": "x"}) is None
     assert cache_key("resources/read", {"uri": "a", "inputResponses": {}}) is None
     assert cache_key("resources/read", {"uri": "a", "requestState": "s"}) is None
 
 
-def test_a_notification_makes_stale_what_it_names_and_nothing_else() -> None:
+def test_a_notification_invalidates_only_the_results_that_it_names() -> None:
     cache = Cache(10)
     keys = [
         cache_key("resources/read", {"uri": "a"}),
@@ -74,7 +74,7 @@ def test_the_longest_unused_result_goes_first() -> None:
 
 
 @virtual_test
-async def test_changes_nobody_has_read_are_told_once() -> None:
+async def test_unread_changes_of_one_kind_are_delivered_once() -> None:
     listener = Listener(["tools"], ["a://b"])
     for _ in range(1_000):
         listener.offer(Change(kind="tools"))

@@ -154,7 +154,7 @@ def test_a_wrapped_value_of_the_official_sdk_is_known_by_its_title() -> None:
     assert shaped({"result": 5}, schema | {"title": "Answer"}) == {"result": 5}
 
 
-def test_what_does_not_fit_stays_as_it_came() -> None:
+def test_content_that_does_not_fit_the_schema_stays_unchanged() -> None:
     schema = {
         "properties": {
             "day": {"format": "date"},
@@ -167,7 +167,7 @@ def test_what_does_not_fit_stays_as_it_came() -> None:
     assert shaped(came, schema) == came
 
 
-def test_a_member_that_is_missing_says_which_there_are() -> None:
+def test_the_error_for_a_missing_member_lists_the_present_ones() -> None:
     with pytest.raises(AttributeError, match="no member 'b'; it has a"):
         _ = Record(a=1).b
     assert repr(Record(a=1)) == "Record({'a': 1})"

@@ -92,20 +92,20 @@ def test_an_mcp_servers_dict_with_one_server_is_that_server() -> None:
         ({"command": "x"}, "mcpServers"),
     ],
 )
-def test_any_other_dict_says_what_it_should_be(config: dict[str, Any], says: str) -> None:
+def test_any_other_dict_is_refused_with_the_expected_form(config: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Client(config)
 
 
 @pytest.mark.parametrize("package", ["fastmcp.server.server", "mcp.server.fastmcp.server"])
-def test_a_server_object_of_another_package_says_how_to_use_it(package: str) -> None:
+def test_a_server_object_of_another_package_is_refused_with_advice(package: str) -> None:
     other = type("FastMCP", (), {"__module__": package})()
     with pytest.raises(ConfigError, match=r'a FastMCP of .*Client\("server\.py"\)'):
         Client(other)
 
 
 @pytest.mark.parametrize("target", ["", "  ", [], [1], 5, None, b"python", "python 'unclosed"])
-def test_anything_else_says_what_a_target_is(target: Any) -> None:
+def test_any_other_target_is_refused_with_the_valid_kinds(target: Any) -> None:
     with pytest.raises(ConfigError, match="a target is a URL"):
         Client(target)
 

@@ -16,7 +16,7 @@ def test_places_are_handed_on_in_the_order_of_arrival() -> None:
     assert [gate.leave() for _ in range(3)] == ["b", "d", None]
 
 
-def test_nobody_overtakes_those_who_wait() -> None:
+def test_no_request_overtakes_a_waiting_one() -> None:
     gate: Gate[str] = Gate(2, 9)
     for name in "abc":
         gate.enter(name)
@@ -24,7 +24,7 @@ def test_nobody_overtakes_those_who_wait() -> None:
     assert gate.enter("d") is Admission.WAIT
 
 
-def test_whoever_has_a_place_cannot_abandon_it() -> None:
+def test_a_request_that_has_a_place_cannot_abandon_it() -> None:
     gate: Gate[str] = Gate(1, 9)
     gate.enter("a")
     gate.enter("b")

@@ -8,7 +8,7 @@ import pytest
 from holdfast.core.budget import Budget, Charge
 
 
-def test_what_fits_is_taken_and_what_does_not_is_refused() -> None:
+def test_an_amount_that_fits_is_taken_and_a_larger_one_is_refused() -> None:
     budget = Budget(100, principal=60, session=40)
     first = budget.take(30, principal="ann", session=1)
     assert first is not None

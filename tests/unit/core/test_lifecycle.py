@@ -8,7 +8,7 @@ CLOSING = (Input.DELETED, Input.IDLE, Input.EXPIRED, Input.EVICTED, Input.SHUTDO
 
 
 @pytest.mark.parametrize("happened", Input)
-def test_nothing_leads_out_of_closed(happened: Input) -> None:
+def test_no_input_leads_out_of_closed(happened: Input) -> None:
     assert step(State.CLOSED, happened) is State.CLOSED
 
 

@@ -25,7 +25,7 @@ def test_answers_are_taken_once_and_the_unanswered_stay() -> None:
     assert set(rounds.go_out()) == {second}
 
 
-def test_an_answer_that_is_no_object_is_none() -> None:
+def test_an_answer_that_is_not_an_object_is_ignored() -> None:
     rounds = Rounds()
     name = rounds.ask(ASKED)
     rounds.go_out()

@@ -47,7 +47,7 @@ def test_a_gap_names_the_first_and_last_missing_event() -> None:
     assert log.read(Position(2, 101), 9, 9).missed == (3, 4)
 
 
-def test_a_finished_log_says_so_at_its_end_only() -> None:
+def test_a_finished_log_reports_its_end_only_at_its_end() -> None:
     log = filled(2)
     log.append(200, b"last", final=True)
     assert not log.read(Position(1, 100), 2, 99).finished

@@ -58,7 +58,7 @@ def test_an_ask_requires_input_until_the_last_answer() -> None:
     assert (state.status, state.asks, state.answers) == (Status.WORKING, {}, {"a": 1, "b": 3})
 
 
-def test_answers_nobody_waits_for_change_nothing() -> None:
+def test_answers_to_unknown_asks_change_nothing() -> None:
     waiting = must(asked(begun(0, 60), "a", ASK))
     assert answered(waiting, {"b": 1}) is None
     done = must(answered(waiting, {"a": 1}))
@@ -73,7 +73,7 @@ def test_an_ask_that_is_withdrawn_is_forgotten_with_its_answer() -> None:
 
 
 @given(st.lists(st.sampled_from(["ask", "answer", "withdraw", "describe", *ENDS]), max_size=12))
-def test_whatever_happens_an_end_is_final_and_input_is_required_exactly_while_something_is_asked(
+def test_an_end_is_always_final_and_input_is_required_exactly_while_an_ask_is_open(
     events: list[str | Event],
 ) -> None:
     state = begun(0, 60)
@@ -91,7 +91,7 @@ def test_whatever_happens_an_end_is_final_and_input_is_required_exactly_while_so
         assert (state.status is Status.INPUT_REQUIRED) == bool(state.asks)
 
 
-def test_a_change_renews_the_time_and_never_takes_back_what_was_promised() -> None:
+def test_a_change_renews_the_ttl_and_never_shortens_it() -> None:
     state = renewed(begun(100, 60), 130, 60)
     assert (state.created, state.updated, state.ttl) == (100, 130, 90)
     assert renewed(state, 140, 10).ttl == 90
@@ -120,7 +120,7 @@ def test_a_change_renews_the_time_and_never_takes_back_what_was_promised() -> No
         (must(described(begun(0, 60), "half")), {"status": "working", "statusMessage": "half"}),
     ],
 )
-def test_a_task_travels_with_what_its_status_brings_along(state: TaskState, members: dict[str, Any]) -> None:
+def test_a_task_is_encoded_with_the_members_of_its_status(state: TaskState, members: dict[str, Any]) -> None:
     common: dict[str, Any] = {
         "taskId": "t",
         "createdAt": "1970-01-01T00:00:00.000Z",

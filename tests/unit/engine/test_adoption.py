@@ -106,7 +106,7 @@ async def test_an_idempotent_call_of_a_dead_replica_is_run_again_and_any_other_i
 
 
 @engine_test
-async def test_nothing_is_kept_or_run_again_unless_the_operator_turned_it_on() -> None:
+async def test_no_request_is_stored_or_run_again_unless_the_operator_turned_it_on() -> None:
     stuck, _ = gate()
     async with fleet(stuck, echo, settings=Settings(times=SETTINGS.times)) as (one, two):
         post = await one.post(1, params=AGAIN)
@@ -149,7 +149,7 @@ async def test_a_call_is_given_up_where_the_authors_code_fails_to_say_whether_it
 
 
 @engine_test
-async def test_a_call_that_its_replica_does_not_know_as_idempotent_is_given_up_there() -> None:
+async def test_a_call_that_the_replica_does_not_declare_idempotent_is_not_run_again() -> None:
     stuck, _ = gate()
     async with fleet(stuck, echo) as (one, two):
         assert isinstance(two.back, Tools)
@@ -163,7 +163,7 @@ async def test_a_call_that_its_replica_does_not_know_as_idempotent_is_given_up_t
 
 
 @engine_test
-async def test_a_call_that_kills_whoever_runs_it_is_given_up_after_so_many_runs() -> None:
+async def test_a_call_that_kills_its_replicas_is_given_up_after_a_number_of_runs() -> None:
     stuck, _ = gate()
     async with fleet(stuck, stuck, stuck, stuck) as harnesses:
         post = await harnesses[0].post(1, params=AGAIN)
@@ -209,7 +209,7 @@ async def test_a_principal_that_cannot_be_kept_costs_the_second_run_and_not_the_
 
 
 @engine_test
-async def test_what_the_first_run_said_stays_and_the_second_goes_on_after_it() -> None:
+async def test_messages_of_the_first_run_stay_and_those_of_the_second_follow() -> None:
     stuck, _ = gate()
 
     async def told_and_stuck(exchange: Exchange) -> object:
@@ -252,7 +252,7 @@ async def test_the_second_run_asks_anew_and_an_answer_to_the_first_is_refused() 
 
 
 @engine_test
-async def test_where_nothing_but_the_result_can_be_sent_that_holds_for_the_second_run() -> None:
+async def test_a_json_only_call_sends_only_its_result_in_the_second_run_too() -> None:
     stuck, _ = gate()
     refused: list[Any] = []
 
@@ -302,7 +302,7 @@ async def test_a_second_run_without_a_place_in_the_queue_is_given_up() -> None:
 
 
 @engine_test
-async def test_what_still_runs_here_is_not_run_again_though_the_lease_had_ended() -> None:
+async def test_a_call_that_still_runs_here_is_not_run_again_after_the_lease_ended() -> None:
     stuck, going_on = gate()
     async with fleet(stuck) as (one,):
         post = await one.post(1, params=AGAIN)

@@ -117,7 +117,7 @@ async def test_asks_beyond_the_queue_are_refused_and_the_others_go_on() -> None:
 
 
 @engine_test
-async def test_an_ask_without_an_answer_times_out_and_the_client_is_told() -> None:
+async def test_an_ask_without_an_answer_times_out_and_the_client_is_notified() -> None:
     async with engine_harness(ScriptedBack({CALL: ask_many})) as d:
         began = asyncio.get_running_loop().time()
         post = await d.post(1, params={"count": 1, "timeout": 5})
@@ -227,7 +227,7 @@ async def test_a_clients_error_is_raised_as_a_refusal() -> None:
 
 
 @engine_test
-async def test_answers_for_the_unknown_the_foreign_and_the_late_change_nothing() -> None:
+async def test_unknown_foreign_and_late_answers_change_nothing() -> None:
     async with engine_harness(ScriptedBack({CALL: ask_many})) as d:
         post = await d.post(1, params={"count": 1})
         await settle_down()
@@ -246,7 +246,7 @@ async def test_answers_for_the_unknown_the_foreign_and_the_late_change_nothing()
 
 
 @engine_test
-async def test_an_ask_waits_for_a_reader_that_comes_back() -> None:
+async def test_an_ask_waits_for_a_reader_to_return() -> None:
     async with engine_harness(ScriptedBack({CALL: ask_many})) as d:
         post = await d.post(1, params={"count": 1})
         await settle_down()
@@ -262,7 +262,7 @@ async def test_an_ask_waits_for_a_reader_that_comes_back() -> None:
 
 
 @engine_test
-async def test_an_always_json_answer_cannot_ask_and_says_so_at_once() -> None:
+async def test_an_ask_in_an_always_json_answer_fails_at_once() -> None:
     async def work(exchange: Exchange) -> object:
         with pytest.raises(NoBackChannel):
             await exchange.ask(ASK, {})

@@ -124,7 +124,7 @@ async def test_a_connection_that_is_gone_is_noted_and_breaks_nothing() -> None:
 
 
 @engine_test
-async def test_what_belongs_to_no_request_goes_to_the_connection() -> None:
+async def test_messages_outside_of_requests_go_to_the_connection() -> None:
     async with engine_harness(limits=Limits(asks=1)) as d:
         wire = await connect(d)
         await d.engine.sessions.push(d.key, "notifications/tools/list_changed")

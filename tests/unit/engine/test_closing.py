@@ -86,7 +86,7 @@ async def test_the_answer_to_a_closing_is_lost_and_the_call_of_the_session_ends(
 
 
 @engine_test
-async def test_a_session_whose_closing_could_not_be_asked_for_goes_on() -> None:
+async def test_a_session_stays_open_if_the_store_could_not_be_asked_to_close_it() -> None:
     async with runner() as r:
 
         async def away(*_: Any) -> Closed | None:
@@ -101,7 +101,7 @@ async def test_a_session_whose_closing_could_not_be_asked_for_goes_on() -> None:
 
 
 @engine_test
-async def test_a_closing_that_is_told_before_its_bell_has_rung_ends_what_runs() -> None:
+async def test_a_closing_that_is_reported_before_its_wake_up_ends_the_running_calls() -> None:
     async with runner() as r:
         with patch.object(r.here.engine.runtime.store, "on_wake", lambda *_: None):
             assert await r.close(r.other)

@@ -73,7 +73,7 @@ async def test_a_listener_that_waited_for_another_runs_in_the_context_of_its_own
 
 
 @async_test
-async def test_what_the_first_request_starts_does_not_run_in_its_context() -> None:
+async def test_tasks_started_by_the_first_request_do_not_run_in_its_context() -> None:
     seen: list[str] = []
 
     @asynccontextmanager

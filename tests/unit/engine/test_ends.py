@@ -71,7 +71,7 @@ def slow_store() -> ScriptedStore:
 
 
 @each_end
-async def test_whatever_a_handler_raises_its_call_is_answered_and_its_id_is_free(
+async def test_a_call_whose_handler_raises_is_answered_and_its_id_is_free(
     error: BaseException,
 ) -> None:
     back = ScriptedBack({CALL: raising(error), "quick": echo})
@@ -83,7 +83,7 @@ async def test_whatever_a_handler_raises_its_call_is_answered_and_its_id_is_free
 
 
 @each_end
-async def test_whatever_a_handler_raises_a_call_without_a_session_is_answered(error: BaseException) -> None:
+async def test_a_sessionless_call_whose_handler_raises_is_answered(error: BaseException) -> None:
     engine = Engine(ScriptedBack({CALL: raising(error)}), clock=LoopClock())
     await engine.ensure_started()
     awaited = engine.sessionless.start(
@@ -98,7 +98,7 @@ async def test_whatever_a_handler_raises_a_call_without_a_session_is_answered(er
 
 
 @each_end
-async def test_what_a_listener_raises_neither_silences_the_next_nor_ends_the_server(
+async def test_a_listener_that_raises_neither_stops_the_next_one_nor_the_server(
     error: BaseException,
 ) -> None:
     class Back(ScriptedBack):
@@ -114,7 +114,7 @@ async def test_what_a_listener_raises_neither_silences_the_next_nor_ends_the_ser
 
 
 @each_end
-async def test_what_a_notifications_handler_raises_goes_no_further(error: BaseException) -> None:
+async def test_an_exception_of_a_notification_handler_is_contained(error: BaseException) -> None:
     class Back(ScriptedBack):
         async def notify(self, session: Session, method: str, params: dict[str, object]) -> None:
             raise error

@@ -141,7 +141,7 @@ async def test_a_repeat_before_any_stream_existed_gets_the_answer_too() -> None:
 
 
 @engine_test
-async def test_an_answer_nobody_could_take_is_kept_for_one_repeat() -> None:
+async def test_an_answer_that_no_connection_took_is_kept_for_one_repeat() -> None:
     wait, event = gate()
     async with engine_harness(ScriptedBack({CALL: wait})) as d:
         first = await d.post(1, digest=b"body")
@@ -187,7 +187,7 @@ async def test_a_cancellation_settles_at_once_and_frees_the_id() -> None:
 
 
 @engine_test
-async def test_a_cancellation_means_the_typed_id_and_nothing_like_it() -> None:
+async def test_a_cancellation_matches_the_id_by_value_and_type() -> None:
     wait, event = gate()
     async with engine_harness(ScriptedBack({CALL: wait})) as d:
         post = await d.post(1)
@@ -229,7 +229,7 @@ async def test_a_handler_that_swallows_its_cancellation_cannot_disturb_a_success
 
 
 @engine_test
-async def test_the_handler_is_told_of_its_cancellation() -> None:
+async def test_the_handler_receives_its_cancellation() -> None:
     told = asyncio.Event()
 
     async def work(exchange: Exchange) -> object:
@@ -263,7 +263,7 @@ async def test_a_queued_call_can_be_cancelled_and_never_runs() -> None:
 
 
 @engine_test
-async def test_what_went_wrong_inside_is_masked_and_joined_to_the_log_by_an_id() -> None:
+async def test_an_internal_error_is_masked_and_linked_to_the_log_by_an_id() -> None:
     async def work(exchange: Exchange) -> object:
         raise RuntimeError("password=hunter2")
 
@@ -314,7 +314,7 @@ async def test_a_result_that_cannot_be_written_is_an_internal_error() -> None:
 
 
 @engine_test
-async def test_an_unknown_method_is_said_to_be_unknown() -> None:
+async def test_an_unknown_method_is_answered_method_not_found() -> None:
     async with engine_harness() as d:
         assert (await d.call(1, "no/such"))["error"] == {
             "code": -32601,
@@ -456,7 +456,7 @@ async def test_in_order_calls_run_strictly_one_after_another() -> None:
 
 
 @engine_test
-async def test_without_in_order_a_slow_call_delays_nobody() -> None:
+async def test_without_in_order_a_slow_call_delays_no_other() -> None:
     async def work(exchange: Exchange) -> object:
         await asyncio.sleep(exchange.request.params.get("seconds", 0))
         return {}
@@ -525,7 +525,7 @@ async def test_stopping_lets_running_handlers_finish() -> None:
 
 
 @engine_test
-async def test_stopping_ends_what_does_not_finish_within_the_drain_time() -> None:
+async def test_stopping_ends_calls_that_outlast_the_drain_time() -> None:
     async with engine_harness(ScriptedBack({CALL: gate()[0]}), times=Times(drain=5)) as d:
         post = await d.post(1)
         await settle_down()

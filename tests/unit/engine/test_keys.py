@@ -49,7 +49,7 @@ def opens(keys: Keys, sealed: str) -> bool:
 
 
 @async_test
-async def test_a_key_has_a_successor_and_still_opens_what_it_sealed() -> None:
+async def test_a_replaced_key_still_opens_values_that_it_sealed() -> None:
     world = World()
     one, other = await world.replica(), await world.replica()
     world.clock.advance(DAY - 1)
@@ -85,7 +85,7 @@ async def test_the_store_is_asked_once_a_period_and_old_keys_do_not_pile_up() ->
 
 
 @async_test
-async def test_a_store_that_is_away_at_the_turn_stops_nothing() -> None:
+async def test_a_store_that_is_away_at_key_rotation_stops_no_call() -> None:
     world = World()
     one, other = await world.replica(), await world.replica()
     first = one.sealer._keys[0]
@@ -115,7 +115,7 @@ def test_clocks_may_differ_by_a_period(ahead: float) -> None:
 
 
 @async_test
-async def test_a_period_is_never_shorter_than_what_is_sealed_lives() -> None:
+async def test_a_key_period_is_never_shorter_than_the_life_of_a_sealed_value() -> None:
     world = World()
     keys = await world.replica(parked=10 * DAY)
     sealed = keys.sealer.seal(b"state")
@@ -125,7 +125,7 @@ async def test_a_period_is_never_shorter_than_what_is_sealed_lives() -> None:
 
 
 @engine_test
-async def test_a_parked_call_goes_on_after_its_key_was_replaced() -> None:
+async def test_a_parked_call_continues_after_its_key_was_replaced() -> None:
     async def ask(exchange: Exchange) -> object:
         return await exchange.ask("sampling/createMessage", {})
 

@@ -47,7 +47,7 @@ def make(back: ScriptedBack | None = None, **limits: int) -> Engine:
 
 
 @virtual_test
-async def test_the_acknowledgement_is_first_even_if_something_changes_before_it_is_taken() -> None:
+async def test_the_acknowledgement_is_first_even_if_a_change_comes_before_it_is_read() -> None:
     engine = make()
     listener = await listen(engine, toolsListChanged=True)
     await engine.changed(Change("tools"))
@@ -55,7 +55,7 @@ async def test_the_acknowledgement_is_first_even_if_something_changes_before_it_
 
 
 @virtual_test
-async def test_nobody_is_told_of_what_it_did_not_ask_for() -> None:
+async def test_a_subscription_receives_only_the_changes_it_asked_for() -> None:
     engine = make()
     prompts = await listen(engine, promptsListChanged=True)
     one = await listen(engine, resourceSubscriptions=["a://1"])
@@ -72,7 +72,7 @@ async def test_nobody_is_told_of_what_it_did_not_ask_for() -> None:
 
 
 @virtual_test
-async def test_a_change_not_yet_told_covers_the_next_of_its_name_and_the_newest_detail_is_told() -> None:
+async def test_unsent_changes_of_one_name_are_merged_and_the_newest_detail_is_sent() -> None:
     engine = make(listener_changes=2)
     request = Request(1, "subscriptions/listen", {"notifications": {"taskIds": ["t"]}})
     listener = await engine.listening.open(guest(extensions={TASKS: {}}), request)
@@ -121,7 +121,7 @@ async def test_too_many_listeners_are_refused_and_a_place_given_back_is_free() -
 
 
 @virtual_test
-async def test_the_limit_holds_for_those_who_come_while_the_back_looks() -> None:
+async def test_the_limit_holds_for_subscriptions_that_arrive_while_the_back_checks_one() -> None:
     class Slow(ScriptedBack):
         async def honoured(self, guest: SessionlessClient, wanted: Filter) -> Filter:
             await asyncio.sleep(1)
@@ -143,7 +143,7 @@ async def test_a_change_for_one_principal_reaches_its_listeners_only() -> None:
 
 
 @virtual_test
-async def test_who_left_is_told_nothing_more() -> None:
+async def test_a_closed_subscription_receives_nothing_more() -> None:
     engine = make()
     listener = await listen(engine, toolsListChanged=True)
     engine.listening.leave(listener)
@@ -167,7 +167,7 @@ async def test_an_expired_token_ends_it_with_the_completion_result() -> None:
 
 
 @virtual_test
-async def test_stopping_tells_what_waits_then_completes_and_waits_no_longer_than_it_must() -> None:
+async def test_stopping_sends_pending_changes_completes_and_does_not_wait_longer() -> None:
     engine = make()
     await engine.ensure_started()
     loop = asyncio.get_running_loop()
@@ -201,7 +201,7 @@ async def test_a_listener_that_never_leaves_holds_the_end_up_for_a_moment_only()
 
 
 @virtual_test
-async def test_nobody_can_begin_to_listen_to_a_server_that_stops_until_it_starts_again() -> None:
+async def test_a_stopping_server_refuses_subscriptions_until_it_starts_again() -> None:
     engine = make()
     await engine.ensure_started()
     await engine.drain()
@@ -213,7 +213,7 @@ async def test_nobody_can_begin_to_listen_to_a_server_that_stops_until_it_starts
 
 
 @virtual_test
-async def test_tasks_are_told_only_to_clients_that_declare_the_extension() -> None:
+async def test_task_changes_go_only_to_clients_that_declare_the_extension() -> None:
     engine = make()
     odd: list[Any] = [{}, None, [TASKS], 5]
     for extensions in odd:
@@ -244,7 +244,7 @@ async def test_a_listener_that_is_dropped_or_refused_is_noted() -> None:
 
 
 @virtual_test
-async def test_what_listeners_want_to_be_told_of_has_a_limit_in_bytes() -> None:
+async def test_the_filters_of_subscriptions_have_a_limit_in_bytes() -> None:
     engine = make(listener_bytes=3_000, principal_listener_bytes=1_300)
     first = await listen(engine, "ann", resourceSubscriptions=["x" * 1_000])
     with pytest.raises(Busy, match="too much"):
@@ -262,7 +262,7 @@ async def test_what_listeners_want_to_be_told_of_has_a_limit_in_bytes() -> None:
 
 
 @virtual_test
-async def test_many_short_names_cost_what_their_entries_do() -> None:
+async def test_many_short_names_are_charged_for_their_entries() -> None:
     engine = make(listener_bytes=10_000)
     listeners = [await listen(engine, resourceSubscriptions=[str(n) for n in range(20)])]
     with pytest.raises(Busy, match="too much"):

@@ -18,7 +18,7 @@ def test_an_event_is_one_line_with_its_facts(caplog: pytest.LogCaptureFixture) -
     )
 
 
-def test_what_a_client_worded_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_text_of_a_client_cannot_forge_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "holdfast"):
         LogObserver().note("anything", method="a\r\nsession.opened\x1b[0m\u2028x", said="two words")
     assert caplog.records[0].getMessage() == (
@@ -69,7 +69,7 @@ def test_an_authors_failure_has_its_traceback_and_others_do_not(caplog: pytest.L
     assert not fenced.exc_info
 
 
-def test_a_level_that_nobody_reads_costs_no_text(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disabled_log_level_formats_no_text(caplog: pytest.LogCaptureFixture) -> None:
     class Loud:
         def __str__(self) -> str:
             raise AssertionError("formatted for nobody")

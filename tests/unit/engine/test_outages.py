@@ -28,7 +28,7 @@ def numbers(messages: list[Json]) -> list[int]:
 
 
 @engine_test
-async def test_a_handler_that_tells_of_its_progress_waits_for_a_store_that_is_away() -> None:
+async def test_a_handler_that_sends_progress_waits_for_a_store_that_is_away() -> None:
     for loses_replies in (False, True):
         store = ScriptedStore()
 

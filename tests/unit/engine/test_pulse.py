@@ -30,7 +30,7 @@ async def test_a_process_that_runs_is_not_waking() -> None:
 
 
 @virtual_test
-async def test_after_a_pause_it_is_waking_until_a_beat_comes_in_time() -> None:
+async def test_after_a_pause_the_process_counts_as_waking_until_a_beat_is_in_time() -> None:
     host = Host()
     pulse = Pulse(host.now)
     pulse.start()

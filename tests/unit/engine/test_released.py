@@ -29,7 +29,7 @@ async def run(exchange: Exchange) -> object:
 
 
 @engine_test
-async def test_a_reader_hears_of_the_end_though_its_session_was_released_while_its_stream_began() -> None:
+async def test_a_reader_receives_the_end_even_if_its_session_was_released_while_its_stream_began() -> None:
     async with fleet(run) as (d,):
         store, sessions = d.engine.runtime.store, d.engine.runtime.sessions
         may_begin, may_end = asyncio.Event(), asyncio.Event()
@@ -62,7 +62,7 @@ async def test_a_reader_hears_of_the_end_though_its_session_was_released_while_i
 
 
 @engine_test
-async def test_a_message_that_starts_nothing_leaves_no_session_at_the_replica_where_it_arrived() -> None:
+async def test_a_message_that_starts_no_exchange_leaves_no_local_session() -> None:
     async with fleet(run, run) as (one, two):
         sessions = two.engine.runtime.sessions
         post = await one.post(1, params={"seconds": 10}, digest=b"same")

@@ -44,7 +44,7 @@ async def until_noted(noted: NotingObserver, name: str, times: int) -> None:
 
 
 @async_test
-async def test_news_that_cannot_be_read_are_passed_over_and_those_after_them_told() -> None:
+async def test_unreadable_news_are_skipped_and_later_news_are_delivered() -> None:
     async with replica() as (engine, store, noted):
         wanted: dict[str, Any] = {"notifications": {"toolsListChanged": True}}
         listener = await engine.listening.open(

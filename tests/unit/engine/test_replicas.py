@@ -176,7 +176,7 @@ def flaky(store: Store, name: str, *, failures: int = 1) -> None:
 
 
 @engine_test
-async def test_news_whose_bell_found_the_store_away_are_heard_later() -> None:
+async def test_news_whose_wake_up_found_the_store_away_are_read_later() -> None:
     async with pair() as (one, two):
         told = tell_of(two)
         flaky(two.engine.runtime.store, "announced")
@@ -186,7 +186,7 @@ async def test_news_whose_bell_found_the_store_away_are_heard_later() -> None:
 
 
 @engine_test
-async def test_news_whose_bell_rang_during_a_read_are_heard() -> None:
+async def test_news_whose_wake_up_came_during_a_read_are_read() -> None:
     async with pair() as (one, two):
         told = tell_of(two)
         store = two.engine.runtime.store

@@ -172,7 +172,7 @@ async def test_rounds_follow_each_other_and_each_has_its_own_state() -> None:
 
 
 @engine_test
-async def test_what_is_not_answered_is_asked_for_again() -> None:
+async def test_an_unanswered_ask_is_sent_again() -> None:
     async with house(fan_out) as home:
         first = await home.call().answer()
         keys = list(first["result"]["inputRequests"])
@@ -197,7 +197,7 @@ async def test_an_equal_repeat_gets_the_equal_result_and_other_answers_are_refus
 
 
 @engine_test
-async def test_a_repeat_of_an_earlier_round_gets_what_followed_it() -> None:
+async def test_a_repeat_of_an_earlier_round_gets_the_result_that_followed_it() -> None:
     async def two(exchange: Exchange) -> object:
         return [await said(exchange, key) for key in ("one", "two")]
 
@@ -289,7 +289,7 @@ async def test_a_handler_that_ends_while_parked_keeps_its_result_for_the_retry()
 
 
 @engine_test
-async def test_nothing_is_sent_while_parked_and_after_it_everything_is_the_retrys() -> None:
+async def test_nothing_is_sent_while_parked_and_afterwards_token_level_and_id_are_the_retrys() -> None:
     async def talks(exchange: Exchange) -> object:
         await exchange.notify("before")
         asked = asyncio.ensure_future(said(exchange, "q"))
@@ -438,7 +438,7 @@ async def test_a_result_that_is_too_large_to_keep_is_delivered_once() -> None:
 
 
 @engine_test
-async def test_what_earlier_rounds_asked_counts_when_the_call_has_ended() -> None:
+async def test_asks_of_earlier_rounds_count_when_the_call_has_ended() -> None:
     async def asks_much(exchange: Exchange) -> object:
         for number in range(3):
             await exchange.ask("elicitation/create", {"message": "x" * 10_000}, key=f"q{number}")

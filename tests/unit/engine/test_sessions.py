@@ -138,7 +138,7 @@ async def test_an_answered_post_is_no_break() -> None:
 
 
 @engine_test
-async def test_listeners_are_told_in_order_and_waited_for_by_nobody() -> None:
+async def test_listeners_are_called_in_order_and_no_request_waits_for_them() -> None:
     class Slow(ScriptedBack):
         async def opened(self, session: Session) -> None:
             await asyncio.sleep(500)
@@ -173,7 +173,7 @@ async def test_a_listener_that_fails_does_not_silence_the_next() -> None:
 
 
 @engine_test
-async def test_a_session_is_closed_once_whoever_closes() -> None:
+async def test_a_session_is_closed_once_even_if_several_close_it() -> None:
     async with engine_harness() as d:
         closing = [d.engine.sessions.close(d.session, Input.DELETED) for _ in range(5)]
         assert sorted(await asyncio.gather(*closing)) == [False] * 4 + [True]
@@ -198,7 +198,7 @@ async def test_a_session_with_a_stalled_reader_can_be_closed_by_several_at_once(
 
 
 @engine_test
-async def test_a_principal_over_its_limit_loses_its_longest_idle_session_and_is_told() -> None:
+async def test_a_principal_over_its_limit_loses_its_longest_idle_session_with_a_reason() -> None:
     async with engine_harness(limits=Limits(sessions_per_principal=1)) as d:
         await d.open()
         await settle_down()
@@ -235,7 +235,7 @@ def test_a_malformed_initialize_opens_nothing(params: dict[str, object]) -> None
 
 
 @engine_test
-async def test_a_notification_reaches_the_back_and_its_fault_goes_no_further() -> None:
+async def test_a_notification_reaches_the_back_and_its_exception_is_contained() -> None:
     class Faulty(ScriptedBack):
         async def notify(self, session: Session, method: str, params: dict[str, object]) -> None:
             await super().notify(session, method, params)
@@ -286,7 +286,7 @@ async def test_a_listener_that_hangs_does_not_keep_the_server_from_stopping() ->
 
 
 @engine_test
-async def test_the_listeners_of_a_session_closed_just_before_are_heard_before_the_back_stops() -> None:
+async def test_the_listeners_of_a_session_closed_just_before_finish_before_the_back_stops() -> None:
     class Slow(ScriptedBack):
         async def closed(self, session: Session, reason: Input) -> None:
             await asyncio.sleep(1)

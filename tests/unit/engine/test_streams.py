@@ -38,7 +38,7 @@ async def test_messages_arrive_in_order_and_the_terminal_message_is_the_last() -
 
 
 @engine_test
-async def test_a_hundred_thousand_messages_wait_for_their_own_slow_reader_and_delay_nobody_else() -> None:
+async def test_a_hundred_thousand_messages_wait_for_their_own_slow_reader_and_delay_no_other_call() -> None:
     async with engine_harness(
         ScriptedBack({CALL: count_up, "ping": count_up}), limits=Limits(stream_events=1000)
     ) as d:
@@ -281,7 +281,7 @@ async def test_a_silent_stream_is_given_a_keep_alive() -> None:
 
 
 @engine_test
-async def test_what_was_pushed_before_anybody_read_is_delivered() -> None:
+async def test_messages_pushed_before_the_first_reader_are_delivered() -> None:
     async with engine_harness() as d:
         await d.engine.sessions.push(d.key, "a")
         get = await d.get()
@@ -397,6 +397,6 @@ def test_an_event_id_is_read_back_as_it_was_written(position: Position) -> None:
     "text", ["", ".", "..", "a.1", "a.1.", ".1.a", "a.x.1", "a.-1.1", "a.1.xyz", "a.1.1.1", "a.\u0661.1", "a" * 65 + ".1.1",
              "a.1.11111111111111111", "a b.1.1\n"],
 )  # fmt: skip
-def test_what_is_no_event_id_of_ours_is_none_or_leads_nowhere(text: str) -> None:
+def test_an_invalid_event_id_is_refused_or_names_no_stream(text: str) -> None:
     parsed = parse_event_id(text)
     assert parsed is None or parsed[0] == "a b"

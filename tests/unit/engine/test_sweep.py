@@ -59,7 +59,7 @@ async def test_an_orphan_that_cannot_be_ended_keeps_no_other_from_its_end() -> N
 
 
 @engine_test
-async def test_work_that_nobody_waits_for_is_noted_when_it_fails() -> None:
+async def test_background_work_that_fails_is_logged() -> None:
     async def work() -> None:
         raise LookupError("on purpose")
 

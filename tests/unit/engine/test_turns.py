@@ -131,7 +131,7 @@ async def test_a_call_whose_turn_does_not_come_is_refused_as_busy_and_gives_its_
 
 
 @engine_test
-async def test_a_call_that_is_cancelled_while_it_waits_never_runs_and_delays_nobody() -> None:
+async def test_a_call_that_is_cancelled_while_it_waits_never_runs_and_delays_no_other() -> None:
     runs = Runs()
     async with engine_harness(ScriptedBack({CALL: runs}), ORDERED) as d:
         posts = [await d.post(number) for number in range(3)]

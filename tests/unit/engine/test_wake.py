@@ -8,7 +8,7 @@ from tests.unit.engine.harness import settle_down
 
 
 @virtual_test
-async def test_a_ring_wakes_everyone_who_waits() -> None:
+async def test_a_wake_up_wakes_every_waiting_task() -> None:
     wake = Wake()
     waiting = [
         asyncio.create_task(wake.wait()),

@@ -78,7 +78,7 @@ async def test_pings_answers_and_cancellations_pass_while_every_slot_is_taken() 
 
 
 @async_test
-async def test_what_is_no_message_is_answered_and_the_connection_goes_on() -> None:
+async def test_an_invalid_message_is_answered_and_the_connection_continues() -> None:
     wire = Wire(Held())
     await wire.open()
     await wire.duplex.take(b"{garbage")
@@ -156,7 +156,7 @@ async def test_hanging_up_lets_running_and_queued_calls_finish_and_gives_the_rea
 
 
 @virtual_test
-async def test_what_outlasts_the_drain_time_is_ended_with_an_answer() -> None:
+async def test_a_call_of_a_session_that_outlasts_the_drain_time_is_ended_with_an_answer() -> None:
     back = Held()
     wire = Wire(back, Settings(times=Times(drain=3)))
     await wire.open()
@@ -169,7 +169,7 @@ async def test_what_outlasts_the_drain_time_is_ended_with_an_answer() -> None:
 
 
 @virtual_test
-async def test_an_ask_fails_at_once_when_nobody_can_answer_any_more() -> None:
+async def test_an_ask_fails_at_once_when_the_connection_no_longer_reads_answers() -> None:
     back = Held()
     wire = Wire(back, Settings(limits=Limits(running=1)))
     await wire.open()

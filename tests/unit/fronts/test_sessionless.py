@@ -55,9 +55,7 @@ async def test_initialize_works_after_such_requests_and_both_work_inside_the_ses
 
 
 @async_test
-async def test_another_version_is_refused_with_those_that_work_and_missing_metadata_says_what_is_missing() -> (
-    None
-):
+async def test_another_version_is_refused_with_the_supported_ones_and_missing_metadata_is_named() -> None:
     wire = Wire(Held())
     await wire.say("echo", 1, _meta={**META, "io.modelcontextprotocol/protocolVersion": "1900-01-01"})
     error = (await wire.answer(1))["error"]
@@ -147,7 +145,7 @@ async def test_a_request_cancelled_before_it_began_never_begins() -> None:
 
 
 @async_test
-async def test_what_waits_for_a_slow_peer_is_not_sent_once_its_request_is_cancelled() -> None:
+async def test_a_message_that_waits_for_a_slow_client_is_not_sent_once_its_request_is_cancelled() -> None:
     back = Held()
     wire = Wire(back)
     wire.reading.clear()
@@ -163,7 +161,7 @@ async def test_what_waits_for_a_slow_peer_is_not_sent_once_its_request_is_cancel
 
 @pytest.mark.parametrize("request_id", [True, None, [1], {"a": 1}, 1.5, 9, "9"])
 @async_test
-async def test_a_cancellation_that_fits_nothing_is_passed_over(request_id: object) -> None:
+async def test_a_cancellation_of_an_unknown_request_is_ignored(request_id: object) -> None:
     back = Held()
     wire = Wire(back)
     await wire.modern("hold", 1, n=1)
@@ -173,7 +171,7 @@ async def test_a_cancellation_that_fits_nothing_is_passed_over(request_id: objec
 
 
 @async_test
-async def test_several_listeners_share_the_channel_and_each_message_says_whose_it_is() -> None:
+async def test_subscriptions_share_the_connection_and_each_message_names_its_subscription() -> None:
     wire = Wire(Held())
     await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
     await wire.modern("subscriptions/listen", "1", notifications={"resourceSubscriptions": ["a://1"]})
@@ -192,7 +190,7 @@ async def test_several_listeners_share_the_channel_and_each_message_says_whose_i
 
 
 @async_test
-async def test_a_listener_is_in_flight_until_it_is_cancelled_and_then_hears_nothing() -> None:
+async def test_a_subscription_is_in_flight_until_it_is_cancelled_and_then_receives_nothing() -> None:
     wire = Wire(Held())
     await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
     await wire.wait_for(ACKNOWLEDGED)
@@ -217,7 +215,7 @@ async def test_a_listener_that_is_refused_gets_an_answer() -> None:
 
 
 @virtual_test
-async def test_a_listener_that_falls_behind_is_told_so_and_others_go_on() -> None:
+async def test_a_subscription_that_falls_behind_is_cancelled_and_others_continue() -> None:
     wire = Wire(Held(), Settings(limits=Limits(listener_changes=2)))
     uris = [f"a://{n}" for n in range(4)]
     await wire.modern("subscriptions/listen", 1, notifications={"resourceSubscriptions": uris})

@@ -17,7 +17,7 @@ def text(answer: Any) -> str:
 
 
 @async_test
-async def test_nothing_but_protocol_is_on_stdout_whatever_a_tool_writes() -> None:
+async def test_only_protocol_messages_are_on_stdout_even_if_a_tool_prints() -> None:
     async with small_server() as client:
         await client.open()
         client.call(1, "noise")
@@ -54,7 +54,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("started", [["-m", "holdfast", "serve", "{}", "--stdio"], ["{}"]])
 @async_test
-async def test_what_an_author_prints_at_import_is_not_on_stdout(started: list[str], tmp_path: Path) -> None:
+async def test_output_printed_at_import_is_not_on_stdout(started: list[str], tmp_path: Path) -> None:
     program = tmp_path / "noisy.py"
     program.write_text(NOISY)
     async with python(*(item.format(program) for item in started)) as client:
@@ -127,7 +127,7 @@ async def test_garbage_and_a_line_over_the_limit_are_answered_and_the_next_line_
 
 
 @async_test
-async def test_a_line_of_a_megabyte_goes_in_and_out() -> None:
+async def test_a_line_of_a_megabyte_is_read_and_written() -> None:
     async with small_server() as client:
         await client.open()
         long = "é" * 500_000

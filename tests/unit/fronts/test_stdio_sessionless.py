@@ -42,7 +42,7 @@ async def test_a_probe_finds_both_eras_and_an_initialize_may_follow() -> None:
 
 
 @async_test
-async def test_a_probe_of_another_version_is_told_which_work() -> None:
+async def test_a_probe_of_another_version_is_answered_with_the_supported_ones() -> None:
     async with small_server() as client:
         meta = {
             "io.modelcontextprotocol/protocolVersion": "2099-01-01",
@@ -139,7 +139,7 @@ async def test_listeners_share_the_channel_with_a_session_and_the_end_of_input_c
 
 
 @async_test
-async def test_the_end_of_input_lets_running_calls_finish_and_keeps_nobody_for_parked_ones() -> None:
+async def test_the_end_of_input_lets_running_calls_finish_and_ends_parked_ones() -> None:
     async with small_server() as client:
         call(client, 1, "slow", seconds=0.5)
         call(client, 2, "twice")

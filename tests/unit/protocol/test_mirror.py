@@ -53,7 +53,7 @@ def test_a_missing_header_is_refused(missing: str) -> None:
         ("mcp-name", "echo\x01"),
     ],
 )
-def test_a_header_that_says_something_else_is_refused(header: str, value: str) -> None:
+def test_a_header_that_differs_from_its_parameter_is_refused(header: str, value: str) -> None:
     with pytest.raises(HeaderMismatch):
         check({**GOOD, header: value})
 
@@ -166,5 +166,5 @@ def test_a_tool_with_a_bad_annotation_is_refused_at_registration(properties: dic
         mirrored_parameters({"type": "object", "properties": properties}, "bad")
 
 
-def test_a_parameter_that_is_called_like_the_annotation_is_none() -> None:
+def test_a_parameter_named_like_the_annotation_is_not_mirrored() -> None:
     assert mirrored_parameters({"properties": {"x-mcp-header": {"type": "string"}}}, "odd") == ()

@@ -34,7 +34,7 @@ def test_a_filter_travels_there_and_back() -> None:
     assert read(**EVERYTHING).to_wire() == EVERYTHING
 
 
-def test_what_is_not_asked_for_false_or_null_is_not_wanted_and_unknown_members_are_passed_over() -> None:
+def test_missing_false_and_null_members_of_a_filter_mean_no_and_unknown_ones_are_ignored() -> None:
     wanted = read(toolsListChanged=False, promptsListChanged=None, resourceSubscriptions=[], later={"x": 1})
     assert wanted.keys == []
     assert wanted.to_wire() == {}
@@ -79,7 +79,9 @@ def test_a_malformed_or_too_large_filter_is_refused(params: dict[str, Any]) -> N
         ({"extensions": {TASKS: {}}}, {"taskIds": ["t"]}),
     ],
 )
-def test_only_what_is_declared_is_honoured(capabilities: dict[str, Any], honoured: dict[str, Any]) -> None:
+def test_a_filter_is_reduced_to_declared_capabilities(
+    capabilities: dict[str, Any], honoured: dict[str, Any]
+) -> None:
     assert read(**EVERYTHING).within(capabilities).to_wire() == honoured
 
 
@@ -102,7 +104,7 @@ def test_every_message_carries_the_subscription_as_it_was_typed(subscription: in
     assert last["result"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": subscription}
 
 
-def test_a_task_is_told_of_with_all_its_members() -> None:
+def test_a_task_notification_has_all_members_of_the_task() -> None:
     message = json.loads(change_message(1, Change("task", "t", {"status": "working", "ttlMs": 5})))
     assert message["method"] == "notifications/tasks"
     assert message["params"] == {

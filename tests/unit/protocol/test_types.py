@@ -241,7 +241,9 @@ def judge(version: str, name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(("version", "name", "value"), CASES, ids=[f"{case[1]}-{case[0]}" for case in CASES])
-def test_what_we_send_fits_the_revision_and_reads_back(version: str, name: str, value: Any) -> None:
+def test_encoded_messages_fit_the_revision_and_decode_to_the_same_value(
+    version: str, name: str, value: Any
+) -> None:
     encoded = msgspec.json.encode(fit(version, value))
     judge(version, name, json.loads(encoded))
     assert msgspec.json.encode(msgspec.json.decode(encoded, type=type(value))) == encoded
@@ -251,7 +253,7 @@ def test_what_we_send_fits_the_revision_and_reads_back(version: str, name: str, 
 
 
 @pytest.mark.parametrize("version", ALL[:2])
-def test_we_leave_out_what_the_judges_table_says_came_later(version: str) -> None:
+def test_members_of_later_revisions_are_left_out(version: str) -> None:
     ours = {
         (kind.__name__, name)
         for kind, members in older.LATER[version].items()
@@ -272,7 +274,7 @@ def test_we_leave_out_what_the_judges_table_says_came_later(version: str) -> Non
     assert wire == judged
 
 
-def test_a_link_is_said_in_text_before_2025_06_18() -> None:
+def test_a_resource_link_becomes_text_before_2025_06_18() -> None:
     result = CallToolResult(content=[TEXT, LINK])
     judged = json.loads(msgspec.json.encode(result))
     with pytest.raises(AssertionError, match="ResourceLink came after 2025-03-26"):
@@ -331,7 +333,7 @@ def test_completion_references_are_told_apart_by_type() -> None:
     assert resource.ref == types.ResourceReference(uri="u")
 
 
-def test_capabilities_keep_what_nobody_here_knows() -> None:
+def test_capabilities_keep_unknown_members() -> None:
     wire = {"sampling": {"tools": {}}, "experimental": {"x": {}}, "new": {"y": 1}}
     read = ClientCapabilities.from_wire(wire)
     assert read.to_wire() == wire

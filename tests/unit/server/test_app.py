@@ -33,7 +33,7 @@ async def hello() -> str:
 
 
 @async_test
-async def test_a_server_declares_what_it_has() -> None:
+async def test_a_server_declares_the_capabilities_that_it_uses() -> None:
     bare = Server("bare")
     async with connected(bare) as peer:
         assert peer.initialized == {
@@ -70,7 +70,7 @@ async def test_a_server_declares_what_it_has() -> None:
 
 
 @async_test
-async def test_ping_is_answered_and_what_nobody_answers_is_not_found() -> None:
+async def test_ping_is_answered_and_an_unknown_method_is_not_found() -> None:
     async with connected(Server("s")) as peer:
         assert await peer.request("ping") == {}
         with pytest.raises(McpError) as raised:
@@ -116,7 +116,7 @@ def test_a_server_runs_on_transports_that_exist() -> None:
         Server("s").run(response="json")
 
 
-def test_a_server_that_runs_says_where() -> None:
+def test_a_running_server_prints_its_url() -> None:
     program = "from holdfast import Server; Server('s').run('http', port=0)"
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
@@ -191,7 +191,7 @@ async def test_a_lifespan_may_be_a_generator_without_parameters_and_its_failure_
 
 
 @async_test
-async def test_listeners_hear_of_sessions_and_their_failures_stay_theirs() -> None:
+async def test_listeners_are_called_for_sessions_and_their_failures_are_contained() -> None:
     notes = NotingObserver()
     server = Server("s", observer=notes)
     heard: list[tuple[str, ...]] = []
@@ -293,7 +293,7 @@ async def test_middleware_may_refuse() -> None:
         assert raised.value.code == -32050
 
 
-def test_without_middleware_nothing_stands_between() -> None:
+def test_without_middleware_no_wrapper_is_called() -> None:
     server = Server("s")
     assert all(
         isinstance(getattr(handler, "__self__", None), MethodHandlers | TaskHandlers)

@@ -124,7 +124,7 @@ async def test_an_exception_in_a_tool_is_a_failed_result_with_its_text(what: str
 
 
 @async_test
-async def test_what_a_dependency_or_a_return_value_gets_wrong_is_a_failed_result_too() -> None:
+async def test_an_error_in_a_dependency_or_a_return_value_is_a_failed_result_too() -> None:
     server, noted = failing()
     async with both(server) as clients:
         for client in clients:
@@ -145,7 +145,7 @@ async def test_a_task_that_raises_completes_with_a_failed_result() -> None:
 
 @pytest.mark.parametrize("method", OTHERS)
 @async_test
-async def test_an_exception_elsewhere_is_an_internal_error_with_its_text(method: str) -> None:
+async def test_an_exception_outside_of_tools_is_an_internal_error_with_its_text(method: str) -> None:
     server, noted = failing()
     async with both(server) as clients:
         for client in clients:
@@ -171,7 +171,7 @@ async def test_masked_errors_are_a_correlation_id_that_the_log_has() -> None:
 
 
 @async_test
-async def test_what_is_meant_to_be_read_is_not_masked_and_not_logged() -> None:
+async def test_a_client_visible_error_is_neither_masked_nor_logged() -> None:
     noted = NotingObserver()
     server = Server("s", observer=noted, mask_errors=True)
 
@@ -203,7 +203,7 @@ async def test_what_is_meant_to_be_read_is_not_masked_and_not_logged() -> None:
 
 
 @async_test
-async def test_what_a_store_says_of_itself_is_never_a_clients_business() -> None:
+async def test_the_text_of_a_store_error_is_never_sent_to_a_client() -> None:
     server = Server("s")
 
     @server.tool
@@ -219,7 +219,7 @@ async def test_what_a_store_says_of_itself_is_never_a_clients_business() -> None
     "ended", [Fenced("by another"), SessionGone("closed"), ExceptionGroup("", [Fenced("x")])]
 )
 @async_test
-async def test_an_exchange_that_was_ended_elsewhere_has_no_result(ended: Exception) -> None:
+async def test_an_exchange_that_another_replica_ended_has_no_result(ended: Exception) -> None:
     server = Server("s")
 
     @server.tool
@@ -233,7 +233,7 @@ async def test_an_exchange_that_was_ended_elsewhere_has_no_result(ended: Excepti
 
 
 @async_test
-async def test_a_middleware_that_raises_fails_what_it_surrounds() -> None:
+async def test_a_middleware_that_raises_fails_the_request() -> None:
     server, noted = failing()
 
     @server.middleware

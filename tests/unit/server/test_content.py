@@ -97,7 +97,7 @@ def test_blocks_stay_and_lists_with_blocks_are_mixed() -> None:
     ]
 
 
-def test_what_has_no_json_form_is_a_type_error() -> None:
+def test_a_value_without_a_json_form_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="has no JSON form"):
         to_content(object())
 
@@ -140,7 +140,7 @@ def test_annotations_and_meta_travel_with_media() -> None:
     assert (block.annotations, block.meta) == (annotations, {"a": 1})
 
 
-def test_authors_objects_show_what_they_are() -> None:
+def test_content_objects_have_a_readable_repr() -> None:
     assert repr([Image(PIXEL), UserMessage("hi")]) == "[Image(image/png), Message('hi', 'user')]"
 
 
@@ -179,7 +179,7 @@ def test_an_empty_structured_object_is_still_sent() -> None:
     assert encoded == {"content": [{"type": "text", "text": "{}"}], "structuredContent": {}}
 
 
-def test_a_tool_result_says_everything_itself() -> None:
+def test_a_tool_result_is_sent_unchanged() -> None:
     said = ToolResult(content=["a", LINK], structured=Place(name="x"), is_error=True, meta={"k": 1})
     assert result(said, str) == CallToolResult(
         content=[TextContent(text="a"), LINK],
@@ -232,7 +232,7 @@ def test_prompts_become_messages(value: object, messages: list[PromptMessage]) -
         ({"role": "user", "content": {"type": "song"}}, "content block"),
     ],
 )
-def test_a_message_dict_that_is_none_is_refused(value: object, wrong: str) -> None:
+def test_an_invalid_message_dict_is_refused(value: object, wrong: str) -> None:
     with pytest.raises(TypeError, match=wrong):
         to_messages(value)
 

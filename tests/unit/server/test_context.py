@@ -25,7 +25,7 @@ def said(text: str) -> dict[str, Any]:
 
 
 @async_test
-async def test_progress_carries_the_callers_token_and_only_goes_up() -> None:
+async def test_progress_carries_the_callers_token_and_only_increases() -> None:
     server = Server("s")
 
     @server.tool
@@ -42,7 +42,7 @@ async def test_progress_carries_the_callers_token_and_only_goes_up() -> None:
 
 
 @async_test
-async def test_without_a_token_nobody_is_told_of_progress() -> None:
+async def test_without_a_progress_token_no_progress_is_sent() -> None:
     server = Server("s")
 
     @server.tool
@@ -254,7 +254,7 @@ async def test_url_elicitation_names_itself_and_is_completed_later() -> None:
 
 
 @async_test
-async def test_roots_are_listed_and_their_change_is_heard() -> None:
+async def test_roots_are_listed_and_a_change_of_them_is_noticed() -> None:
     server = Server("s")
     changed: asyncio.Queue[SessionView] = asyncio.Queue()
 
@@ -274,7 +274,7 @@ async def test_roots_are_listed_and_their_change_is_heard() -> None:
 
 
 @async_test
-async def test_the_context_tells_who_asks() -> None:
+async def test_the_context_has_the_principal_client_and_session() -> None:
     server = Server("s")
     seen: dict[str, Any] = {}
 
@@ -311,7 +311,7 @@ async def test_the_context_tells_who_asks() -> None:
 
 
 @async_test
-async def test_what_belongs_to_no_request_goes_out_by_the_session() -> None:
+async def test_session_notifications_go_to_the_standalone_stream() -> None:
     server = Server("s")
 
     @server.tool
@@ -369,7 +369,7 @@ async def test_the_blocking_view_refuses_to_block_the_event_loop() -> None:
 
 
 @async_test
-async def test_a_cancelled_plain_function_can_see_that_nobody_waits_any_more() -> None:
+async def test_a_cancelled_plain_function_sees_its_cancellation() -> None:
     server = Server("s")
     running, noticed = threading.Event(), threading.Event()
 
@@ -419,7 +419,7 @@ async def test_a_plain_function_that_waits_for_the_client_is_let_go_when_its_cal
 
 
 @virtual_test
-async def test_what_a_handler_sends_after_its_end_is_dropped() -> None:
+async def test_messages_of_a_handler_after_its_end_are_dropped() -> None:
     server = Server("s")
     late: list[asyncio.Task[None]] = []
 

@@ -42,7 +42,7 @@ def requested(schema: dict[str, Any]) -> dict[str, Any]:
     return properties
 
 
-def test_every_kind_of_field_becomes_what_the_specification_allows() -> None:
+def test_every_kind_of_field_becomes_an_allowed_schema() -> None:
     properties = requested(form(Everything).schema)
     assert properties["text"] == {
         "type": "string", "title": "Text", "description": "Some text",
@@ -107,7 +107,7 @@ TITLED = {
 }
 
 
-def test_titled_choices_are_said_in_the_words_of_older_clients() -> None:
+def test_titled_choices_are_written_in_the_form_of_older_revisions() -> None:
     assert form_for("2025-11-25", TITLED) is TITLED
     assert form_for("2025-06-18", TITLED) == {
         "type": "object",
@@ -119,7 +119,7 @@ def test_titled_choices_are_said_in_the_words_of_older_clients() -> None:
     }
 
 
-def test_a_choice_of_several_is_not_sent_to_clients_whose_revision_has_none() -> None:
+def test_a_multiple_choice_is_not_sent_to_revisions_without_it() -> None:
     several = {
         "type": "object",
         "properties": {"many": {"type": "array", "items": {"type": "string", "enum": ["a"]}}},
@@ -145,12 +145,12 @@ class Either(BaseModel):
 
 
 @pytest.mark.parametrize(("shape", "field"), [(Nested, "inner"), (Listed, "items"), (Numbers, "number"), (Either, "either")])  # fmt: skip
-def test_what_is_not_flat_is_refused_by_name(shape: Any, field: str) -> None:
+def test_a_nested_field_is_refused_by_name(shape: Any, field: str) -> None:
     with pytest.raises(TypeError, match=f"{field!r} cannot be in a form"):
         form(shape)
 
 
 @pytest.mark.parametrize("shape", [{"type": "string"}, {"type": "object"}, int, str])
-def test_what_has_no_named_fields_is_no_form(shape: Any) -> None:
+def test_a_type_without_named_fields_is_refused_as_a_form(shape: Any) -> None:
     with pytest.raises(TypeError, match="is no form"):
         form(shape)

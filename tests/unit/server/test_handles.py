@@ -90,7 +90,7 @@ async def test_using_a_handle_keeps_it_and_a_handle_may_have_a_time_of_its_own()
 
 
 @async_test
-async def test_handles_and_what_is_kept_under_them_are_limited() -> None:
+async def test_handles_and_their_state_are_limited() -> None:
     clock = VirtualClock()
     server = counting(clock)
     async with visited(server, token="ada") as ada:

@@ -91,7 +91,7 @@ REQUESTS: list[tuple[str, Json, str]] = [
 
 
 @async_test
-async def test_a_request_passes_the_middleware_of_each_server_its_component_comes_through() -> None:
+async def test_a_request_passes_the_middleware_of_each_server_that_includes_its_component() -> None:
     seen: SEEN = []
     inner = noting(stocked("inner"), seen)
     middle, outer = noting(living("middle"), seen), noting(living("outer"), seen)
@@ -127,7 +127,7 @@ async def test_completions_and_subscriptions_pass_it_too() -> None:
 
 
 @async_test
-async def test_a_childs_middleware_stands_around_its_own_components_only() -> None:
+async def test_a_childs_middleware_wraps_its_own_components_only() -> None:
     seen: SEEN = []
     host, first, second = living("host"), noting(stocked("first"), seen), noting(stocked("second"), seen)
     host.include(first, prefix="one")
@@ -183,7 +183,7 @@ async def test_a_childs_middleware_may_change_answer_refuse_and_come_later() -> 
 
 
 @async_test
-async def test_a_childs_listeners_are_told_of_the_sessions_once_however_it_is_included() -> None:
+async def test_a_childs_listeners_are_called_once_per_session_even_if_it_is_included_twice() -> None:
     told: list[tuple[str, str]] = []
     host, child, grandchild = Server("host"), Server("child"), Server("grandchild")
     for server in (host, child, grandchild):

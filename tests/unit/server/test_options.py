@@ -33,7 +33,7 @@ async def hello() -> str:
         (lambda server: server.add_tool(hello, zzz=1), "a tool has no option 'zzz'; there are name, title"),
     ],
 )
-def test_an_option_that_is_none_is_named_with_the_nearest(register: Any, said: str) -> None:
+def test_an_unknown_option_is_named_with_the_nearest(register: Any, said: str) -> None:
     server = Server("s")
     with pytest.raises(TypeError) as refused:
         register(server)

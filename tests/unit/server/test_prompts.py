@@ -111,7 +111,7 @@ async def test_the_most_particular_completion_answers_first() -> None:
 
 
 @async_test
-async def test_completions_are_cut_at_a_hundred_and_none_is_an_empty_list() -> None:
+async def test_completions_are_cut_at_a_hundred_and_a_missing_one_is_an_empty_list() -> None:
     server = Server("s")
 
     @server.completion(prompt="many")
@@ -128,7 +128,7 @@ async def test_completions_are_cut_at_a_hundred_and_none_is_an_empty_list() -> N
         assert raised.value.code == -32602
 
 
-def test_a_completion_that_wants_what_there_is_not_is_refused() -> None:
+def test_a_completion_function_with_an_unknown_parameter_is_refused() -> None:
     server = Server("s")
 
     def wants(weather: str) -> list[str]:

@@ -291,7 +291,7 @@ def test_a_prompts_arguments_come_from_the_same_schema() -> None:
 # Binding
 
 
-def test_refused_arguments_are_listed_with_what_was_given_and_what_would_be_right() -> None:
+def test_refused_arguments_are_listed_with_the_given_and_the_expected_value() -> None:
     def fn(city: str, days: int, tags: list[int] | None = None) -> None: ...
 
     with pytest.raises(InvalidArguments) as raised:
@@ -374,7 +374,7 @@ def test_a_ready_schema_passes_arguments_as_they_came() -> None:
 # Calling
 
 
-def test_an_async_function_that_wants_nothing_is_called_without_a_wrapper() -> None:
+def test_an_async_function_without_parameters_is_called_without_a_wrapper() -> None:
     async def echo(text: str) -> str:
         return text
 
@@ -539,12 +539,12 @@ async def _generate() -> Any:
         (_generate, "is a generator; return a list"),
     ],
 )
-def test_what_cannot_be_a_function_is_refused_with_advice(fn: Any, complaint: str) -> None:
+def test_an_object_that_is_not_callable_is_refused_with_advice(fn: Any, complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
         RegisteredFunction(fn)
 
 
-def test_a_callable_that_python_cannot_look_into_is_refused() -> None:
+def test_a_callable_without_a_signature_is_refused() -> None:
     with pytest.raises(TypeError, match="has no signature that Python can tell"):
         RegisteredFunction(dict)
 
@@ -573,7 +573,7 @@ def test_a_class_local_to_the_defining_function_resolves() -> None:
     assert future_annotations.local().parameters == ("item",)
 
 
-def test_a_name_nobody_knows_is_refused_with_advice() -> None:
+def test_an_unknown_annotation_name_is_refused_with_advice() -> None:
     with pytest.raises(TypeError, match="need the name 'Decimal' when it is registered; import it outside"):
         RegisteredFunction(future_annotations.unknown)
 

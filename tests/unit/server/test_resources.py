@@ -51,7 +51,7 @@ async def test_resources_and_templates_are_listed_apart_and_read_alike() -> None
 
 
 @async_test
-async def test_a_uri_that_nothing_has_is_not_found_and_a_bad_variable_is_explained() -> None:
+async def test_an_unknown_uri_is_not_found_and_a_bad_variable_is_explained() -> None:
     async with connected(weather()) as peer:
         for uri, code in (
             ("weather://a/b/c", -32002),
@@ -91,7 +91,7 @@ async def test_an_absolute_path_reaches_only_a_function_that_takes_them() -> Non
 
 
 @async_test
-async def test_an_error_meant_to_be_read_is_read() -> None:
+async def test_a_client_visible_error_of_a_resource_reaches_the_client() -> None:
     server = Server("s")
 
     @server.resource("a://b")
@@ -105,7 +105,7 @@ async def test_an_error_meant_to_be_read_is_read() -> None:
 
 
 @async_test
-async def test_only_subscribers_are_told_of_an_update() -> None:
+async def test_only_subscribers_receive_an_update() -> None:
     server = weather()
 
     @server.tool

@@ -246,7 +246,7 @@ def needy() -> Server:
 
 @pytest.mark.parametrize("what", REQUIRED)
 @async_test
-async def test_an_ask_the_client_did_not_declare_is_refused_by_what_it_must_declare(what: str) -> None:
+async def test_an_ask_without_its_capability_is_refused_with_the_missing_capability(what: str) -> None:
     declared, required = REQUIRED[what]
     async with visited(needy(), capabilities=declared) as guest:
         for method, name in (("tools/call", "need"), ("prompts/get", "prompt")):
@@ -260,7 +260,7 @@ async def test_an_ask_the_client_did_not_declare_is_refused_by_what_it_must_decl
 
 
 @async_test
-async def test_a_handler_may_do_without_and_a_session_is_told_in_a_result() -> None:
+async def test_a_handler_may_catch_a_missing_capability_and_a_session_gets_a_failed_result() -> None:
     server = needy()
     async with visited(server, capabilities={}) as guest:
         assert await guest.text("optional") == "without"

@@ -81,7 +81,7 @@ async def test_every_result_names_its_type_and_its_server() -> None:
 
 
 @async_test
-async def test_what_a_result_says_in_its_meta_stays() -> None:
+async def test_the_meta_of_a_result_is_kept() -> None:
     server = small()
 
     async def marked(request: MiddlewareRequest, call_next: CallNext) -> ListToolsResult:
@@ -95,7 +95,7 @@ async def test_what_a_result_says_in_its_meta_stays() -> None:
 
 
 @async_test
-async def test_sessions_are_sent_none_of_it() -> None:
+async def test_results_in_sessions_carry_no_caching_hints() -> None:
     async with connected(small(cache=Cache(ttl=60))) as peer:
         for method in LISTS:
             assert not (await peer.request(method)).keys() & {"ttlMs", "cacheScope", "resultType", "_meta"}
@@ -128,7 +128,7 @@ async def hints(guest: SessionlessClient) -> dict[str, tuple[int, str]]:
 
 
 @async_test
-async def test_by_default_nothing_stays_fresh_and_contents_are_the_readers_own() -> None:
+async def test_by_default_nothing_is_cacheable_and_contents_are_private() -> None:
     async with visited(small()) as guest:
         found = await hints(guest)
     assert found == {
@@ -157,7 +157,7 @@ async def test_hints_are_set_for_a_server_a_list_and_a_resource() -> None:
 
 
 @async_test
-async def test_what_differs_between_callers_is_private() -> None:
+async def test_a_list_that_differs_between_callers_is_private() -> None:
     server = small(verifier=verifier)
     async with visited(server, token="ada") as guest:
         assert {scope for _, scope in (await hints(guest)).values()} == {"private"}, "behind a guard all is"
@@ -170,12 +170,12 @@ async def test_what_differs_between_callers_is_private() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"ttl": -1}, {"ttl": float("inf")}, {"scope": "shared"}])
-def test_a_hint_that_is_none_is_refused(wrong: Json) -> None:
+def test_an_invalid_caching_hint_is_refused(wrong: Json) -> None:
     with pytest.raises(ConfigError):
         Cache(**wrong)
 
 
-def test_a_hint_for_a_method_that_has_none_is_refused() -> None:
+def test_a_caching_hint_for_an_uncacheable_method_is_refused() -> None:
     with pytest.raises(ConfigError, match="tools/call"):
         Server("x", cache={"tools/call": Cache(ttl=1)})
 
@@ -204,7 +204,7 @@ async def test_methods_of_sessions_are_not_found() -> None:
 
 
 @async_test
-async def test_a_log_level_that_is_none_is_refused() -> None:
+async def test_an_invalid_log_level_is_refused() -> None:
     async with visited(small(), meta={f"{PREFIX}logLevel": "loud"}) as guest:
         answered = await guest.send("tools/list")
         assert (answered.status, answered.error["code"]) == (400, -32602)
@@ -233,7 +233,7 @@ async def test_discovery_names_the_versions_this_client_may_use(
 
 @pytest.mark.parametrize(("eras", "by_client"), [("sessions", {}), ("both", {"guest": "sessions"})])
 @async_test
-async def test_a_client_that_is_served_with_sessions_only_is_told_to_fall_back(
+async def test_a_client_that_is_served_with_sessions_only_gets_the_error_that_leads_to_initialize(
     eras: Json, by_client: Json
 ) -> None:
     async with visited(small(eras=eras, eras_by_client=by_client)) as guest:
@@ -245,7 +245,7 @@ async def test_a_client_that_is_served_with_sessions_only_is_told_to_fall_back(
 
 @pytest.mark.parametrize(("eras", "by_client"), [("modern", {}), ("both", {"peer": "modern"})])
 @async_test
-async def test_a_client_that_may_have_no_session_is_told_which_versions_there_are(
+async def test_a_client_that_may_have_no_session_is_refused_with_the_supported_versions(
     eras: Json, by_client: Json
 ) -> None:
     server = small(eras=eras, eras_by_client=by_client)
@@ -264,7 +264,7 @@ async def test_an_unknown_version_is_answered_with_those_that_are_served() -> No
         assert answered.error["data"] == {"supported": ["2026-07-28"], "requested": "1900-01-01"}
 
 
-def test_an_era_that_is_none_is_refused() -> None:
+def test_an_invalid_era_is_refused() -> None:
     for wrong in ({"eras": "old"}, {"eras_by_client": {"x": "old"}}):
         with pytest.raises(ConfigError, match="both, sessions, modern"):
             Server("x", **wrong)
@@ -313,7 +313,7 @@ def test_a_header_that_cannot_be_one_is_refused_at_registration(annotation: Json
 
 
 @async_test
-async def test_what_needs_a_session_raises_one_error_that_names_the_way_out() -> None:
+async def test_a_feature_that_needs_a_session_raises_one_error_that_names_the_alternative() -> None:
     server = Server("x")
     wants = {
         "state": lambda ctx: ctx.state.get("x"),
@@ -356,7 +356,7 @@ async def test_the_error_is_one_that_a_handler_can_catch() -> None:
 
 
 @async_test
-async def test_what_a_client_says_of_itself_is_read_from_its_request() -> None:
+async def test_client_info_and_capabilities_are_read_from_each_request() -> None:
     server = Server("x")
 
     @server.tool

@@ -106,7 +106,7 @@ async def test_a_task_asks_and_takes_its_answer_although_the_store_is_away_at_ev
 
 
 @virtual_test
-async def test_a_task_whose_opening_has_no_reply_does_not_work_on_for_nobody() -> None:
+async def test_a_task_whose_opening_has_no_reply_is_cancelled() -> None:
     store = ScriptedStore()
     async with tasks_of(make(), store=store) as client:
         leave(store)
@@ -165,7 +165,7 @@ async def test_an_owner_that_wakes_finds_its_task_ended_and_stops_its_handler() 
 
 
 @virtual_test
-async def test_a_result_that_is_written_before_the_reaper_comes_stands() -> None:
+async def test_a_result_that_is_written_before_the_reaper_runs_is_kept() -> None:
     async with pair() as both:
         may_reap = asyncio.Event()
         for client in (both.one, both.two):
@@ -229,7 +229,7 @@ async def test_a_replica_that_stops_ends_its_tasks_and_leaves_none_to_others() -
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_listeners_are_told_of_each_change_once_also_if_its_bell_was_lost(is_lost: bool) -> None:
+def test_subscriptions_receive_each_change_once_also_if_its_wake_up_was_lost(is_lost: bool) -> None:
     @virtual_test
     async def conversation() -> None:
         async with pair() as both:

@@ -101,7 +101,7 @@ async def test_a_call_becomes_a_task_and_its_result_waits_for_the_client() -> No
 
 
 @virtual_test
-async def test_a_client_without_the_extension_gets_the_result_or_is_told_what_it_lacks() -> None:
+async def test_a_client_without_the_extension_gets_the_result_or_the_missing_capability() -> None:
     async with tasks_of(make()) as client:
         other = SessionlessClient(client.server)
         assert await other.text("work", seconds=1) == "worked"
@@ -153,7 +153,7 @@ async def test_closing_the_response_does_not_end_a_task() -> None:
         assert await client.text_of(task_id) == "worked"
 
 
-def test_ways_to_be_a_task_that_are_none_are_refused() -> None:
+def test_an_invalid_task_mode_is_refused() -> None:
     server = Server("s")
     wrong: Any = "sometimes"
     with pytest.raises(ConfigError, match="optional"):
@@ -184,9 +184,7 @@ async def test_a_task_asks_and_takes_answers_one_by_one_under_keys_it_never_uses
 
 
 @virtual_test
-async def test_what_is_asked_before_a_task_begins_is_asked_in_the_call_and_repeats_get_the_same_task() -> (
-    None
-):
+async def test_asks_before_a_task_begins_are_part_of_the_call_and_repeats_get_the_same_task() -> None:
     async with tasks_of(make()) as client:
         call = {"name": "ask_first", "arguments": {}}
         first = (await client.post("tools/call", call)).result
@@ -243,7 +241,7 @@ async def test_rounds_by_hand_are_asked_within_a_task() -> None:
 
 
 @virtual_test
-async def test_only_a_tool_that_says_so_can_start_a_task() -> None:
+async def test_only_a_tool_that_declares_tasks_can_start_one() -> None:
     async with tasks_of(make()) as client:
         answered = await client.post("tools/call", {"name": "plain", "arguments": {}})
         assert "never" not in str(answered.message)
@@ -351,7 +349,7 @@ async def test_a_change_gives_a_task_its_time_anew() -> None:
 
 
 @virtual_test
-async def test_a_server_that_stops_says_what_became_of_its_tasks() -> None:
+async def test_a_server_that_stops_writes_the_end_of_its_tasks() -> None:
     async with tasks_of(make(), times=Times(drain=5, task_poll=POLL)) as client:
         engine = client.server.engine
         task_id = await client.create("work", seconds=1_000)
@@ -388,7 +386,7 @@ async def test_tasks_need_the_extension_with_every_request() -> None:
 
 @pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
 @virtual_test
-async def test_what_tasks_used_to_have_is_not_found(method: str) -> None:
+async def test_task_methods_of_earlier_drafts_are_not_found(method: str) -> None:
     async with tasks_of(make()) as client:
         answered = await client.post(method, {"taskId": "x"})
         assert (answered.status, answered.error["code"]) == (404, -32601)
@@ -431,7 +429,7 @@ async def test_no_more_tasks_than_the_limit_and_no_result_beyond_its_size() -> N
 
 
 @virtual_test
-async def test_listeners_are_told_what_they_would_get_by_asking_of_their_own_tasks_only() -> None:
+async def test_subscriptions_receive_the_state_of_their_own_tasks_only() -> None:
     server = make(verifier=verifier)
     async with tasks_of(server, token="ada") as ada:
         task_id = await ada.create("ask")

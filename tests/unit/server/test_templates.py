@@ -112,7 +112,7 @@ def test_a_template_may_take_absolute_paths_but_never_climbing_ones(uri: str) ->
 
 
 @pytest.mark.parametrize("value", ["CC:/a", "1:2", "a/C:/b", "https://x.example/a", "a\\b"])
-def test_what_only_looks_a_little_like_an_absolute_path_is_taken(value: str) -> None:
+def test_a_value_that_only_resembles_an_absolute_path_is_accepted(value: str) -> None:
     assert Template("x:{+path}").match(f"x:{value}") == {"path": value}
 
 

@@ -59,7 +59,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
-def test_whatever_a_plain_function_raises_its_call_is_answered(error: BaseException) -> None:
+def test_a_call_whose_plain_function_raises_is_answered(error: BaseException) -> None:
     @async_test
     async def conversation() -> None:
         async with connected(server_raising(error)) as peer:
@@ -76,7 +76,7 @@ def test_whatever_a_plain_function_raises_its_call_is_answered(error: BaseExcept
 
 
 @pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
-def test_whatever_a_plain_listener_raises_the_next_one_hears(error: BaseException) -> None:
+def test_the_next_listener_is_called_after_a_plain_listener_raised(error: BaseException) -> None:
     heard: list[str] = []
     server = Server("listening")
 

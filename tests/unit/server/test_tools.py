@@ -85,7 +85,7 @@ async def test_an_unknown_tool_is_invalid_params() -> None:
 
 
 @async_test
-async def test_bad_arguments_are_told_to_the_model_and_arguments_that_are_no_object_to_the_client() -> None:
+async def test_bad_arguments_are_a_failed_result_and_arguments_that_are_not_an_object_are_an_error() -> None:
     server = Server("s")
 
     @server.tool

@@ -33,7 +33,7 @@ async def is_refused(peer: Peer, tool: str) -> bool:
 
 
 @async_test
-async def test_adding_and_removing_is_told_to_everyone() -> None:
+async def test_every_client_is_notified_of_added_and_removed_tools() -> None:
     server = two_tools()
     async with serving(server):
         one, two = await connect(server), await connect(server)
@@ -50,7 +50,7 @@ async def test_adding_and_removing_is_told_to_everyone() -> None:
 
 
 @async_test
-async def test_changes_made_together_are_told_once() -> None:
+async def test_changes_made_together_are_notified_once() -> None:
     server = two_tools()
     async with connected(server) as peer:
         for number in range(50):
@@ -110,7 +110,7 @@ async def test_a_principal_sees_the_same_in_all_its_sessions() -> None:
 
 
 @async_test
-async def test_a_switch_that_changes_nothing_tells_nobody() -> None:
+async def test_a_switch_that_changes_nothing_sends_no_notification() -> None:
     server = two_tools()
     async with connected(server) as peer:
         server.enable_tool("a")
@@ -153,7 +153,7 @@ async def test_resources_and_prompts_are_hidden_in_the_same_way() -> None:
 
 
 @async_test
-async def test_nothing_is_completed_for_what_is_hidden() -> None:
+async def test_hidden_components_get_no_completions() -> None:
     server = Server("s")
     server.add_prompt(hello)
     server.add_resource("t://{x}", lambda x: x, name="t")
@@ -196,7 +196,7 @@ async def test_plain_functions_change_the_lists_from_their_threads() -> None:
         assert "grown" in await peer.names("tools")
 
 
-def test_before_the_server_runs_there_is_nobody_to_tell() -> None:
+def test_changes_before_the_server_runs_send_no_notification() -> None:
     server = two_tools()
     server.notify_tools_changed()
     server.disable_tool("a")
@@ -204,7 +204,7 @@ def test_before_the_server_runs_there_is_nobody_to_tell() -> None:
 
 
 @async_test
-async def test_what_was_said_for_a_session_goes_with_it() -> None:
+async def test_visibility_set_for_a_session_ends_with_it() -> None:
     server = two_tools()
     closed = asyncio.Event()
 
@@ -227,7 +227,7 @@ async def test_what_was_said_for_a_session_goes_with_it() -> None:
 
 
 @pytest.mark.parametrize("scope", [{"principal": ""}, {"principal": "x", "session": object()}])
-def test_a_scope_that_means_nothing_is_refused(scope: dict[str, Any]) -> None:
+def test_an_invalid_scope_is_refused(scope: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="session"):
         two_tools().disable_tool("a", **scope)
 

@@ -16,7 +16,7 @@ async def _churn(store: MemoryStore, clock: VirtualClock) -> None:
         clock.advance(0.01)
 
 
-def test_sessions_that_came_and_went_leave_nothing_behind() -> None:
+def test_ended_sessions_leave_nothing_in_memory() -> None:
     clock = VirtualClock()
     store = MemoryStore(clock=clock)
     asyncio.run(_churn(store, clock))

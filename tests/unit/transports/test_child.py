@@ -33,7 +33,7 @@ def is_alive(pid: int) -> bool:
 
 
 @async_test
-async def test_lines_go_both_ways_and_the_end_is_told() -> None:
+async def test_lines_travel_both_ways_and_the_end_is_reported() -> None:
     child = Child(python(ECHO))
     await child.start()
     await child.write(b"abc")
@@ -55,7 +55,7 @@ async def test_a_line_over_the_limit_is_skipped_and_the_next_one_read() -> None:
 
 
 @async_test
-async def test_stderr_is_kept_to_a_bound_and_heard_when_the_child_dies() -> None:
+async def test_the_end_of_stderr_is_kept_and_is_part_of_the_error_when_the_child_dies() -> None:
     code = "import sys; sys.stderr.write('x' * 200_000 + '\\nlast words'); sys.stderr.flush()"
     child = Child(python(code))
     await child.start()
@@ -69,7 +69,7 @@ async def test_stderr_is_kept_to_a_bound_and_heard_when_the_child_dies() -> None
 
 
 @async_test
-async def test_a_file_that_only_defines_its_server_is_told_to_start_it() -> None:
+async def test_a_file_that_only_defines_its_server_fails_with_advice_to_run_it() -> None:
     child = Child(python("server = object()"))
     await child.start()
     assert await child.read() == b""
@@ -87,7 +87,7 @@ async def test_a_file_that_only_defines_its_server_is_told_to_start_it() -> None
         ("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(100)", 2),
     ],
 )  # fmt: skip
-def test_a_child_is_asked_then_told_then_killed(code: str, stages: int) -> None:
+def test_a_child_is_stopped_by_end_of_input_then_sigterm_then_sigkill(code: str, stages: int) -> None:
     @async_test
     async def run() -> None:
         child = Child(python(code), QUICK)
@@ -106,7 +106,7 @@ GRANDCHILD: Final = "import subprocess, sys; p = subprocess.Popen(['sleep', '100
 
 
 @async_test
-async def test_what_a_child_started_ends_with_it() -> None:
+async def test_processes_started_by_a_child_end_with_it() -> None:
     child = Child(python(GRANDCHILD), QUICK)
     await child.start()
     grandchild = int(await child.read())
@@ -160,7 +160,9 @@ async def test_a_program_that_does_not_exist_was_not_started() -> None:
 
 
 @async_test
-async def test_a_child_sees_what_it_is_given_and_not_our_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_gets_its_given_environment_and_not_our_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OUR_SECRET", "1")
     code = "import os; print('OUR_SECRET' in os.environ, os.environ.get('GIVEN'), os.getcwd(), flush=True)"
     child = Child(python(code), ChildOptions(env={"GIVEN": "yes"}, cwd="/"))

@@ -91,7 +91,7 @@ async def test_a_redirect_is_only_reported() -> None:
 
 
 @async_test
-async def test_what_cannot_connect_was_not_sent() -> None:
+async def test_a_request_that_cannot_connect_raises_not_sent() -> None:
     transport = HttpTransport(HttpOptions(connect_seconds=1.0))
     with pytest.raises(NotSent, match="cannot connect"):
         await transport.open("POST", "http://127.0.0.1:1/", {}, b"question")

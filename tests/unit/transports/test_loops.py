@@ -50,7 +50,7 @@ def test_functions_beyond_the_threads_wait_their_turn_and_all_are_run() -> None:
         threads.submit(print)
 
 
-def test_what_a_function_raises_is_its_answer_and_the_thread_goes_on() -> None:
+def test_an_exception_of_a_function_is_raised_at_its_caller_and_the_thread_continues() -> None:
     threads = DaemonThreads(1)
 
     def fails() -> None:

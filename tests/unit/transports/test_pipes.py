@@ -61,7 +61,7 @@ async def test_a_regular_file_can_be_read(tmp_path: os.PathLike[str]) -> None:
 
 
 @async_test
-async def test_a_descriptor_somebody_made_non_blocking_works_all_the_same(pipe: tuple[int, int]) -> None:
+async def test_a_non_blocking_descriptor_works_too(pipe: tuple[int, int]) -> None:
     source, sink = pipe
     os.set_blocking(source, False)
     os.set_blocking(sink, False)
@@ -90,7 +90,7 @@ async def test_texts_of_many_writers_arrive_whole(pipe: tuple[int, int]) -> None
 
 
 @async_test
-async def test_writers_wait_for_a_peer_that_does_not_read_and_what_waits_is_bounded(
+async def test_writers_wait_for_a_peer_that_does_not_read_and_their_buffer_is_bounded(
     pipe: tuple[int, int],
 ) -> None:
     source, sink = pipe

@@ -130,7 +130,7 @@ async def test_rounds_of_our_own_calls_share_the_places() -> None:
 
 
 @virtual_test
-async def test_what_waits_for_a_connection_that_is_gone_is_forgotten() -> None:
+async def test_asks_of_a_closed_connection_are_dropped() -> None:
     desk = Desk(places=1, queue=5)
     for number in (1, 2, 3):
         desk.put(number)

@@ -71,7 +71,7 @@ def test_an_era_is_remembered_by_origin() -> None:
         (400, b"what", True, HttpRefused),
     ],
 )
-def test_a_status_says_whether_the_request_was_executed(
+def test_each_status_means_executed_not_executed_or_unknown(
     status: int, body: bytes, in_session: bool, kind: type[Exception]
 ) -> None:
     assert type(refused(status, body, None, in_session=in_session)) is kind

@@ -310,7 +310,7 @@ def test_no_params_null_and_an_empty_object_are_the_same(params: str) -> None:
     assert decode(call(params)) == without == Request(1, "m", {})
 
 
-def test_each_kind_of_message_is_told_apart() -> None:
+def test_each_kind_of_message_is_recognised() -> None:
     assert decode(b'{"jsonrpc":"2.0","method":"n","params":{"a":null}}') == Notification("n", {"a": None})
     assert decode(b'{"jsonrpc":"2.0","id":"1","result":null}') == Response("1", None, None)
     error = {"code": -1, "message": "x", "data": [1]}
@@ -319,7 +319,7 @@ def test_each_kind_of_message_is_told_apart() -> None:
     )
 
 
-def test_a_member_nobody_knows_is_ignored() -> None:
+def test_an_unknown_member_is_ignored() -> None:
     assert decode(b'{"jsonrpc":"2.0","id":1,"method":"m","extra":[1]}') == Request(1, "m", {})
 
 
@@ -329,7 +329,7 @@ def test_a_batch_keeps_its_order() -> None:
 
 
 @pytest.mark.parametrize("request_id", [7, "7", 'quo"te'])
-def test_what_we_write_is_what_we_read(request_id: int | str) -> None:
+def test_a_written_message_is_read_back_equal(request_id: int | str) -> None:
     result: dict[str, Any] = {"content": [{"type": "text", "text": "line\nline\u2028"}]}
     assert decode(result_message(request_id, msgspec.json.encode(result))) == Response(
         request_id, result, None
@@ -344,7 +344,7 @@ def test_what_we_write_is_what_we_read(request_id: int | str) -> None:
     )
 
 
-def test_nothing_we_write_holds_a_line_break() -> None:
+def test_no_written_message_holds_a_line_break() -> None:
     assert b"\n" not in error_message(1, 1, "a\nb\r\n")
     assert b"\n" not in notification_message("n", {"a": "\n\r"})
 

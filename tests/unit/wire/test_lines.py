@@ -26,5 +26,5 @@ def test_an_endless_line_keeps_no_more_than_the_limit() -> None:
     assert len(buffer._partial) <= 1000
 
 
-def test_empty_lines_and_windows_line_ends_are_nothing() -> None:
+def test_empty_lines_are_skipped_and_windows_line_ends_removed() -> None:
     assert LineBuffer(10).feed(b"\n \r\n\r\n\t\n") == []

@@ -24,7 +24,7 @@ def test_an_event_without_an_id_leaves_the_clients_position_alone() -> None:
     assert fields(sse.event(b"{}")) == [("event", "message"), ("data", "{}")]
 
 
-def test_the_priming_event_gives_a_position_and_a_delay_and_says_nothing() -> None:
+def test_the_priming_event_has_a_position_a_delay_and_no_message() -> None:
     assert fields(sse.priming("s.1.0", 500)) == [("id", "s.1.0"), ("retry", "500"), ("data", "")]
 
 

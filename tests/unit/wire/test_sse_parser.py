@@ -15,7 +15,7 @@ def parse(*chunks: bytes, limit: int = 1_000, event_limit: int | None = None) ->
     return [found for chunk in chunks for found in parser.feed(chunk)]
 
 
-def test_what_we_write_is_read_back() -> None:
+def test_written_events_are_read_back() -> None:
     text = comment("hello") + priming("1", 500) + event(b'{"a":1}', "2") + retry(7) + event(b"{}")
     assert parse(text) == [
         Received(b"", "1", 500),
@@ -49,7 +49,9 @@ ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 
 
 @given(st.lists(st.tuples(LINES, ENDS), max_size=12), st.lists(st.integers(0, 60), max_size=8))
-def test_no_cut_changes_what_is_read(lines: list[tuple[bytes, bytes]], cuts: list[int]) -> None:
+def test_a_cut_at_any_byte_does_not_change_the_events(
+    lines: list[tuple[bytes, bytes]], cuts: list[int]
+) -> None:
     text = b"".join(line + end for line, end in lines)
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     chunks = [text[start:stop] for start, stop in itertools.pairwise(edges)]

@@ -24,7 +24,7 @@ def get(url: str) -> int:
 
 
 @async_test
-async def test_the_browser_comes_back_to_a_free_port_and_strangers_are_turned_away() -> None:
+async def test_the_browser_returns_to_a_free_port_and_other_requests_are_refused() -> None:
     statuses: list[int] = []
 
     def launch(url: str) -> bool:
@@ -58,7 +58,7 @@ async def test_the_port_of_an_earlier_registration_is_taken_again_if_it_is_free(
 
 
 @async_test
-async def test_garbage_and_silence_at_the_listener_change_nothing() -> None:
+async def test_garbage_and_silence_at_the_listener_do_not_disturb_the_authorization() -> None:
     browser = Loopback(launch=lambda _url: True)
     async with browser.visit("") as visit:
         journey = asyncio.create_task(visit.go("https://auth.example.com", "right"))
@@ -82,7 +82,7 @@ async def test_garbage_and_silence_at_the_listener_change_nothing() -> None:
 
 
 @async_test
-async def test_a_machine_without_a_browser_is_told_what_to_do() -> None:
+async def test_a_machine_without_a_browser_gets_instructions() -> None:
     async with Loopback(launch=lambda _url: False).visit("") as visit:
         with pytest.raises(AuthorizationFailed, match="open_browser"):
             await visit.go("https://auth.example.com", "s")

@@ -47,7 +47,7 @@ def test_several_challenges_in_one_header_stay_apart() -> None:
     assert found[3].parameters == {"algs": "ES256", "error": "use_dpop_nonce"}
 
 
-def test_the_challenge_that_says_most_counts_and_other_schemes_do_not() -> None:
+def test_the_most_detailed_bearer_challenge_counts() -> None:
     headers = {"www-authenticate": ('Basic realm="x", a="1", b="2", c="3"', "Bearer", 'Bearer scope="a b"')}
     assert oauth_challenge(headers).scopes == ("a", "b")
     assert oauth_challenge({}) is NOTHING
@@ -123,7 +123,7 @@ def test_a_token_is_asked_for_only_where_it_is_for_this_server(resource: str, is
         ("", FAR),
     ],
 )
-def test_nothing_but_https_is_gone_to_and_this_machine_only_from_this_machine(url: str, near: str) -> None:
+def test_only_https_urls_are_fetched_and_loopback_only_for_a_loopback_server(url: str, near: str) -> None:
     with pytest.raises(AuthorizationFailed):
         check_trusted(url, near=near)
 
@@ -204,7 +204,7 @@ def test_a_private_server_names_private_hosts_over_https_and_never_this_machine(
         check_trusted("http://169.254.169.254/token", near=NEAR)
 
 
-def test_a_server_on_this_machine_may_name_others_here_and_elsewhere() -> None:
+def test_a_loopback_server_may_name_loopback_and_remote_servers() -> None:
     for url in ("http://localhost:9/token", "http://127.0.0.9/token", "https://auth.example.com/token"):
         assert check_trusted(url, near=NEAR) == url
 
@@ -277,7 +277,7 @@ def test_an_answer_to_another_request_is_not_taken(query: str) -> None:
         read_redirect(TICKET, f"http://127.0.0.1:1/callback?{query}", says_issuer=False)
 
 
-def test_an_error_from_somebody_else_is_not_even_shown() -> None:
+def test_an_error_from_a_foreign_issuer_is_not_shown() -> None:
     with pytest.raises(AuthorizationFailed) as failed:
         read_redirect(TICKET, "http://x/?state=s&error=visit_evil&iss=https://evil", says_issuer=False)
     assert "visit_evil" not in str(failed.value)
@@ -312,7 +312,7 @@ def test_a_token_is_due_before_its_end_by_half_a_minute_or_a_fifth_of_its_life()
     assert not tokens_from(TokenAnswer(access_token="a"), 1000.0).is_due(1e12)
 
 
-def test_a_refresh_token_stays_until_another_comes() -> None:
+def test_a_refresh_token_is_kept_until_it_is_replaced() -> None:
     before = Tokens(access="a", refresh="r")
     assert tokens_from(TokenAnswer(access_token="b"), 0.0, before).refresh == "r"
     assert tokens_from(TokenAnswer(access_token="b", refresh_token="n"), 0.0, before).refresh == "n"
@@ -324,7 +324,7 @@ def test_a_token_that_cannot_be_sent_is_refused(access: str, kind: str) -> None:
         tokens_from(TokenAnswer(access_token=access, token_type=kind), 0.0)
 
 
-def test_a_document_may_write_numbers_as_text_and_garbage_is_none() -> None:
+def test_numbers_written_as_text_are_read_and_garbage_is_ignored() -> None:
     answer = read(b'{"access_token":"a","token_type":"bearer","expires_in":"60","else":[]}', TokenAnswer)
     assert answer is not None
     assert answer.expires_in == 60
@@ -355,13 +355,13 @@ def test_a_document_may_write_numbers_as_text_and_garbage_is_none() -> None:
         ),
     ],
 )
-def test_the_method_at_the_token_endpoint_is_one_that_both_know(
+def test_the_token_endpoint_method_is_one_that_both_sides_support(
     identity: ClientIdentity, supported: list[str] | None, method: str
 ) -> None:
     assert choose_method(identity, supported) == method
 
 
-def test_a_secret_says_which_authorization_server_may_receive_it() -> None:
+def test_a_secret_names_the_authorization_server_that_may_receive_it() -> None:
     with pytest.raises(ConfigError, match="issuer="):
         ClientIdentity("service", secret="s3cret")
     with pytest.raises(ConfigError, match="issuer="):
@@ -377,7 +377,7 @@ def test_a_secret_is_escaped_inside_basic_and_shown_to_no_other_issuer() -> None
         prove(identity, f"{ISSUER}/", None, VirtualClock(), SeededRandom(1))
 
 
-def test_an_id_comes_from_hand_then_from_a_document_then_from_registering() -> None:
+def test_a_client_id_is_taken_from_the_argument_then_a_document_then_registration() -> None:
     by_hand = ClientIdentity("mine")
     documented = Application(document="https://app.example.com/client.json")
     with_documents = server(client_id_metadata_document_supported=True)
@@ -406,7 +406,7 @@ def test_a_registration_serves_until_its_secret_ends_and_only_where_it_was_made(
     assert not is_usable(ClientIdentity("i", issuer="https://b", redirect_uri="r"), server(), "r", 0.0)
 
 
-def test_a_registration_says_what_kind_of_application_this_is() -> None:
+def test_a_registration_states_the_kind_of_application() -> None:
     native = registration(server(), Application(), "http://127.0.0.1:1/callback")
     assert native["application_type"] == "native"
     assert native["token_endpoint_auth_method"] == "none"

@@ -69,7 +69,7 @@ async def test_twenty_requests_at_once_ask_the_user_once() -> None:
 
 
 @async_test
-async def test_a_user_who_says_no_is_asked_once_and_everybody_is_told() -> None:
+async def test_a_user_who_declines_is_asked_once_and_every_request_fails() -> None:
     async with authority() as at:
         visits = 0
 
@@ -91,7 +91,7 @@ async def test_a_user_who_says_no_is_asked_once_and_everybody_is_told() -> None:
 
 
 @async_test
-async def test_a_token_that_is_due_is_refreshed_once_before_anybody_sends_it() -> None:
+async def test_an_expiring_token_is_refreshed_once_before_it_is_sent() -> None:
     async with authority() as at:
         clock = VirtualClock()
         oauth = user(at, clock=clock)
@@ -175,7 +175,7 @@ async def test_an_authorization_server_that_is_gone_for_good_leads_to_the_user_w
 
 
 @async_test
-async def test_a_token_is_used_to_its_end_while_nobody_can_renew_it() -> None:
+async def test_a_token_is_used_until_it_expires_while_it_cannot_be_renewed() -> None:
     async with authority() as at:
         clock = VirtualClock()
         oauth = user(at, clock=clock)
@@ -196,7 +196,7 @@ async def test_a_token_is_used_to_its_end_while_nobody_can_renew_it() -> None:
 
 
 @async_test
-async def test_another_process_goes_on_with_the_files_of_the_first(tmp_path: Path) -> None:
+async def test_another_process_uses_the_files_of_the_first(tmp_path: Path) -> None:
     async with authority() as at:
         clock = VirtualClock()
         await call(user(at, storage=FileStorage(tmp_path), clock=clock), at.url)
@@ -263,7 +263,7 @@ async def test_different_refusals_at_once_do_not_undo_each_other() -> None:
 
 
 @async_test
-async def test_metadata_is_not_fetched_from_where_anybody_could_change_it() -> None:
+async def test_metadata_is_not_fetched_over_plain_http() -> None:
     async with authority() as at:
 
         async def elsewhere(_request: web.BaseRequest) -> web.Response:
@@ -379,9 +379,7 @@ async def test_a_registration_that_is_forgotten_is_made_again() -> None:
         ({"registration_endpoint": None}, "pass it as `client`"),
     ],
 )
-def test_what_an_authorization_server_says_of_itself_is_not_believed_blindly(
-    metadata: dict[str, Any], match: str
-) -> None:
+def test_the_metadata_of_an_authorization_server_is_checked(metadata: dict[str, Any], match: str) -> None:
     @async_test
     async def check() -> None:
         async with authority() as at:
@@ -423,7 +421,7 @@ async def test_documents_are_bounded_in_size_and_time() -> None:
 
 
 @pytest.mark.parametrize("path", ["/token", "/register"])
-def test_no_redirect_is_followed_with_what_is_secret(path: str) -> None:
+def test_no_redirect_is_followed_with_a_secret(path: str) -> None:
     @async_test
     async def check() -> None:
         async with authority() as at, authority() as thief:
@@ -439,7 +437,7 @@ def test_no_redirect_is_followed_with_what_is_secret(path: str) -> None:
 
 
 @async_test
-async def test_one_request_that_gives_up_takes_nothing_from_the_others() -> None:
+async def test_a_cancelled_request_does_not_cancel_the_shared_authorization() -> None:
     async with authority() as at:
         at.gate.clear()
         oauth = user(at)
@@ -453,7 +451,7 @@ async def test_one_request_that_gives_up_takes_nothing_from_the_others() -> None
 
 
 @async_test
-async def test_when_everybody_gives_up_so_does_the_authorization() -> None:
+async def test_the_authorization_is_cancelled_when_every_request_is() -> None:
     async with authority() as at:
         ended = asyncio.Event()
 
@@ -475,7 +473,7 @@ async def test_when_everybody_gives_up_so_does_the_authorization() -> None:
 
 
 @async_test
-async def test_a_user_who_never_answers_is_waited_for_so_long_and_no_longer() -> None:
+async def test_a_user_who_never_answers_runs_into_the_time_limit() -> None:
     async with authority() as at:
         at.gate.clear()
         await fails(at, user(at, bounds=Bounds(browser=0.05)), "the user did not agree")
@@ -538,7 +536,7 @@ async def test_a_token_that_is_not_bound_is_refused_where_it_should_be() -> None
 
 
 @async_test
-async def test_nothing_secret_is_ever_shown() -> None:
+async def test_no_secret_is_shown_in_reprs_or_errors() -> None:
     async with authority() as at:
         storage = MemoryStorage()
         identity = ClientIdentity("by-hand", secret="secret-of-client", issuer=at.base)

@@ -41,7 +41,7 @@ def test_credentials_are_kept_apart_by_server_and_issuer(
 
 
 @async_test
-async def test_a_file_is_readable_by_its_owner_only_and_nothing_else_is_left(tmp_path: Path) -> None:
+async def test_a_file_is_readable_by_its_owner_only_and_no_other_file_is_left(tmp_path: Path) -> None:
     directory = tmp_path / "deep" / "credentials"
     storage = FileStorage(directory)
     await asyncio.gather(*(storage.save(SERVER, kept(f"https://{n}")) for n in range(20)))
@@ -53,7 +53,7 @@ async def test_a_file_is_readable_by_its_owner_only_and_nothing_else_is_left(tmp
 
 
 @async_test
-async def test_a_damaged_file_counts_as_none_and_is_replaced(tmp_path: Path) -> None:
+async def test_a_damaged_file_counts_as_missing_and_is_replaced(tmp_path: Path) -> None:
     storage = FileStorage(tmp_path)
     await storage.save(SERVER, kept("https://a"))
     (file,) = tmp_path.iterdir()

@@ -30,7 +30,7 @@ def channels(b: Bench) -> list[Any]:
 
 
 @front_test
-async def test_initialize_is_answered_with_the_session_id_and_what_was_negotiated() -> None:
+async def test_initialize_is_answered_with_the_session_id_and_the_negotiated_revision() -> None:
     async with bench() as b:
         for version in REVISIONS:
             answer = await b.peer().initialize(version)
@@ -179,7 +179,7 @@ async def test_a_second_initialize_in_a_live_session_is_refused_and_changes_noth
 
 
 @front_test
-async def test_a_second_initialize_that_brings_a_session_back_is_told() -> None:
+async def test_a_second_initialize_that_reattaches_a_session_calls_the_listener() -> None:
     async with bench() as b:
         p = await opened(b)
         await (await p.get().begun()).cut()
@@ -236,7 +236,7 @@ async def test_always_json_fails_an_ask_at_once() -> None:
 
 
 @front_test
-async def test_always_json_drops_what_an_author_says_beside_the_result() -> None:
+async def test_always_json_drops_messages_beside_the_result() -> None:
     server = Server("plain")
 
     @server.tool
@@ -267,7 +267,7 @@ async def test_always_json_has_no_streams_to_get() -> None:
 
 
 @front_test
-async def test_always_sse_answers_what_is_ready_in_one_write() -> None:
+async def test_always_sse_sends_a_ready_result_in_one_write() -> None:
     async with bench(response="sse") as b:
         p = b.peer()
         answer = await p.initialize()
@@ -280,7 +280,7 @@ async def test_always_sse_answers_what_is_ready_in_one_write() -> None:
 
 
 @front_test
-async def test_always_sse_streams_what_is_slow_like_any_other() -> None:
+async def test_always_sse_streams_a_slow_call_as_adaptive_does() -> None:
     async with bench(response="sse") as b:
         p = await opened(b)
         call = await p.call(1, "held").begun()
@@ -359,7 +359,7 @@ def test_the_response_of_a_slow_sessionless_call_begins_after_stream_after(mode:
 
 
 @front_test
-async def test_a_header_is_held_against_the_name_of_every_call_whatever_agreed_before() -> None:
+async def test_the_name_header_is_compared_for_every_call() -> None:
     server = talkative()
     p = Peer(server.asgi())
     for header, name, status in (
@@ -452,7 +452,7 @@ def aged(low: float, high: float) -> Settings:
 
 
 @front_test
-async def test_a_streams_connection_ends_at_its_age_and_the_client_comes_back_for_the_rest() -> None:
+async def test_a_streams_connection_ends_at_its_age_and_the_client_resumes_the_rest() -> None:
     async with bench(aged(20, 40)) as b:
         p = await opened(b)
         before = LoopClock().now()
@@ -504,7 +504,7 @@ async def test_older_revisions_forbid_to_end_a_requests_stream_early(version: st
 
 
 @front_test
-async def test_an_author_may_let_the_connection_go_and_the_client_comes_back() -> None:
+async def test_an_author_may_close_the_connection_and_the_client_resumes() -> None:
     async with bench() as b:
         p = await opened(b)
         before = LoopClock().now()
@@ -519,7 +519,7 @@ async def test_an_author_may_let_the_connection_go_and_the_client_comes_back() -
 
 @pytest.mark.parametrize("version", OLDER)
 @front_test
-async def test_letting_go_does_nothing_where_the_revision_forbids_it(version: str) -> None:
+async def test_closing_the_connection_does_nothing_where_the_revision_forbids_it(version: str) -> None:
     async with bench() as b:
         p = await opened(b, version)
         call = await p.call(1, "let_go").begun()

@@ -103,7 +103,7 @@ async def test_tokens_count_from_other_machines_too() -> None:
 
 
 @front_test
-async def test_somebody_elses_session_looks_like_none_at_all() -> None:
+async def test_another_principals_session_is_answered_like_an_unknown_session() -> None:
     async with bench(verifier=Tokens()) as b:
         ann = await opened(b, "ann")
         call = await ann.call(1, "ask").until(1)
@@ -133,7 +133,7 @@ async def test_somebody_elses_session_looks_like_none_at_all() -> None:
 
 
 @front_test
-async def test_an_initialize_inside_somebody_elses_session_opens_an_own_one() -> None:
+async def test_an_initialize_with_another_principals_session_id_opens_a_new_session() -> None:
     async with bench(verifier=Tokens()) as b:
         ann = await opened(b, "ann")
         bob = b.peer(token="bob")
@@ -144,7 +144,7 @@ async def test_an_initialize_inside_somebody_elses_session_opens_an_own_one() ->
 
 
 @front_test
-async def test_a_new_token_of_the_same_principal_goes_on_with_the_session() -> None:
+async def test_a_new_token_of_the_same_principal_continues_the_session() -> None:
     async with bench(verifier=Tokens()) as b:
         p = await opened(b, "ann-60")
         p.token = "ann"
@@ -275,7 +275,9 @@ async def test_a_principal_whose_time_is_over_is_not_served(seconds: str) -> Non
     ("token", "kind"), [("raise", "ConnectionError"), ("hang", "TimeoutError"), ("nonsense", "TypeError")]
 )
 @front_test
-async def test_a_verifier_that_fails_gets_503_and_only_its_type_is_told(token: str, kind: str) -> None:
+async def test_a_verifier_that_fails_is_503_and_only_the_type_of_its_error_is_logged(
+    token: str, kind: str
+) -> None:
     async with bench(verifier=Tokens()) as b:
         call = await b.peer(token=token).initialize()
         assert (call.status, call.headers["retry-after"]) == (503, "1")
@@ -288,7 +290,7 @@ async def test_a_verifier_that_fails_gets_503_and_only_its_type_is_told(token: s
 
 
 @front_test
-async def test_a_verifier_that_fails_for_everybody_does_not_fill_the_log() -> None:
+async def test_a_verifier_that_fails_for_every_request_does_not_fill_the_log() -> None:
     async with bench(verifier=Tokens()) as b:
         for _ in range(100):
             await b.peer(token="raise").initialize()
@@ -328,7 +330,7 @@ async def test_each_refused_token_host_and_origin_is_one_event() -> None:
 
 
 @front_test
-async def test_a_foreign_session_is_one_event_and_an_unknown_one_is_none() -> None:
+async def test_a_foreign_session_is_audited_and_an_unknown_session_is_not() -> None:
     async with bench(verifier=Tokens()) as b:
         ann, bob = await opened(b), b.peer(token="bob", client="10.0.0.7")
         bob.session, bob.version = ann.session, LATEST
@@ -367,7 +369,7 @@ async def test_a_flood_of_refusals_is_a_few_events_and_a_count() -> None:
 
 
 @front_test
-async def test_an_anonymous_client_from_elsewhere_is_an_event() -> None:
+async def test_an_anonymous_client_from_another_host_is_audited() -> None:
     async with bench() as b:
         assert (await b.peer(client="10.0.0.7").call(1).done()).status == 403
         assert await audited(b) == [("audit.anonymous_refused", {"address": "10.0.0.7"})]

@@ -28,7 +28,7 @@ def padded(size: int) -> bytes:
 @pytest.mark.parametrize("parts", [1, 2, 7])
 @pytest.mark.parametrize(("size", "status"), [(1_000, 200), (1_001, 413)])
 @front_test
-async def test_a_body_over_the_limit_gets_413_however_it_comes(size: int, status: int, parts: int) -> None:
+async def test_a_body_over_the_limit_gets_413_in_any_framing(size: int, status: int, parts: int) -> None:
     async with bench(SMALL) as b:
         p = await opened(b)
         body = padded(size)
@@ -42,7 +42,7 @@ async def test_a_body_over_the_limit_gets_413_however_it_comes(size: int, status
 
 @pytest.mark.parametrize("length", ["1001", "9" * 40])
 @front_test
-async def test_a_body_that_says_it_is_too_large_is_not_even_read(length: str) -> None:
+async def test_a_body_whose_content_length_is_too_large_is_not_read(length: str) -> None:
     async with bench(SMALL) as b:
         p = await opened(b)
         call = await p.send("POST", 1_000.0, b"", headers={"content-length": length}).done()
@@ -111,7 +111,7 @@ async def test_a_body_that_comes_slowly_but_in_time_is_served() -> None:
     ],
 )
 @front_test
-async def test_what_is_no_message_gets_400_and_a_code(body: bytes, code: int) -> None:
+async def test_an_invalid_message_gets_400_and_a_code(body: bytes, code: int) -> None:
     async with bench(SMALL) as b:
         p = await opened(b)
         call = await p.send("POST", body).done()
@@ -187,7 +187,7 @@ async def test_control_traffic_passes_while_every_slot_is_taken() -> None:
 
 
 @front_test
-async def test_an_ask_nobody_could_see_reaches_the_reader_that_comes_before_its_deadline() -> None:
+async def test_an_ask_without_a_reader_reaches_one_that_attaches_before_its_deadline() -> None:
     async with bench() as b:
         p = await opened(b)
         call = await p.call(1, "ask").until(1)
@@ -219,7 +219,7 @@ FEW = Settings(limits=Limits(values=1_000, client_bytes=500))
 
 
 @front_test
-async def test_a_message_of_too_many_values_gets_400_and_its_session_goes_on() -> None:
+async def test_a_message_of_too_many_values_gets_400_and_its_session_continues() -> None:
     async with bench(FEW) as b:
         p = await opened(b)
         call = await p.post(
@@ -242,7 +242,7 @@ async def test_a_message_of_too_many_values_gets_400_and_its_session_goes_on() -
     ],
 )
 @front_test
-async def test_a_client_that_says_too_much_of_itself_gets_no_session(
+async def test_a_client_with_too_large_client_info_gets_no_session(
     info: dict[str, object], capabilities: dict[str, object]
 ) -> None:
     async with bench(FEW) as b:

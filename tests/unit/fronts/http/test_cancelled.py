@@ -56,7 +56,7 @@ async def check_nothing_is_left(b: Bench, store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_request_that_is_cancelled_at_any_moment_leaves_nothing_behind(action: str) -> None:
+def test_a_request_that_is_cancelled_at_any_moment_leaves_no_claim_or_reader(action: str) -> None:
     @front_test
     async def run() -> None:
         for moment in range(14):
@@ -129,7 +129,9 @@ async def test_a_call_whose_host_ends_it_while_its_stream_begins_can_be_repeated
 
 
 @front_test
-async def test_an_answer_that_was_read_elsewhere_is_not_served_to_the_next_request_with_its_id() -> None:
+async def test_an_answer_that_another_connection_has_read_is_not_sent_to_the_next_request_with_its_id() -> (
+    None
+):
     async with opened() as (b, peer, _):
         call = await peer.call(1, "ticks").until(2)
         call.stop_reading()
@@ -158,7 +160,7 @@ async def test_a_session_whose_opening_was_cancelled_is_closed() -> None:
 
 
 @front_test
-async def test_a_repeat_of_a_call_of_which_nothing_is_left_is_answered_that_its_outcome_is_unknown() -> None:
+async def test_a_repeat_of_a_call_that_was_dropped_is_answered_outcome_unknown() -> None:
     async with opened() as (b, peer, store):
         first = peer.call(1, "held")
         await asyncio.sleep(0.1)

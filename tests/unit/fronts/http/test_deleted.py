@@ -160,7 +160,7 @@ async def test_a_call_that_waits_for_its_turn_ends_as_cancelled_and_never_starts
 
 
 @front_test
-async def test_of_two_deletes_at_two_replicas_one_succeeds_and_listeners_are_told_once() -> None:
+async def test_of_two_deletes_at_two_replicas_one_succeeds_and_listeners_are_called_once() -> None:
     async with replicas() as (one, two):
         p = one.peer()
         await p.initialize()
@@ -176,7 +176,7 @@ async def test_of_two_deletes_at_two_replicas_one_succeeds_and_listeners_are_tol
 
 
 @front_test
-async def test_a_delete_does_not_wait_for_a_runner_that_hears_nothing() -> None:
+async def test_a_delete_does_not_wait_for_a_replica_without_wake_ups() -> None:
     async with replicas() as (one, two):
         p = one.peer()
         await p.initialize()

@@ -27,7 +27,7 @@ async def opened(b: Bench, version: str = LATEST) -> Peer:
 
 
 @front_test
-async def test_a_stalled_reader_is_detached_and_delays_nobody() -> None:
+async def test_a_stalled_reader_is_detached_and_delays_no_other() -> None:
     async with bench(Settings(times=Times(write_stall=30.0))) as b:
         p = await opened(b)
         stalled, healthy = await p.call(1, "ticks").until(2), await p.call(2, "ticks").until(2)
@@ -111,7 +111,7 @@ async def test_an_answer_that_a_stalled_reader_did_not_take_is_kept_for_the_repe
 
 @pytest.mark.parametrize("version", REVISIONS)
 @front_test
-async def test_a_write_that_fails_loses_a_reader_and_nothing_else(version: str) -> None:
+async def test_a_write_that_fails_costs_only_its_reader(version: str) -> None:
     async with bench() as b:
         p = await opened(b, version)
         broken, healthy = await p.call(1, "ticks").until(2), await p.call(2, "ticks").until(2)
@@ -170,7 +170,7 @@ async def test_a_repeat_of_a_cut_post_gets_the_one_result_of_the_one_execution(r
 
 @pytest.mark.parametrize("response", MODES)
 @front_test
-async def test_a_result_that_came_while_nobody_waited_is_kept_for_one_repeat(response: str) -> None:
+async def test_a_result_that_came_without_a_connection_is_kept_for_one_repeat(response: str) -> None:
     async with bench(response=response) as b:
         p = await opened(b)
         first = p.call(1, "held")
@@ -302,7 +302,7 @@ async def test_a_server_that_cancels_the_request_of_a_client_that_left_is_a_brea
 
 
 @front_test
-async def test_ending_an_exchange_twice_is_a_no_op_and_says_nothing() -> None:
+async def test_ending_an_exchange_twice_does_nothing_and_logs_nothing() -> None:
     async with bench() as b:
         p = await opened(b)
         call = await p.call(1, "ticks").until(2)

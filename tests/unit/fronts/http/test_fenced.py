@@ -73,7 +73,7 @@ def test_each_call_of_a_batch_gets_the_end_in_its_log(mode: ResponseMode) -> Non
 
 
 @front_test
-async def test_nobody_looks_for_an_end_that_nobody_waits_for() -> None:
+async def test_the_store_is_not_asked_for_an_end_after_the_client_left() -> None:
     async with reaped("adaptive", LATEST, request(1, "tools/call", HELD)) as (one, _, call):
         looks = 0
 

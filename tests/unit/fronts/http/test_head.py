@@ -126,7 +126,7 @@ async def test_a_page_may_read_why_it_was_refused() -> None:
 
 
 @front_test
-async def test_without_origin_nothing_is_said_about_origins() -> None:
+async def test_without_an_origin_header_there_are_no_cors_headers() -> None:
     async with bench() as b:
         opened = await b.peer().initialize()
     assert not [name for name in opened.headers if name.startswith("access-control")]
@@ -264,7 +264,7 @@ async def test_encoded_bodies_are_not_taken(encoding: str, status: int) -> None:
 
 @pytest.mark.parametrize("version", [*REVISIONS, None])
 @front_test
-async def test_each_supported_version_and_none_is_served(version: str | None) -> None:
+async def test_each_supported_version_and_a_missing_one_are_served(version: str | None) -> None:
     async with bench() as b:
         p = b.peer()
         await p.initialize()
@@ -298,7 +298,7 @@ async def test_initialize_is_not_judged_by_the_version_header() -> None:
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "post"])
 @front_test
-async def test_other_methods_get_405_and_are_told_which_there_are(method: str) -> None:
+async def test_other_methods_get_405_with_an_allow_header(method: str) -> None:
     async with bench() as b:
         refused = await b.peer().send(method).done()
         refusal(refused, 405)

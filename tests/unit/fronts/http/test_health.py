@@ -25,7 +25,7 @@ async def test_probes_are_answered_without_a_session_and_for_any_host() -> None:
 
 
 @front_test
-async def test_a_replica_without_its_store_is_alive_and_not_ready_and_comes_back_by_itself() -> None:
+async def test_a_replica_without_its_store_is_alive_and_not_ready_until_the_store_returns() -> None:
     store = ScriptedStore(is_shared=True)
     async with bench(store=store) as b:
         peer = b.peer()
@@ -44,7 +44,7 @@ async def test_a_replica_without_its_store_is_alive_and_not_ready_and_comes_back
 
 
 @front_test
-async def test_readiness_is_proved_by_one_write_a_second_for_all_who_ask() -> None:
+async def test_readiness_is_proved_by_one_write_a_second_for_all_probes() -> None:
     store = ScriptedStore(is_shared=True)
     async with bench(store=store) as b:
         await b.peer().initialize()
@@ -78,7 +78,7 @@ async def _draining(b: Bench) -> asyncio.Task[None]:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_draining_replica_sends_new_work_elsewhere_if_there_is_an_elsewhere(shared: bool) -> None:
+def test_a_draining_replica_refuses_new_work_only_if_its_store_is_shared(shared: bool) -> None:
     @front_test
     async def conversation() -> None:
         store = ScriptedStore(is_shared=shared)
@@ -127,7 +127,7 @@ async def test_a_draining_replica_hands_its_resumable_streams_over_and_their_cal
 
 
 @front_test
-async def test_a_request_that_comes_while_the_engine_lets_go_is_refused_and_starts_nothing_anew() -> None:
+async def test_a_request_that_arrives_while_the_engine_closes_is_refused_and_starts_nothing() -> None:
     async with bench() as b:
         peer = b.peer()
         await peer.initialize()

@@ -148,7 +148,7 @@ async def test_an_answer_passes_when_no_call_does() -> None:
 
 
 @front_test
-async def test_what_must_pass_has_a_bound_too() -> None:
+async def test_control_traffic_has_a_bound_too() -> None:
     async with bench(SMALL) as b:
         p = await opened(b)
         calls = [big(p, 1), big(p, 2)]
@@ -177,7 +177,7 @@ async def test_a_body_is_charged_while_it_comes() -> None:
 
 @pytest.mark.parametrize("body", [b'{"jsonrpc":' + b" " * BIG, b"[" * BIG, b"\xff" * BIG])
 @front_test
-async def test_what_is_no_message_is_not_charged_for_long(body: bytes) -> None:
+async def test_an_invalid_message_is_not_charged_for_long(body: bytes) -> None:
     async with bench(SMALL) as b:
         p = await opened(b)
         for _ in range(5):
@@ -277,7 +277,7 @@ async def test_a_parked_call_is_charged_and_its_retry_passes() -> None:
 
 
 @front_test
-async def test_a_call_that_goes_on_after_its_retry_is_charged_for_its_first_request() -> None:
+async def test_a_call_that_continues_after_its_retry_is_charged_for_its_first_request() -> None:
     async with bench(SMALL) as b:
 
         async def twice(exchange: Exchange) -> object:
@@ -305,7 +305,7 @@ async def test_a_call_that_goes_on_after_its_retry_is_charged_for_its_first_requ
 
 
 @front_test
-async def test_a_request_of_2026_that_says_too_much_of_its_client_is_refused() -> None:
+async def test_a_request_of_2026_with_too_large_client_info_is_refused() -> None:
     async with bench(SMALL) as b:
         meta = {**META, "io.modelcontextprotocol/clientInfo": {"name": "x" * 20_000}}
         params = {"name": "quick", "_meta": meta}

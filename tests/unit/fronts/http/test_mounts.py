@@ -242,7 +242,7 @@ async def _connect() -> None:
 
 
 @front_test
-async def test_a_start_that_fails_is_told_to_the_host_in_its_own_words() -> None:
+async def test_a_failed_start_is_reported_to_the_host_with_its_message() -> None:
     async def lifespan() -> AsyncIterator[None]:
         await _connect()
         yield

@@ -155,7 +155,7 @@ def holding(release: asyncio.Event, told: list[str]) -> Application:
 
 
 @virtual_test
-async def test_a_request_is_told_that_its_client_has_gone_also_while_others_wait_behind_it() -> None:
+async def test_a_request_receives_the_disconnect_also_while_others_wait_behind_it() -> None:
     told: list[str] = []
     release = asyncio.Event()
     protocol, paper = connected(holding(release, told))
@@ -171,7 +171,7 @@ async def test_a_request_is_told_that_its_client_has_gone_also_while_others_wait
 
 
 @virtual_test
-async def test_the_second_of_three_is_told_that_its_client_has_gone() -> None:
+async def test_the_second_of_three_requests_receives_the_disconnect() -> None:
     told: list[str] = []
     release = asyncio.Event()
     protocol, paper = connected(holding(release, told))
@@ -257,7 +257,7 @@ def test_a_request_that_offers_another_protocol_is_answered_in_this_one(offer: b
 
 
 @virtual_test
-async def test_a_request_with_an_offer_behind_another_one_rings_for_nobody_else() -> None:
+async def test_a_pipelined_request_with_an_offer_does_not_wake_the_one_before_it() -> None:
     messages: list[str] = []
 
     async def listening(scope: Scope, receive: Receive, send: Send) -> None:
@@ -327,7 +327,7 @@ async def test_a_target_is_unquoted_and_its_query_kept_apart_also_when_it_is_lon
 
 
 @pytest.mark.parametrize("path", [b"/mcp", b"/healthz", b"/nowhere"])
-def test_who_asks_for_the_head_alone_gets_no_body(path: bytes) -> None:
+def test_a_head_request_gets_no_body(path: bytes) -> None:
     @virtual_test
     async def run() -> None:
         protocol, paper = connected(reading(bodies=[]))
@@ -421,7 +421,7 @@ async def test_a_connection_that_waits_for_its_answer_does_not_idle() -> None:
 
 
 @pytest.mark.parametrize("raises", [True, False])
-def test_a_route_that_fails_or_forgets_to_answer_gets_500_and_is_told_in_the_log(
+def test_a_route_that_fails_or_does_not_answer_gets_500_and_is_logged(
     caplog: pytest.LogCaptureFixture, *, raises: bool
 ) -> None:
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:

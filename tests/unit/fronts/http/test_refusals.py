@@ -97,7 +97,7 @@ async def test_too_many_calls_without_a_session() -> None:
 
 
 @front_test
-async def test_a_call_that_finds_no_room_to_wait_for_input_is_not_said_not_to_have_run() -> None:
+async def test_a_call_refused_while_parking_is_not_marked_as_not_executed() -> None:
     async with bench(Settings(limits=Limits(parked=1, parked_per_principal=1))) as b:
         parked, refused = [await guests_call(b.peer(), "ask").done() for _ in range(2)]
         assert parked.json["result"]["resultType"] == "input_required"
@@ -124,7 +124,7 @@ async def test_a_repeat_whose_answer_cannot_be_read_does_not_deny_the_first_exec
 
 
 @front_test
-async def test_a_session_that_is_lost_under_a_running_call_is_not_said_to_be_unknown() -> None:
+async def test_a_session_that_is_lost_during_a_call_is_not_answered_as_unknown() -> None:
     store = ScriptedStore(is_shared=True)
     # The store has declared the replica dead, and the session was deleted since.
     store.fail("open_stream", error=Fenced())

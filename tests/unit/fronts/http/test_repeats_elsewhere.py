@@ -159,7 +159,7 @@ async def test_a_call_that_ends_while_its_repeat_waits_was_a_duplicate_if_it_was
 
 
 @front_test
-async def test_calls_of_a_cut_batch_repeated_elsewhere_get_their_answers() -> None:
+async def test_calls_of_a_cut_batch_repeated_at_another_replica_get_their_answers() -> None:
     async with replicas() as (one, two):
         p = one.peer()
         await p.initialize(OLDEST)

@@ -133,13 +133,13 @@ async def test_a_head_that_drips_is_cut_all_the_same() -> None:
 
 
 @async_test
-async def test_a_connection_that_says_nothing_is_closed() -> None:
+async def test_a_silent_connection_is_closed() -> None:
     async with serving(small()) as port, connected(port) as raw:
         assert b"408" in await raw.rest()
 
 
 @async_test
-async def test_a_body_that_stalls_is_answered_408_and_one_nobody_reads_is_dropped() -> None:
+async def test_a_body_that_stalls_is_answered_408_and_an_unread_body_is_dropped() -> None:
     async with serving(small()) as port:
         async with connected(port) as raw:
             await raw.send(b"POST /mcp HTTP/1.1\r\n" + JSON_HEADERS + b"Content-Length: 100\r\n\r\n{")
@@ -173,7 +173,7 @@ async def test_time_in_which_the_server_was_stopped_does_not_count_against_its_c
             assert (await answer(raw))[0] == 200
 
 
-def test_a_look_that_comes_late_judges_nobody_unless_the_one_before_was_late_too() -> None:
+def test_a_late_look_at_deadlines_closes_no_connection_unless_the_one_before_was_late_too() -> None:
     watch = Watch(Limits(header_seconds=10), 30.0)
     assert [watch.tick(moment) for moment in (50.0, 51.0, 52.0)] == [True, True, True]
     assert watch.now == 2.0
@@ -228,7 +228,7 @@ async def test_a_large_body_is_no_large_head() -> None:
     ],
     ids=["length and encoding", "absolute form", "authority form", "two lengths", "no version", "tls"],
 )
-def test_what_two_servers_could_read_differently_gets_400(request_bytes: bytes) -> None:
+def test_a_request_that_two_servers_could_read_differently_gets_400(request_bytes: bytes) -> None:
     @async_test
     async def run() -> None:
         async with serving(small()) as port, connected(port) as raw:
@@ -240,7 +240,7 @@ def test_what_two_servers_could_read_differently_gets_400(request_bytes: bytes) 
 
 
 @async_test
-async def test_a_client_that_takes_nothing_of_a_plain_answer_is_dropped() -> None:
+async def test_a_client_that_does_not_read_a_plain_answer_is_dropped() -> None:
     server = Server("loud", settings=Settings(times=Times(write_stall=0.3)))
 
     @server.tool

@@ -27,7 +27,7 @@ async def left(b: Bench) -> int:
 
 @pytest.mark.parametrize("version", REVISIONS)
 @front_test
-async def test_initialize_gives_no_session_id_and_calls_need_none(version: str) -> None:
+async def test_initialize_returns_no_session_id_and_calls_need_no_session_id(version: str) -> None:
     async with bench(STATELESS) as b:
         p = b.peer()
         answer = await p.initialize(version)
@@ -40,7 +40,7 @@ async def test_initialize_gives_no_session_id_and_calls_need_none(version: str) 
 
 
 @front_test
-async def test_a_session_id_that_a_client_still_has_means_nothing() -> None:
+async def test_an_old_session_id_of_a_client_is_ignored() -> None:
     async with bench(STATELESS) as b:
         p = await opened(b)
         p.session = "from-before"
@@ -61,7 +61,7 @@ async def test_one_id_may_be_in_flight_many_times() -> None:
 
 @pytest.mark.parametrize("version", REVISIONS)
 @front_test
-async def test_progress_streams_and_nobody_is_invited_to_come_back(version: str) -> None:
+async def test_progress_is_streamed_and_the_stream_stays_open_to_its_end(version: str) -> None:
     async with bench(Settings(stateless=True, times=Times(stream_age=(20, 40)))) as b:
         p = await opened(b, version)
         call = await p.call(1, "ticks").until(2)
@@ -75,7 +75,7 @@ async def test_progress_streams_and_nobody_is_invited_to_come_back(version: str)
 
 
 @front_test
-async def test_an_ask_fails_at_once_and_says_why() -> None:
+async def test_an_ask_fails_at_once_with_a_reason() -> None:
     async with bench(STATELESS) as b:
         p = await opened(b)
         before = LoopClock().now()
@@ -88,7 +88,7 @@ async def test_an_ask_fails_at_once_and_says_why() -> None:
 
 
 @front_test
-async def test_letting_the_connection_go_does_nothing() -> None:
+async def test_closing_the_stream_early_does_nothing() -> None:
     async with bench(STATELESS) as b:
         p = await opened(b)
         call = await p.call(1, "let_go").begun()
@@ -109,7 +109,7 @@ async def test_there_is_nothing_to_get_or_delete(method: str) -> None:
 @pytest.mark.parametrize("grace", [None, 0.0])
 @pytest.mark.parametrize("after", [0.1, 1.0])
 @front_test
-async def test_a_client_that_leaves_ends_its_call_and_no_listener_hears_of_it(
+async def test_a_disconnect_ends_the_call_and_no_listener_is_called(
     after: float, grace: float | None
 ) -> None:
     async with bench(Settings(stateless=True, times=Times(grace=grace))) as b:
@@ -125,7 +125,7 @@ async def test_a_client_that_leaves_ends_its_call_and_no_listener_hears_of_it(
 
 
 @front_test
-async def test_an_answer_to_nothing_is_refused() -> None:
+async def test_a_response_without_an_ask_is_refused() -> None:
     async with bench(STATELESS) as b:
         p = await opened(b)
         assert (await p.post({"jsonrpc": "2.0", "id": "x.1", "result": {}}).done()).status == 400
@@ -139,7 +139,7 @@ async def test_unknown_versions_are_refused_here_too() -> None:
 
 
 @front_test
-async def test_beyond_the_limit_of_what_may_run_at_once_there_is_503_with_the_id() -> None:
+async def test_a_call_beyond_the_limit_of_running_calls_gets_503_with_its_id() -> None:
     async with bench(Settings(stateless=True, limits=Limits(sessions=2))) as b:
         p = await opened(b)
         calls = [p.call(number, "held") for number in range(2)]

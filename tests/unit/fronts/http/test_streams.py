@@ -33,7 +33,7 @@ def numbers(call: Call) -> list[Any]:
 
 @pytest.mark.parametrize("version", REVISIONS)
 @front_test
-async def test_the_standalone_stream_carries_what_belongs_to_no_request(version: str) -> None:
+async def test_the_standalone_stream_carries_messages_outside_of_requests(version: str) -> None:
     async with bench() as b:
         p = await opened(b, version)
         standalone = await p.get().begun()
@@ -48,7 +48,7 @@ async def test_the_standalone_stream_carries_what_belongs_to_no_request(version:
 
 
 @front_test
-async def test_what_was_said_while_nobody_listened_is_heard_by_the_next_listener() -> None:
+async def test_messages_sent_without_a_reader_reach_the_next_reader() -> None:
     async with bench() as b:
         p = await opened(b)
         await push(b, p, 1, 2)
@@ -120,7 +120,7 @@ async def test_a_finished_stream_is_replayed_and_then_ends() -> None:
 
 
 @front_test
-async def test_a_client_that_has_had_the_whole_stream_is_told_that_there_is_no_more() -> None:
+async def test_a_resume_at_the_end_of_a_stream_is_answered_204() -> None:
     async with bench() as b:
         p = await opened(b)
         b.release.set()
@@ -216,7 +216,7 @@ async def test_a_resume_takes_over_from_a_reader_that_is_still_there() -> None:
 
 
 @front_test
-async def test_the_newest_listener_hears_and_the_older_stay_open_and_idle() -> None:
+async def test_the_newest_get_receives_and_the_older_ones_stay_open_and_idle() -> None:
     async with bench() as b:
         p = await opened(b)
         gets = [await p.get().begun() for _ in range(3)]
@@ -320,7 +320,7 @@ async def test_delete_answers_204_once_and_then_404() -> None:
 
 @pytest.mark.parametrize("response", ["adaptive", "json", "sse"])
 @front_test
-async def test_delete_settles_what_is_in_flight_with_one_terminal_each(response: str) -> None:
+async def test_delete_settles_each_call_in_flight_with_one_terminal_message(response: str) -> None:
     async with bench(response=response) as b:
         p = await opened(b)
         waiting = p.call(1, "held")
@@ -352,7 +352,7 @@ async def test_delete_waits_for_a_stalled_reader_no_longer_than_a_moment() -> No
 
 
 @front_test
-async def test_delete_is_for_its_owner_and_version_like_anything_else() -> None:
+async def test_delete_checks_principal_and_version() -> None:
     async with bench() as b:
         p = await opened(b, MIDDLE)
         assert (await p.delete(headers={"mcp-session-id": None})).status == 400
