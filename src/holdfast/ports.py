@@ -1,7 +1,6 @@
-"""The small interfaces that are passed in: time, randomness, and who is told what happens.
+"""The small interfaces that are passed in: time, randomness, and an observer of events.
 
-Nothing below or beside this module reads a clock or draws a number by itself, so a
-whole server runs in virtual time with a seed (law 14).
+No other module reads a clock or makes a random number, so a whole server can run in virtual time from a seed (law 14).
 """
 
 import os
@@ -13,35 +12,35 @@ from typing import Final, Protocol
 
 
 class Clock(Protocol):
-    """Seconds that only go forward."""
+    """Time in seconds."""
 
     def now(self) -> float:
-        """Return the present moment in seconds; its zero means nothing."""
+        """Return seconds that never go back; only differences have a meaning."""
         ...
 
     def wall(self) -> float:
-        """Return the date as seconds since 1970; for expiry dates other people wrote, never for waiting."""
+        """Return seconds since 1970, for expiry dates of others. It may jump, so it is never used for waiting."""
         ...
 
 
 class Random(Protocol):
-    """Where ids, tags and jitter come from."""
+    """Source of ids, tags and jitter."""
 
     def token(self, size: int) -> str:
-        """Return `size` unguessable random bytes as text of letters and digits."""
+        """Return `size` unguessable random bytes as letters and digits."""
         ...
 
     def tag(self) -> int:
-        """Return 64 random bits that prove a position; not a secret."""
+        """Return 64 random bits for the tag of a position; not a secret."""
         ...
 
     def uniform(self, low: float, high: float) -> float:
-        """Return a number between the two, for jitter."""
+        """Return a number between two others, for jitter."""
         ...
 
 
 class Observer(Protocol):
-    """Told of what operators want to see. Never given a session id, payload or token."""
+    """Receives events for operators. It never receives a session id, payload or token."""
 
     def note(self, event: str, /, **facts: object) -> None:
         """Record that `event` happened. Must not raise and must not wait."""
@@ -62,7 +61,7 @@ class SystemClock:
 
 
 _forks = 0
-"""How many forks lie between the first process and this one. To ask for the process id is a system call."""
+"""How many forks are between the first process and this one. Reading the process id would be a system call."""
 
 
 def _forked() -> None:
@@ -78,7 +77,7 @@ class SystemRandom:
     """The operating system's generator for secrets, a fast one for tags and jitter."""
 
     _POOL = 4_096
-    """Bytes fetched at once: a system call for every token would be felt on every request."""
+    """Bytes that are read at once: a system call for each token would slow down each request."""
 
     uniform: Final = staticmethod(random.uniform)
 
@@ -88,10 +87,10 @@ class SystemRandom:
         self._forks = _forks
 
     def token(self, size: int) -> str:
-        """Return `size` unguessable bytes as hexadecimal text. Each byte is handed out once."""
+        """Return `size` unguessable bytes in hexadecimal. Each byte is used once."""
         start = self._used
         end = self._used = start + 2 * size
-        # A forked child has its parent's pool and must not hand out the same bytes.
+        # A forked child has a copy of the pool and must not return the same bytes.
         if end > len(self._pool) or self._forks != _forks:
             self._pool = os.urandom(max(self._POOL, size)).hex()
             self._forks = _forks
@@ -106,7 +105,7 @@ class SystemRandom:
 
 
 class SilentObserver:
-    """Tells nobody."""
+    """Ignores every event."""
 
     def note(self, event: str, /, **facts: object) -> None:
         """Do nothing."""

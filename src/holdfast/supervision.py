@@ -1,6 +1,6 @@
-"""Loops that must not end while the process lives: what one of them raises is noted, and it begins again.
+"""Loops that must run as long as the process: if one fails, the error is noted and the loop starts again.
 
-Without this a loop that dies is silent: no code waits for its task, and its work is not done from then on.
+Without this a failed loop stays unnoticed: no task waits for it, and its work is not done any more.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from typing import Final
 from holdfast.ports import Observer
 
 PAUSE: Final = 1.0
-"""Seconds before a loop that failed begins again: it may fail at once, and must not keep the process busy."""
+"""Seconds before a failed loop starts again: a loop that fails at once must not keep the process busy."""
 
 
 def supervise(name: str, loop: Callable[[], Awaitable[None]], observer: Observer) -> asyncio.Task[None]:
-    """Run a loop in a task of its own until it returns or is cancelled; one that fails begins again."""
+    """Run a loop in a task until it returns or is cancelled; start it again if it fails."""
     return asyncio.get_running_loop().create_task(_supervised(name, loop, observer), name=f"holdfast {name}")
 
 
@@ -22,7 +22,7 @@ async def _supervised(name: str, loop: Callable[[], Awaitable[None]], observer: 
     while True:
         try:
             await loop()
-        except Exception as error:  # noqa: BLE001 - whatever it was, the loop has to go on
+        except Exception as error:  # noqa: BLE001 - the loop must go on after any error
             observer.note("loop.failed", loop=name, error=error)
         else:
             return

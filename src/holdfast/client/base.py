@@ -182,7 +182,7 @@ class Requester:
         except TimeoutError:
             if not bound.expired():
                 raise
-            raise CallTimeout(f"no answer to {method} within {seconds:g} s") from None
+            raise CallTimeout(f"no response to {method} within {seconds:g} s") from None
 
     async def _rounds(
         self, method: str, params: dict[str, Any], queue: CallbackQueue | None, *, may_repeat: bool

@@ -1,7 +1,6 @@
-"""Results kept for as long as the server said they stay fresh. Pure: time comes in.
+"""Results that are cached as long as the server allows (`ttlMs`). Pure: the time is passed in.
 
-A result is found again only by the same method and the same parameters; a notification that it
-changed makes it stale at once.
+A result is found only by the same method and the same parameters. A notification that it has changed removes it.
 """
 
 from collections import OrderedDict
@@ -20,14 +19,14 @@ Key = tuple[str, bytes]
 
 
 def cache_key(method: str, params: dict[str, Any]) -> Key | None:
-    """Return what a request's result is kept under; None if it may not be kept."""
+    """Return the key of a request's result; None if the result may not be cached."""
     if method not in CACHEABLE or "inputResponses" in params or "requestState" in params:
         return None
     return method, encode({name: value for name, value in sorted(params.items()) if name != "_meta"})
 
 
 class Cache:
-    """At most so many results; the longest unused goes first."""
+    """A limited number of results; the least recently used is removed first."""
 
     __slots__ = ("_capacity", "_kept")
 
@@ -39,7 +38,7 @@ class Cache:
         return f"<Cache {len(self._kept)}/{self._capacity}>"
 
     def find(self, key: Key, now: float) -> Any:
-        """Return the result kept under a key, if it is fresh."""
+        """Return the result of a key if it is fresh, else None."""
         kept = self._kept.get(key)
         if kept is None:
             return None
@@ -50,7 +49,7 @@ class Cache:
         return kept[1]
 
     def keep(self, key: Key, result: Any, now: float) -> None:
-        """Keep a result as long as its own `ttlMs` says; not at all where it says nothing sensible."""
+        """Cache a result for its `ttlMs`; not at all if that is missing or not positive."""
         fresh_ms = result.get("ttlMs") if isinstance(result, dict) else 0
         if not isinstance(fresh_ms, int | float) or fresh_ms <= 0:
             self._kept.pop(key, None)
@@ -61,7 +60,7 @@ class Cache:
             self._kept.popitem(last=False)
 
     def invalidate(self, method: str, params: dict[str, Any]) -> None:
-        """Forget what a notification says has changed."""
+        """Remove the results that a notification reports as changed."""
         if method == "notifications/resources/updated":
             uri = params.get("uri")
             self._drop(lambda key: key[0] == "resources/read" and key[1] == encode({"uri": uri}))
@@ -69,7 +68,7 @@ class Cache:
             self._drop(lambda key: key[0] in stale)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._kept.clear()
 
     def _drop(self, is_stale: Any) -> None:

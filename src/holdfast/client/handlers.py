@@ -1,4 +1,4 @@
-"""What a client's author answers: sampling, elicitation, roots. Decoded before, encoded after, both eras alike."""
+"""The author's functions that answer the server: sampling, elicitation, roots. They are the same in both eras."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 Elicitation = ElicitFormParams | ElicitURLParams
 OnSample = Callable[[CreateMessageParams], Awaitable[CreateMessageResult | str] | CreateMessageResult | str]
-"""Returns what the model said; a string is the assistant's text."""
+"""Returns the model's answer; a string is the assistant's text."""
 OnElicit = Callable[
     [Elicitation], Awaitable[ElicitResult | dict[str, Any] | None] | ElicitResult | dict[str, Any] | None
 ]
-"""Returns the user's word: a dict is what was filled in and accepted, None that it was declined."""
+"""Returns the user's answer: a dict is the content of an accepted form, None means declined."""
 OnRoots = Callable[[], Awaitable[Sequence[Root | str]] | Sequence[Root | str]]
 
 
@@ -41,7 +41,7 @@ class Handlers:
         return f"<Handlers {', '.join(self.capabilities()) or 'none'}>"
 
     def capabilities(self) -> dict[str, Any]:
-        """Return what these functions let the client declare."""
+        """Return the capabilities that these functions allow the client to declare."""
         declared: dict[str, Any] = {}
         if self._sampling is not None:
             declared["sampling"] = {}
@@ -52,11 +52,11 @@ class Handlers:
         return declared
 
     async def __call__(self, method: str, params: dict[str, Any], _origin: object = None) -> object:
-        """Answer a request of the server's.
+        """Answer a request of the server.
 
         Raises:
-            MethodNotFound: nobody answers it.
-            InvalidParams: it cannot be read.
+            MethodNotFound: there is no function for the method.
+            InvalidParams: the params are not valid.
         """
         match method:
             case "sampling/createMessage" if self._sampling is not None:
@@ -106,7 +106,7 @@ def _elicited(asked: Elicitation, answer: ElicitResult | dict[str, Any] | None) 
 
 
 def _with_defaults(schema: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
-    """Return a form's content with the defaults of what was left out."""
+    """Return the content of a form, with the defaults of fields that were left out."""
     properties = schema.get("properties")
     defaults = {
         name: field["default"]

@@ -1,7 +1,7 @@
-"""What a client is told of by itself: changes, coalesced. Pure but for the waking.
+"""Changes that the server reports: a list or a resource is different now.
 
-A change says that something is different, not how: two of the same that nobody has read yet are one.
-So what waits for a slow reader is bounded by what it listens to.
+A change does not say what is different. So two equal changes that were not read yet are kept once, and the number of
+unread changes is limited by what the reader listens to.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ FILTERS: Final[dict[Kind, str]] = {
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """Something the server offers is different now."""
+    """A list or a resource of the server has changed."""
 
     kind: Kind
     """A list (tools, prompts, resources), or one resource."""
     uri: str = ""
     missed: bool = False
-    """The connection was broken meanwhile: it may have changed."""
+    """True if the connection was broken: it may have changed meanwhile."""
 
 
 class Listener:
-    """One reader's changes."""
+    """The unread changes of one reader."""
 
     def __init__(self, kinds: Iterable[Kind], uris: Iterable[str]) -> None:
         self.kinds: frozenset[Kind] = frozenset(kinds)
@@ -50,19 +50,19 @@ class Listener:
         return f"<Listener {sorted(self.kinds)}, {len(self.uris)} resources, {len(self._waiting)} waiting>"
 
     def wants(self, change: Change) -> bool:
-        # A resource's update may name a part of what was subscribed to.
+        # The update may name a part of the subscribed resource.
         if change.kind == "resource":
             return any(change.uri.startswith(uri) for uri in self.uris)
         return change.kind in self.kinds
 
     def offer(self, change: Change) -> None:
-        """Take a change, if it is wanted."""
+        """Add a change if the reader listens to it."""
         if self.wants(change):
             self._waiting[change] = None
             self._arrived.set()
 
     def missed(self) -> None:
-        """Take note that everything may have changed."""
+        """Report that everything may have changed."""
         for kind in self.kinds:
             self.offer(Change(kind=kind, missed=True))
         for uri in self.uris:
@@ -75,11 +75,11 @@ class Listener:
         self._known.set()
 
     def acknowledge(self) -> None:
-        """The server listens to what we listen to."""
+        """Note that the server has confirmed the subscription."""
         self._known.set()
 
     async def acknowledged(self) -> None:
-        """Wait until the server knows, or cannot be told."""
+        """Wait until the server has confirmed the subscription, or listening has failed."""
         await self._known.wait()
 
     async def next(self) -> Change:
@@ -92,7 +92,7 @@ class Listener:
         return self._waiting.popitem(last=False)[0]
 
     def filter(self) -> dict[str, Any]:
-        """Return what `subscriptions/listen` is asked for."""
+        """Return the filter for `subscriptions/listen`."""
         asked: dict[str, Any] = {FILTERS[kind]: True for kind in self.kinds}
         if self.uris:
             asked["resourceSubscriptions"] = sorted(self.uris)
@@ -100,7 +100,7 @@ class Listener:
 
 
 def change_of(method: str, params: dict[str, Any]) -> Change | None:
-    """Return the change a notification tells of, if it tells of one."""
+    """Return the change that a notification reports; None if it reports none."""
     kind = KINDS.get(method)
     if kind is None:
         return None

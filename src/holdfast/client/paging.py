@@ -1,4 +1,4 @@
-"""A list that comes in pages: one request a page, when it is needed."""
+"""A list in pages: each page is requested when it is needed."""
 
 from collections.abc import AsyncIterator
 from typing import Any, Generic, Protocol, TypeVar
@@ -9,11 +9,11 @@ from holdfast.errors import BadAnswer
 
 
 class Page(Protocol):
-    """A part of a list."""
+    """One page of a list."""
 
     @property
     def next_cursor(self) -> str | None:
-        """Where the next part starts; None: this is the last."""
+        """The cursor of the next page; None: this is the last one."""
         ...
 
 
@@ -30,10 +30,10 @@ class Pages(Generic[P]):
         self._fresh = fresh
 
     async def __aiter__(self) -> AsyncIterator[P]:
-        """Yield page after page.
+        """Yield the pages.
 
         Raises:
-            BadAnswer: there are too many, or the same cursor came twice.
+            BadAnswer: there are more than `limits.pages`, or a cursor came twice.
         """
         seen: set[str] = set()
         params: dict[str, Any] = {}
@@ -46,6 +46,6 @@ class Pages(Generic[P]):
             if cursor is None:
                 return
             if cursor in seen or len(seen) >= self._client._limits.pages:
-                raise BadAnswer(f"{self._method} goes round in circles, or has no end")
+                raise BadAnswer(f"{self._method} repeats a cursor, or has too many pages")
             seen.add(cursor)
             params = {"cursor": cursor}

@@ -1,4 +1,4 @@
-"""Resources, prompts and completion, and what the server tells of changes to them."""
+"""Resources, prompts, completion, and changes that the server reports."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -32,7 +32,7 @@ class Resources(Requester):
         return [resource async for resource in self.resources(fresh=fresh)]
 
     async def resources(self, *, fresh: bool = False) -> AsyncIterator[Resource]:
-        """Yield every resource, asking for the next page when it is needed."""
+        """Yield every resource, requesting the next page when it is needed."""
         async for page in Pages(self, "resources/list", ListResourcesResult, fresh=fresh):
             for resource in page.resources:
                 yield resource
@@ -42,7 +42,7 @@ class Resources(Requester):
         return [template async for template in self.resource_templates(fresh=fresh)]
 
     async def resource_templates(self, *, fresh: bool = False) -> AsyncIterator[ResourceTemplate]:
-        """Yield every resource template, asking for the next page when it is needed."""
+        """Yield every resource template, requesting the next page when it is needed."""
         pages = Pages(self, "resources/templates/list", ListResourceTemplatesResult, fresh=fresh)
         async for page in pages:
             for template in page.resource_templates:
@@ -60,7 +60,7 @@ class Resources(Requester):
         return [prompt async for prompt in self.prompts(fresh=fresh)]
 
     async def prompts(self, *, fresh: bool = False) -> AsyncIterator[Prompt]:
-        """Yield every prompt, asking for the next page when it is needed."""
+        """Yield every prompt, requesting the next page when it is needed."""
         async for page in Pages(self, "prompts/list", ListPromptsResult, fresh=fresh):
             for prompt in page.prompts:
                 yield prompt
@@ -84,7 +84,7 @@ class Resources(Requester):
         *,
         known: Mapping[str, str] | None = None,
     ) -> Completion:
-        """Return what an argument's beginning could become; `known` are the arguments already given."""
+        """Return completions for the beginning of an argument; `known` are the arguments that are given already."""
         params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
         if known:
             params["context"] = {"arguments": dict(known)}
@@ -99,9 +99,10 @@ class Resources(Requester):
         resources_list: bool = False,
         resources: Sequence[str] = (),
     ) -> "Changes":
-        """Return what changes at the server, through broken connections: after one, what may have been missed.
+        """Return an iterator over changes at the server. It survives broken connections.
 
-        `resources` are the URIs to watch; the other three, the lists. It ends with `aclose`, or with the client.
+        `resources` are the URIs to watch; the other three are the lists. After a broken connection, everything that may
+        have changed meanwhile is reported with `missed`. It ends with `aclose`, or with the client.
         """
         asked: dict[Kind, bool] = {"tools": tools, "prompts": prompts, "resources": resources_list}
         wanted = (kind for kind, is_wanted in asked.items() if is_wanted)
@@ -131,7 +132,7 @@ class Resources(Requester):
             try:
                 link = await self._connection.link()
                 if not link.is_sessionless:
-                    # Everything comes by the session's own stream; a link after this one may be of the other era.
+                    # A session reports changes on its standalone stream.
                     return
                 if was_open:
                     listener.missed()
@@ -160,7 +161,7 @@ class Resources(Requester):
 
 
 class Changes:
-    """The changes somebody listens to; begins with the first one asked for. Waiting for one may be cancelled."""
+    """An iterator over changes. It starts with the first `anext`. Waiting for a change may be cancelled."""
 
     def __init__(self, client: Resources, listener: Listener) -> None:
         self._client = client
@@ -179,7 +180,7 @@ class Changes:
         return await self._listener.next()
 
     async def __aenter__(self) -> Self:
-        """Begin now: what changes from here on is told."""
+        """Start to listen now: later changes are reported."""
         await self.start()
         return self
 
@@ -187,7 +188,7 @@ class Changes:
         await self.aclose()
 
     async def start(self) -> None:
-        """Begin to listen, once; returns when the server has been told, or is being told again and again."""
+        """Start to listen, once. Returns when the server has confirmed it; a failed attempt is repeated in the background."""
         if self._keeping is not None:
             return
         client = self._client

@@ -1,4 +1,4 @@
-"""What calls return: typed, with the raw structured content at hand."""
+"""The results of calls as types."""
 
 from typing import Any, Generic, TypeVar, cast
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class ToolCallResult(Generic[T]):
-    """A tool's result: `data` is its structured content as the type that was asked for, or as its schema says."""
+    """A tool's result. `data` is its structured content as the requested type, or as its output schema says."""
 
     __slots__ = ("content", "data", "is_error", "meta", "structured_content")
 
@@ -30,20 +30,20 @@ class ToolCallResult(Generic[T]):
 
     @property
     def text(self) -> str:
-        """The text of all text blocks, one a line."""
+        """The text of all text blocks, joined by line breaks."""
         return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
 
 
 class InputNeeded(msgspec.Struct, frozen=True, kw_only=True):
-    """In manual mode: what the server wants to know before it goes on (2026-07-28).
+    """The input that the server asks for before it goes on (2026-07-28), with `auto_input=False`.
 
-    Call again with the same arguments, `responses` by the same keys, and this as `after`.
+    Call again with the same arguments, `responses` by the same keys, and this object as `after`.
     """
 
     requests: dict[str, dict[str, Any]]
     """Method and params by key."""
     state: str | None
-    """The server's own note; it goes back as it came."""
+    """The server's `requestState`; it is sent back unchanged."""
 
 
 class _Result(msgspec.Struct, rename="camel"):
@@ -57,7 +57,7 @@ def tool_call_result(result: Any, shape: type[T] | None) -> ToolCallResult[T]:
     """Read the result of `tools/call`.
 
     Raises:
-        BadAnswer: it has another shape than a tool's result, or its data another than the one asked for.
+        BadAnswer: it is not a valid tool result, or its data do not fit the requested type.
     """
     read = typed(result, _Result, "tools/call")
     data: Any = None
@@ -72,12 +72,12 @@ def typed(result: Any, shape: type[T], method: str) -> T:
     """Read a result as a type.
 
     Raises:
-        BadAnswer: it has another shape.
+        BadAnswer: it does not fit the type.
     """
     try:
         return msgspec.convert(result, shape)
     except msgspec.ValidationError as error:
-        raise BadAnswer(f"the answer to {method} has another shape than it should: {error}") from None
+        raise BadAnswer(f"the result of {method} is not valid: {error}") from None
 
 
 def _data(read: _Result, shape: type[T]) -> T:
@@ -89,21 +89,23 @@ def _data(read: _Result, shape: type[T]) -> T:
         try:
             structured = msgspec.json.decode(text)
         except msgspec.DecodeError:
-            raise BadAnswer(f"the result has no structured content to make a {shape} of") from None
+            raise BadAnswer(
+                f"the result has no structured content, and its text is not the JSON of a {shape}"
+            ) from None
     inner = shaped(structured, None)
     try:
         return _convert(structured, shape)
     except ValueError as error:
         if inner is structured:
-            raise BadAnswer(f"the result's data is no {shape}: {error}") from None
+            raise BadAnswer(f"the result's data does not fit {shape}: {error}") from None
     try:
         return _convert(inner, shape)
     except ValueError as error:
-        raise BadAnswer(f"the result's data is no {shape}: {error}") from None
+        raise BadAnswer(f"the result's data does not fit {shape}: {error}") from None
 
 
 def _convert(value: Any, shape: type[T]) -> T:
-    # A pydantic model checks itself; msgspec knows everything else that is annotated.
+    # A pydantic model validates itself; msgspec validates everything else.
     validate = getattr(shape, "model_validate", None)
     if validate is not None:
         return cast("T", validate(value))

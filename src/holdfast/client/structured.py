@@ -5,8 +5,9 @@
     an array with prefixItems           a tuple; with uniqueItems, a set
     a number                            a float
 
-The schema is a server's word and may be wrong or hostile: what does not fit stays as it came, nothing is fetched
-(`$ref` leads into the same schema only), no code is made of it, and the work is bounded by the size of the content.
+The schema comes from the server and may be wrong or hostile. So a value that does not fit stays unchanged, nothing is
+fetched (`$ref` is followed within the same schema only), no code is generated, and the size of the content limits the
+work.
 """
 
 import datetime as dt
@@ -37,11 +38,11 @@ TYPES: Final[dict[str, tuple[type, ...]]] = {
     "null": (type(None),),
 }
 HOPS: Final = 16
-"""References and choices followed for one value, and steps of one reference."""
+"""References and alternatives that are followed for one value, and steps of one reference."""
 CHOICES: Final = 64
-"""Alternatives looked at for one value."""
+"""Alternatives (`anyOf`, `oneOf`) that are tried for one value."""
 REFERENCE: Final = 1_000
-"""Characters of a reference; a longer one is not followed."""
+"""The longest reference, in characters; a longer one is not followed."""
 NOTHING: Final[Schema] = {}
 
 
@@ -65,7 +66,7 @@ class Record(dict[str, Any]):
 
 
 def shaped(structured: Any, schema: Schema | None) -> Any:
-    """Return structured content as what its schema says; without a schema, as it came, unwrapped where it looks wrapped."""
+    """Return structured content as Python values by its schema; without a schema unchanged, but unwrapped if it is wrapped."""
     looks_wrapped = isinstance(structured, dict) and structured.keys() == {MEMBER}
     if schema is None:
         return structured[MEMBER] if looks_wrapped else structured
@@ -133,7 +134,7 @@ def _float(value: int) -> float | int:
 
 
 def _resolved(value: Any, schema: Schema, root: Schema) -> Schema:
-    """Follow references and choices to the schema that says something of this value."""
+    """Follow references and alternatives to the schema for this value."""
     for _ in range(HOPS):
         if isinstance(reference := schema.get("$ref"), str):
             schema = _referred(reference, root)
@@ -148,7 +149,7 @@ def _resolved(value: Any, schema: Schema, root: Schema) -> Schema:
 
 
 def _fits(value: Any, schema: Schema, root: Schema) -> bool:
-    """Tell whether a value has a schema's type, and at least its required members. Not deeper."""
+    """True if a value has the type of a schema and its required members. Members are not checked further."""
     if isinstance(reference := schema.get("$ref"), str):
         schema = _referred(reference, root)
     if "const" in schema:
@@ -159,7 +160,7 @@ def _fits(value: Any, schema: Schema, root: Schema) -> bool:
     if not isinstance(value, dict):
         return True
     required, properties = schema.get("required"), _schema(schema.get("properties"))
-    # One more than the value has is enough to find one that is missing.
+    # A value with n members cannot have n + 1 required ones: checking so many is enough.
     needed = required[: len(value) + 1] if isinstance(required, list) else []
     if not all(isinstance(name, str) and name in value for name in needed):
         return False
@@ -173,7 +174,7 @@ def _is_number(schema: Schema) -> bool:
 
 
 def _kinds(schema: Schema) -> tuple[type, ...]:
-    """Return the Python types of a schema's types; nothing where it names none."""
+    """Return the Python types for the types of a schema; empty if it names none."""
     named = schema.get("type")
     names = named if isinstance(named, list) else [named]
     return tuple(kind for name in names[:HOPS] if isinstance(name, str) for kind in TYPES.get(name, ()))

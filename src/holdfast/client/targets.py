@@ -1,7 +1,7 @@
-"""The kinds of target that a client takes: a URL, a command, or a server in this process. Nothing is started here.
+"""The targets that a client accepts: a URL, a command, or a server in this process. Nothing is started here.
 
-Anything else is refused at once, with the forms that work. A text with a scheme that is not http is never
-run as a command.
+Any other target is refused at once, and the error names the valid forms. A string with a scheme other than http or https
+is never run as a command.
 """
 
 import re
@@ -24,25 +24,25 @@ class HasEngine(Protocol):
 
     @property
     def engine(self) -> Engine:
-        """What answers."""
+        """The engine that answers."""
         ...
 
 
 Target: TypeAlias = str | Path | Sequence[str] | Mapping[str, Any] | HasEngine
-"""A URL; a command (as words or as one line); the path of a .py or .js file; an `mcpServers` dict with one server; or
-a server."""
+"""A URL; a command (a list of words, or one string); the path of a .py or .js file; an `mcpServers` dict with one
+server; or a server object."""
 FORMS: Final = (
-    'a target is a URL ("https://example.com/mcp"), a command (["python", "server.py"], or one line), the path of a .py or '
+    'a target is a URL ("https://example.com/mcp"), a command (["python", "server.py"], or one string), the path of a .py or '
     '.js file, {"mcpServers": {...}} with one server, or a holdfast.Server'
 )
 INTERPRETERS: Final = {".py": sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
 _SCHEME: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)://")
 _OTHERS: Final = ("fastmcp", "mcp")
-"""Packages whose server objects are not ours."""
+"""Packages that have server objects of their own."""
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """A target as it is used: exactly one of the first three is set."""
+    """A parsed target: exactly one of the first three is set."""
 
     url: str = ""
     command: tuple[str, ...] = ()
@@ -59,10 +59,10 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 def find(target: object, cwd: str | Path | None = None) -> Found:
-    """Return what a target is.
+    """Parse a target.
 
     Raises:
-        ConfigError: a client cannot connect to it; the message names the forms that work.
+        ConfigError: a client cannot connect to it; the message names the valid forms.
     """
     if isinstance(target, Mapping):
         return _configured(target)
@@ -75,7 +75,7 @@ def find(target: object, cwd: str | Path | None = None) -> Found:
     package = type(target).__module__.partition(".")[0]
     if package in _OTHERS:
         raise ConfigError(
-            f"a {type(target).__name__} of {package} is not run in this process: put it into a file that calls its "
+            f"a {type(target).__name__} of {package} cannot be run in this process: put it into a file that calls its "
             'run(), and pass that file (Client("server.py")); or serve it over HTTP, and pass its URL'
         )
     raise ConfigError(f"{FORMS}; not {type(target).__name__}")
@@ -92,7 +92,7 @@ def _text(target: str | Path, cwd: str | Path | None) -> Found:
     except ValueError as error:
         raise ConfigError(f"the command {text[:200]!r} cannot be read: {error}; {FORMS}") from None
     if not words:
-        raise ConfigError(f"{FORMS}; not an empty text")
+        raise ConfigError(f"{FORMS}; not an empty string")
     interpreter = INTERPRETERS.get(Path(words[0]).suffix.lower()) if len(words) == 1 else None
     if interpreter is None:
         return Found(command=tuple(words), cwd=cwd)
@@ -113,16 +113,16 @@ def _checked_url(text: str) -> str:
 
 
 def _configured(target: Mapping[str, Any]) -> Found:
-    """Return the one server of a configuration as other clients have it in their files."""
+    """Return the one server of an `mcpServers` configuration, as other clients have it in their files."""
     servers = target.get("mcpServers")
     if not isinstance(servers, Mapping) or not all(isinstance(one, Mapping) for one in servers.values()):
-        raise ConfigError(f'a dict is {{"mcpServers": {{"name": {{...}}}}}}; {FORMS}')
+        raise ConfigError(f'a dict must be {{"mcpServers": {{"name": {{...}}}}}}; {FORMS}')
     if not servers:
         raise ConfigError(f"mcpServers names no server; {FORMS}")
     if len(servers) != 1:
         names = ", ".join(map(repr, servers))
         raise ConfigError(
-            f"one client is connected to one server, and mcpServers names {len(servers)} ({names}): make one client "
+            f"a client connects to one server, and mcpServers names {len(servers)} ({names}): make one client "
             'for each, Client({"mcpServers": {name: config["mcpServers"][name]}})'
         )
     [(name, entry)] = servers.items()
@@ -130,19 +130,19 @@ def _configured(target: Mapping[str, Any]) -> Found:
     url, command = entry.get("url"), entry.get("command")
     if kind in ("sse", "ws") or isinstance(url, str) == isinstance(command, str):
         raise ConfigError(
-            f'server {name!r} has either "url" (Streamable HTTP) and "headers", or "command", "args", "env" and "cwd"; '
-            "the old HTTP+SSE transport is not spoken"
+            f'server {name!r} must have either "url" (Streamable HTTP) and "headers", or "command", "args", "env" and "cwd"; '
+            "the old HTTP+SSE transport is not supported"
         )
     if isinstance(url, str):
         return Found(url=_checked_url(url), headers=_texts(entry, "headers", name))
     arguments = entry.get("args", ())
     if isinstance(arguments, str) or not all(isinstance(word, str) for word in arguments):
-        raise ConfigError(f'"args" of server {name!r} is a list of texts')
+        raise ConfigError(f'"args" of server {name!r} must be a list of strings')
     return Found(command=(str(command), *arguments), env=_texts(entry, "env", name), cwd=entry.get("cwd"))
 
 
 def _texts(entry: Mapping[str, Any], member: str, name: str) -> dict[str, str]:
     found = entry.get(member) or {}
     if not isinstance(found, Mapping) or not all(isinstance(value, str) for value in found.values()):
-        raise ConfigError(f'"{member}" of server {name!r} is an object whose values are texts')
+        raise ConfigError(f'"{member}" of server {name!r} must be an object whose values are strings')
     return dict(found)

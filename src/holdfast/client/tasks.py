@@ -1,4 +1,4 @@
-"""Calls that a server turned into tasks (extension io.modelcontextprotocol/tasks): polled, fed, cancelled."""
+"""Calls that the server runs as tasks (extension io.modelcontextprotocol/tasks): polled, answered, cancelled."""
 
 import asyncio
 from typing import Any, Final, Literal
@@ -12,7 +12,7 @@ from holdfast.upstream.pending import error_of
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 POLL_SECONDS: Final = (0.05, 1.0, 60.0)
-"""The shortest, the usual and the longest pause between two polls, whatever the server suggests."""
+"""The shortest, the default and the longest pause between two polls; the server's suggestion is kept between them."""
 
 
 class TaskState(Struct, frozen=True, rename="camel", kw_only=True):
@@ -31,12 +31,12 @@ class TaskState(Struct, frozen=True, rename="camel", kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Nothing will change any more."""
+        """True if the task has ended."""
         return self.status in ("completed", "failed", "cancelled")
 
 
 class Task:
-    """A call that goes on at the server. Its id can be kept and taken up again by `Client.task`."""
+    """A call that runs at the server as a task. `Client.task` returns it again by its id."""
 
     def __init__(self, client: Requester, state: TaskState) -> None:
         self._client = client
@@ -48,26 +48,26 @@ class Task:
 
     @property
     def id(self) -> str:
-        """What the server calls it."""
+        """The server's id of the task."""
         return self.state.task_id
 
     async def poll(self) -> TaskState:
-        """Ask how it stands."""
+        """Request the state of the task."""
         result = await self._client.request("tasks/get", {"taskId": self.id})
         self.state = typed(result, TaskState, "tasks/get")
         return self.state
 
     async def update(self, responses: dict[str, Any]) -> None:
-        """Give answers to the task's input requests, by their keys."""
+        """Send the answers to the task's input requests, by their keys."""
         await self._client.request("tasks/update", {"taskId": self.id, "inputResponses": responses})
         self._answered |= responses.keys()
 
     async def cancel(self) -> None:
-        """Ask the server to stop; it may have finished first."""
+        """Ask the server to cancel the task. It may have ended already."""
         await self._client.request("tasks/cancel", {"taskId": self.id})
 
     async def result(self) -> Any:
-        """Wait for the end, answering by the client's handlers what is asked on the way, and return the result.
+        """Wait for the end and return the result. The client's handlers answer input requests.
 
         Raises:
             McpError: the task failed; Cancelled if it was cancelled.
@@ -83,7 +83,7 @@ class Task:
         raise _failure(self.state)
 
     async def _answer(self) -> None:
-        """Answer each input request once, however often a poll shows it."""
+        """Answer each input request once, even if several polls return it."""
         asked = {
             key: one for key, one in (self.state.input_requests or {}).items() if key not in self._answered
         }

@@ -1,4 +1,4 @@
-"""Tools: listed with their schemas learned, called with typed results."""
+"""Tools: list them, remember their schemas, call them with typed results."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -30,14 +30,14 @@ class Tools(Requester):
         self._known: dict[str, Tool] = {}
         """The tools that were listed, by name."""
         self._current: set[str] = set()
-        """The names that were looked up since the server last said that its tools have changed."""
+        """The names that were looked up since the server last reported that its tools have changed."""
 
     async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
-        """Return every tool, over all pages. `fresh` asks the server whatever its hints said."""
+        """Return every tool, over all pages. `fresh` does not use the cache."""
         return [tool async for tool in self.tools(fresh=fresh)]
 
     async def tools(self, *, fresh: bool = False) -> AsyncIterator[Tool]:
-        """Yield every tool, asking for the next page when it is needed."""
+        """Yield every tool, requesting the next page when it is needed."""
         pages = Pages(self, "tools/list", ListToolsResult, fresh=fresh)
         async for page in pages:
             for tool in page.tools:
@@ -76,22 +76,22 @@ class Tools(Requester):
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        type: type[Any] | None = None,  # noqa: A002 - the word for it
+        type: type[Any] | None = None,  # noqa: A002 - the ordinary word
         progress: Progress | None = None,
         timeout: float | None = None,
         idempotent: bool | None = None,
         raise_on_error: bool | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolCallResult[Any]:
-        """Call a tool and wait for its result, also where the server makes a task of it.
+        """Call a tool and wait for its result, also if the server runs it as a task.
 
-        With `type` the structured content is read as that type into `data`; without, `data` is what the tool's
-        output schema says (see `shapes`), for which the tools are listed once if they were not. `idempotent` allows the call to
-        be repeated when nobody knows whether it was executed; see also `repeat_safe`.
+        With `type`, `data` is the structured content as that type. Without it, `data` follows the tool's output schema
+        (see `structured`); for that, the tools are listed once if they were not. `idempotent` allows the call to be sent
+        again when it is unknown whether it was executed; see also `repeat_safe`.
 
         Raises:
-            ToolError: the tool failed (unless `raise_on_error` is False: then `is_error` says so).
-            InputRefused: the client is in manual mode and the server wants input; use `start_tool`.
+            ToolError: the tool failed (with `raise_on_error=False` it is not raised, and `is_error` is True).
+            BadAnswer: the server asks for input, and the client has `auto_input=False`; use `start_tool`.
             McpError, ClientError, NotSent: as `request`.
         """
 
@@ -108,7 +108,9 @@ class Tools(Requester):
             if isinstance(started, Task):
                 return tool_call_result(await started.result(), type)
             if isinstance(started, InputNeeded):
-                raise BadAnswer("the server wants input, and this client answers by hand: use start_tool")
+                raise BadAnswer(
+                    "the server asks for input, and this client has auto_input=False: use start_tool"
+                )
             return started
 
         result: ToolCallResult[Any] = await self._within(timeout, "tools/call", finish())
@@ -118,7 +120,7 @@ class Tools(Requester):
             raise ToolError(result.text or f"tool {name} failed")
         return result
 
-    async def start_tool(  # noqa: PLR0913 - what a caller may want to say of one call
+    async def start_tool(  # noqa: PLR0913 - options of one call
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
@@ -131,9 +133,9 @@ class Tools(Requester):
         responses: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolCallResult[Any] | Task | InputNeeded:
-        """Call a tool and return what the server gives first: its result, a task, or, by hand, what it wants to know.
+        """Call a tool and return the first response: its result, a task, or with `auto_input=False` the input it asks for.
 
-        To answer by hand, call again with `after` (what came) and `responses` by the same keys.
+        To answer, call again with `after` (the InputNeeded) and `responses` by the same keys.
         """
         started = await self._start(
             name,
@@ -181,7 +183,7 @@ class Tools(Requester):
         return input_required(result) or tool_call_result(result, type)
 
     async def _shape(self, name: str, result: ToolCallResult[Any]) -> None:
-        """Build a result's data by its tool's output schema. The result is there: nothing here makes it fail."""
+        """Set a result's data by its tool's output schema. A failure here is noted and does not fail the call."""
         if result.structured_content is None or result.is_error:
             return
         if name not in self._current:
@@ -195,17 +197,17 @@ class Tools(Requester):
         result.data = shaped(result.structured_content, tool.output_schema if tool is not None else None)
 
     def task(self, task_id: str) -> Task:
-        """Take up a task whose id was kept."""
+        """Return the task with an id."""
         return Task(self, TaskState(task_id=task_id, status="working"))
 
     def _may_repeat(self, name: str) -> bool:
-        """Say whether a tool's own annotations allow a repeat, where the client's author relies on them."""
+        """True if the tool's annotations allow a repeat and the client was made with `repeat_safe`."""
         tool = self._known.get(name) if self._repeat_safe else None
         hints = tool.annotations if tool is not None else None
         return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
 
     def _learn(self, tool: Tool) -> bool:
-        """Remember a tool. False if its schema breaks a rule of 2026-07-28: then it is left out."""
+        """Remember a tool. False if its schema breaks a rule of 2026-07-28: the tool is left out."""
         if self.agreed.is_sessionless:
             try:
                 self._mirrored[tool.name] = mirrored_parameters(tool.input_schema, tool.name)

@@ -1,1 +1,1 @@
-"""Bytes moved, nothing decided."""
+"""Transports move bytes and decide nothing."""

@@ -1,9 +1,29 @@
-"""A child process spoken to in lines: started in a group of its own, stopped in stages, never orphaned.
+"""A child process that reads and writes lines. It and its own children never outlive us.
 
-Closing asks politely (its input ends), then firmly (SIGTERM), then not at all (SIGKILL), and always
-reaches the whole group: a server started by `npx` or `uv` is a grandchild. If we ourselves are killed,
-a guard takes over: a shell that waits for the other end of a pipe to close, which the system does for
-the dead. What the child writes to stderr is kept to a bound.
+The process group. The command is often only a starter: `npx` or `uv` starts the real server as a child of its own. A
+signal to the starter would leave the server running. So the child gets a session and a process group of its own
+(`start_new_session`; the group's number is the child's pid), and every signal goes to the whole group.
+
+Stopping has three stages, each with `close_seconds`:
+
+    1. close the child's standard input        a well-behaved server exits
+    2. SIGTERM to the group                    a server that ignores its input exits
+    3. SIGKILL to the group                    nothing can ignore it
+
+A stage is over when no process of the group is left. The system reports only the exit of the child itself, so we poll
+the group (`killpg` with signal 0). `aclose` runs in a task of its own: cancelling the caller does not stop it halfway.
+
+The guard. If we are killed with SIGKILL, no code of ours can stop the child. So a small shell runs beside each child, in
+a session of its own, and reads from a pipe that we hold open:
+
+    we write the group's number          the guard knows the group
+    we write a second line               the child was stopped properly: the guard exits
+    the pipe closes without it           we are dead: the guard sends SIGTERM, waits 2 s, sends SIGKILL
+
+The kernel closes the pipe of a dead process, so the guard cannot miss our end.
+
+Standard error is read all the time, or the child would block; its last STDERR_BYTES are kept for error messages. On
+Windows there are no groups and no guard: only the child itself is stopped.
 """
 
 import asyncio
@@ -25,17 +45,17 @@ STDERR_BYTES: Final = 64 * 1024
 CHUNK: Final = 64 * 1024
 POLL_SECONDS: Final = 0.02
 DYING_SECONDS: Final = 0.5
-"""How long a child that has closed its output is given to end and to finish what it writes to stderr."""
+"""How long we wait for the exit status and the rest of stderr after a child has closed its output."""
 WORDS: Final = (12, 2_000)
-"""Lines and characters of stderr that an error quotes."""
+"""The most lines and characters of stderr in an error message."""
 POSIX: Final = os.name == "posix"
 INHERITED: Final = (
     "HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TEMP", "TERM", "TMPDIR", "USER",
     "APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROCESSOR_ARCHITECTURE",
     "SYSTEMDRIVE", "SYSTEMROOT", "TMP", "USERNAME", "USERPROFILE",
 )  # fmt: skip
-"""What a child sees of our environment: enough to run, none of our secrets."""
-# The group's number comes first; a second line means that all is well; the end of the pipe, that we are dead.
+"""The environment variables that a child inherits: enough to run, none of our secrets."""
+# First line: the group's number. Second line: the child was stopped. End of the pipe: we are dead.
 GUARD: Final = (
     'read group || exit 0; read word && exit 0; kill -TERM -"$group"; sleep 2; kill -KILL -"$group"'
 )
@@ -45,12 +65,12 @@ class ChildOptions(Struct, frozen=True, kw_only=True):
     """How to run the server."""
 
     env: Mapping[str, str] | None = None
-    """Added to what every child inherits (see INHERITED)."""
+    """Variables in addition to those that every child inherits (INHERITED)."""
     cwd: str | Path | None = None
     message_bytes: int = 16 * 1024 * 1024
-    """The longest line taken; a longer one is skipped."""
+    """The longest line; a longer one is skipped."""
     close_seconds: float = 2.0
-    """How long each stage of stopping waits for the next."""
+    """How long each stage of stopping may take."""
 
 
 class Child:
@@ -58,7 +78,7 @@ class Child:
 
     def __init__(self, command: Sequence[str], options: ChildOptions = ChildOptions()) -> None:  # noqa: B008
         if not command:
-            raise ConfigError("a command needs at least the program's name")
+            raise ConfigError("a command needs the name of a program")
         self._command = list(command)
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
@@ -69,14 +89,14 @@ class Child:
         self._closing: asyncio.Task[None] | None = None
         self._stderr = bytearray()
         self.skipped: int = 0
-        """Lines that were over the limit."""
+        """How many lines were over the limit."""
 
     def __repr__(self) -> str:
         return f"<Child {self._command[0]} {self._process}>"
 
     @property
     def stderr(self) -> str:
-        """The end of what the child wrote to stderr."""
+        """The last part of the child's stderr."""
         return bytes(self._stderr).decode("utf-8", "replace")
 
     @property
@@ -86,7 +106,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process's number, which is also its group's."""
+        """The process id, which is also the id of its group."""
         return self._running.pid
 
     async def start(self) -> None:
@@ -126,7 +146,7 @@ class Child:
         return f"cannot start {program}: {error.strerror or error}"
 
     async def read(self) -> bytes:
-        """Return the next line; b"" once the child has closed its output, and had a moment for its last words."""
+        """Return the next line; b"" when the child has closed its output and its stderr was read (up to DYING_SECONDS)."""
         stdout = self._running.stdout
         while not self._lines:
             chunk = await stdout.read(CHUNK) if stdout is not None else b""
@@ -141,10 +161,10 @@ class Child:
         return self._lines.popleft()
 
     async def write(self, message: bytes) -> None:
-        """Write a line; waits while the child is behind.
+        """Write a line; wait while the child does not read.
 
         Raises:
-            Broken: the child no longer reads.
+            Broken: the child has closed its input.
         """
         stdin = self._running.stdin
         try:
@@ -157,19 +177,19 @@ class Child:
 
     @property
     def last_words(self) -> str:
-        """How the child ended, if it has, and the end of its stderr, for messages."""
+        """The exit status, if the child has exited, and the last lines of its stderr, for error messages."""
         lines, characters = WORDS
         status = self.exit_status
         ended = f"it ended with status {status}; " if status is not None else ""
         said = "\n".join(self.stderr.strip().splitlines()[-lines:])[-characters:]
         if said:
             return f"{ended}the end of its stderr:\n{said}"
-        # What a file does that only defines its server.
+        # The usual reason: the file defines a server and does not run it.
         hint = " (a server's file has to start the server: server.run())" if status == 0 else ""
         return f"{ended}it wrote nothing to stderr{hint}"
 
     async def _die(self) -> None:
-        """Wait a moment for the end of a child that has closed its output, and of its stderr."""
+        """Wait up to DYING_SECONDS for the exit of a child that has closed its output, and for the rest of its stderr."""
         if self._listening is None or self._closing is not None:
             return
         ending = asyncio.ensure_future(self._running.wait())
@@ -179,7 +199,7 @@ class Child:
         ending.cancel()
 
     async def aclose(self) -> None:
-        """Stop the child and everything it started. Being cancelled does not stop the stopping."""
+        """Stop the child and everything it started. Cancelling this call does not interrupt it."""
         if self._process is None:
             return
         if self._closing is None:
@@ -209,15 +229,15 @@ class Child:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait({self._listening})
-        # Whoever escaped the group may hold the pipes' other ends; we hold ours no longer.
+        # A process that left the group may still hold the other ends of the pipes; we close ours.
         _transport(process).close()
 
     async def _ends(self, process: asyncio.subprocess.Process) -> None:
-        """Wait for the end of the whole group, for as long as a stage may take."""
+        """Wait for the end of the whole group, at most one stage long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._options.close_seconds):
                 await process.wait()
-                # Only the leader's end is told to us; the group's has to be looked for.
+                # The system reports only the exit of the child itself; the group has to be polled.
                 while self._lives(process):  # noqa: ASYNC110
                     await asyncio.sleep(POLL_SECONDS)
 
@@ -230,7 +250,7 @@ class Child:
         except ProcessLookupError:
             return False
         except PermissionError:
-            # macOS says this of a group of zombies.
+            # macOS returns this for a group of zombies.
             return process.returncode is None
         return True
 
@@ -250,15 +270,15 @@ class Child:
 
 
 class _Guard:
-    """A shell that ends the group if we die before we dismiss it."""
+    """A shell that ends the group if we die; see the top of the module."""
 
     def __init__(self) -> None:
-        # A session of its own: what ends ours must not end the guard.
+        # A session of its own: a signal to our group must not reach the guard.
         self._is_watching = False
         self._shell = subprocess.Popen(  # noqa: S603 - a constant
             ["/bin/sh", "-c", GUARD],
             stdin=subprocess.PIPE,
-            # What it would say is that the group is gone already.
+            # It could only report that the group has ended already.
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             env={"PATH": os.defpath},
@@ -269,7 +289,7 @@ class _Guard:
         self._say(f"{group}\n")
 
     def dismiss(self) -> None:
-        # The first line would be taken for the group's number.
+        # Without `watch` the guard would read this line as the group's number.
         if self._is_watching:
             self._say("well\n")
         if self._shell.stdin is not None:

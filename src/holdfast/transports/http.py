@@ -1,8 +1,7 @@
-"""HTTP as a client sees it: a request out, its answer in as it comes. Bytes moved, nothing decided.
+"""HTTP for clients: send a request, read the response as it arrives. This layer moves bytes and decides nothing.
 
-Statuses, redirects and retries are the caller's. What this layer adds is one distinction the
-caller cannot make by itself: whether a failed request may have reached anybody (`Broken`) or
-certainly has not (`NotSent`).
+The caller handles statuses, redirects and retries. This layer makes one distinction that the caller cannot make: a
+failed request certainly reached no server (`NotSent`), or it may have reached one (`Broken`).
 """
 
 import socket
@@ -16,10 +15,10 @@ from msgspec import Struct
 from holdfast.errors import INVALID_REQUEST, Broken, ConfigError, NotSent, WireError
 
 IDLE_SECONDS: Final = 3.0
-"""How long an unused connection is kept: below the 5 s at which common servers hang up, so that a
-request seldom meets a connection that is just being closed."""
+"""How long an unused connection is kept open. Common servers close it after 5 s; closing earlier means that a request
+seldom uses a connection that the server is just closing."""
 PROBES: Final = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4))
-"""A peer that vanished without a word is noticed within about forty seconds, however silent the stream."""
+"""TCP keep-alive: a peer that has disappeared is noticed within about forty seconds, also on a silent stream."""
 CODINGS: Final = ("", "identity")
 
 
@@ -32,7 +31,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
 
 
 class HttpAnswer:
-    """A status, headers, and a body that is read or closed: nothing else gives its connection back."""
+    """A response: status, headers and body. Read the body to its end or call `close`, or its connection stays in use."""
 
     __slots__ = ("_response", "status")
 
@@ -44,7 +43,7 @@ class HttpAnswer:
         return f"<HttpAnswer {self.status} {self.header('content-type')}>"
 
     def header(self, name: str) -> str:
-        """Return a header's first value, or nothing."""
+        """Return the first value of a header; an empty string if it is missing."""
         return self._response.headers.get(name, "")
 
     def headers(self) -> dict[str, tuple[str, ...]]:
@@ -55,7 +54,7 @@ class HttpAnswer:
         return found
 
     async def chunk(self) -> bytes:
-        """Return the next bytes of the body, in whatever cut; b"" at its proper end.
+        """Return the next bytes of the body; b"" at its end.
 
         Raises:
             Broken: the connection ended before the body did.
@@ -79,17 +78,17 @@ class HttpAnswer:
             size += len(part)
             if size > limit:
                 self.close()
-                raise WireError(INVALID_REQUEST, f"the answer is over {limit} bytes")
+                raise WireError(INVALID_REQUEST, f"the response is over {limit} bytes")
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
-        """Read no more. Its connection is dropped unless the body was read to its end."""
+        """Stop reading. The connection is closed unless the body was read to its end."""
         self._response.close()
 
 
 class HttpTransport:
-    """One client's connections, as many as it has requests under way: a limit here would let streams block calls."""
+    """A pool of connections without a limit: with a limit, open streams could block requests."""
 
     def __init__(self, options: HttpOptions = HttpOptions()) -> None:  # noqa: B008 - frozen
         self._options = options
@@ -101,12 +100,12 @@ class HttpTransport:
     async def open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> HttpAnswer:
-        """Send a request and return its answer once the answer's head is there.
+        """Send a request and return the response when its head has arrived.
 
         Raises:
-            NotSent: no connection could be made.
-            Broken: the connection ended before there was an answer.
-            ConfigError: the URL is none.
+            NotSent: no connection could be opened.
+            Broken: the connection ended before the response.
+            ConfigError: the URL is not valid.
         """
         session = self._session or self._start()
         try:
@@ -115,11 +114,11 @@ class HttpTransport:
             raise _failed(error, url) from error
         if response.headers.get("content-encoding", "") not in CODINGS:
             response.close()
-            raise Broken("the server compressed its answer though it was asked not to")
+            raise Broken("the server compressed its response although the request forbids it")
         return HttpAnswer(response)
 
     async def aclose(self) -> None:
-        """Drop every connection."""
+        """Close every connection."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -130,7 +129,7 @@ class HttpTransport:
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
-            # What is compressed has no bound that can be checked before it is unpacked.
+            # The size of compressed content cannot be limited before it is decompressed.
             auto_decompress=False,
             headers={"accept-encoding": "identity"},
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -142,7 +141,7 @@ class HttpTransport:
 def _socket(address: tuple[Any, ...]) -> socket.socket:
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
-    made.setblocking(False)  # noqa: FBT003 - the standard library's
+    made.setblocking(False)  # noqa: FBT003 - the signature of the standard library
     with suppress(OSError):
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in PROBES:

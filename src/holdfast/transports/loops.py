@@ -1,4 +1,4 @@
-"""Which event loop a process of ours runs on."""
+"""The event loop of our processes."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,7 +8,7 @@ from holdfast.transports.threads import DaemonThreads
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop of the fastest kind this system has."""
+    """Return a uvloop event loop if uvloop is installed, else one of asyncio."""
     try:
         import uvloop  # noqa: PLC0415 - missing on some systems
     except ImportError:
@@ -17,8 +17,8 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(work: Coroutine[Any, Any, None], *, threads: int) -> None:
-    """Run a coroutine as a process of its own would, with so many threads for what blocks."""
+    """Run a coroutine in a new event loop, with this many threads for blocking functions."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        # Of itself a loop has six on two cores: half a dozen slow plain functions would hold up all others.
+        # By default a loop on two cores has six threads: six slow functions would block all others.
         runner.get_loop().set_default_executor(DaemonThreads(threads))
         runner.run(work)

@@ -1,9 +1,9 @@
-"""A file descriptor read and written by threads, at the pace of whoever is slower.
+"""A file descriptor that threads read and write, with back-pressure.
 
-Threads and not the loop's pipe transports: those need non-blocking mode, which belongs to the
-open file and so reaches everyone who shares it (a terminal, a log behind `2>&1`), and they
-refuse regular files. This works for every descriptor on every system. The threads are daemons:
-neither a silent sender nor a stuck reader holds up the end of the process.
+Why threads and not the pipe transports of the event loop: those need non-blocking mode. That mode belongs to the open
+file, so every process that shares the file gets it too (a terminal, a log behind `2>&1`). They also refuse regular files.
+Threads work for every descriptor on every system. They are daemons: a silent sender or a stuck reader does not delay the
+end of the process.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from typing import Final
 
 CHUNK: Final = 64 * 1024
 AHEAD: Final = 4
-"""Chunks read before they are asked for."""
+"""Chunks that are read in advance."""
 PENDING: Final = 256 * 1024
-"""Bytes that wait to be written before writers have to wait."""
+"""Bytes that may be unwritten before `write` waits."""
 
 
 class PipeReader:
-    """Chunks of bytes as they come; empty at the end."""
+    """Reads chunks of bytes."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -33,7 +33,7 @@ class PipeReader:
         threading.Thread(target=self._pump, name="holdfast-reader", daemon=True).start()
 
     async def read(self) -> bytes:
-        """Return the next chunk; b"" once the other side has closed, however often asked."""
+        """Return the next chunk; b"" at the end, also when called again."""
         while not self._chunks:
             self._arrived.clear()
             await self._arrived.wait()
@@ -50,7 +50,7 @@ class PipeReader:
             try:
                 self._loop.call_soon_threadsafe(self._take, chunk)
             except RuntimeError:
-                # The loop is closed: nobody will ask again.
+                # The event loop is closed: no task reads any more.
                 return
 
     def _take(self, chunk: bytes) -> None:
@@ -59,7 +59,7 @@ class PipeReader:
 
 
 class PipeWriter:
-    """Writes whole texts in the order they were given. What waits is bounded: writers wait instead."""
+    """Writes messages in the order of the calls. Unwritten bytes are limited: beyond the limit, `write` waits."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -71,19 +71,19 @@ class PipeWriter:
         self._turns = asyncio.Lock()
         self._moved = asyncio.Event()
         self.broke: asyncio.Event = asyncio.Event()
-        """Set once the other side no longer reads."""
+        """Set when the other side has closed its end."""
         threading.Thread(target=self._pump, name="holdfast-writer", daemon=True).start()
 
     @property
     def broken(self) -> bool:
-        """The other side no longer reads."""
+        """True if the other side has closed its end."""
         return self.broke.is_set()
 
     async def write(self, data: bytes) -> None:
-        """Take the text; waits, in turn, while too much of what came before is unwritten.
+        """Queue bytes for writing; wait in turn while too many are unwritten.
 
         Raises:
-            BrokenPipeError: the other side no longer reads.
+            BrokenPipeError: the other side has closed its end.
         """
         async with self._turns:
             while self._pending >= PENDING and not self.broken:
@@ -96,7 +96,7 @@ class PipeWriter:
                 self._start()
 
     async def flush(self, seconds: float) -> bool:
-        """Wait until everything is written; False if that took longer, or cannot happen any more."""
+        """Wait until everything is written; False if that takes longer, or the other side has closed its end."""
         try:
             async with asyncio.timeout(seconds):
                 while self._pending and not self.broken:
@@ -106,12 +106,12 @@ class PipeWriter:
         return not self.broken
 
     def give_up(self) -> None:
-        """Wait for the other side no longer: to everyone here it is gone."""
+        """Treat the other side as closed: waiting writers fail."""
         self.broke.set()
         self._moved.set()
 
     def close(self) -> None:
-        """Let the thread end once it has written what it was given."""
+        """Let the thread end when it has written everything."""
         self._jobs.put(b"")
 
     async def _next_move(self) -> None:
@@ -131,7 +131,7 @@ class PipeWriter:
             except RuntimeError:
                 return
 
-    def _wrote(self, size: int, broken: bool) -> None:  # noqa: FBT001 - called by the loop, by position
+    def _wrote(self, size: int, broken: bool) -> None:  # noqa: FBT001 - the loop passes it by position
         self._pending -= size
         self._writing = False
         if broken:
@@ -146,7 +146,7 @@ def _read(fd: int) -> bytes:
         try:
             return os.read(fd, CHUNK)
         except BlockingIOError:
-            # Whoever shares the open file has made it non-blocking.
+            # Another process that shares the open file has made it non-blocking.
             select.select([fd], [], [])
         except OSError:
             return b""

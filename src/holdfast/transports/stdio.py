@@ -1,4 +1,4 @@
-"""Standard input and output, taken away from everybody else while they carry the protocol."""
+"""Reserve standard input and output for the protocol: no other code can read or write them."""
 
 import contextlib
 import os
@@ -15,10 +15,9 @@ STDERR: Final = 2
 
 @contextlib.contextmanager
 def claimed_stdio() -> Iterator[tuple[int, int]]:
-    """Give descriptors that lead to the real stdin and stdout, and to nothing else meanwhile.
+    """Yield the descriptors of the real stdin and stdout, reserved for the caller.
 
-    `print`, writes to descriptor 1 and child processes reach stderr instead; whoever reads
-    standard input finds it empty.
+    `print`, writes to descriptor 1 and child processes go to stderr instead. Reading standard input finds it empty.
     """
     try:
         source, sink = os.dup(STDIN), os.dup(STDOUT)
@@ -28,15 +27,15 @@ def claimed_stdio() -> Iterator[tuple[int, int]]:
     os.dup2(nothing, STDIN)
     os.close(nothing)
     os.dup2(STDERR, STDOUT)
-    # What was printed before and is still in Python's buffer is no message either: it goes to stderr.
+    # Output that is still in Python's buffer is not protocol either: it goes to stderr.
     printed = sys.stdout
     printed.flush()
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield source, sink
     finally:
-        # A logger may have kept the old object and written to it: that is flushed while it leads to stderr.
+        # A logger may have written to the old object: flush it while it still goes to stderr.
         printed.flush()
-        # The copies stay open: a thread may still be inside a read or a write on them.
+        # The copies stay open: a thread may still read or write them.
         os.dup2(source, STDIN)
         os.dup2(sink, STDOUT)

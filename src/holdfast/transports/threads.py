@@ -1,8 +1,8 @@
-"""Threads for plain functions that do not keep a process alive.
+"""Threads for blocking functions that do not keep the process alive.
 
-A thread cannot be stopped. The threads of the standard executor are joined when the process ends, so one
-function that blocks for an hour delays a restart by an hour, whatever the drain time is. These
-threads are daemons: the process ends when the server has, and a function that still runs ends with it.
+A thread cannot be stopped. The process joins the threads of the standard executor at its end, so a function that blocks
+for an hour delays a restart by an hour, whatever the drain time is. These threads are daemons: the process ends when
+the server has ended, and a function that still runs ends with it.
 """
 
 import queue
@@ -19,7 +19,7 @@ _Job = Callable[[], None]
 
 
 class DaemonThreads(ThreadPoolExecutor):
-    """At most so many threads, started when they are needed. It is a ThreadPoolExecutor only because loops insist on one."""
+    """A limited number of threads, started when needed. It is a ThreadPoolExecutor because event loops require one."""
 
     def __init__(self, most: int) -> None:
         super().__init__(most)
@@ -32,7 +32,7 @@ class DaemonThreads(ThreadPoolExecutor):
 
     @override
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Run a function in a thread; one that waits for a thread may be cancelled."""
+        """Run a function in a thread. It can be cancelled while it waits for a thread."""
         future: Future[T] = Future()
 
         def job() -> None:
@@ -40,12 +40,12 @@ class DaemonThreads(ThreadPoolExecutor):
                 return
             try:
                 future.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is the answer
+            except BaseException as error:  # noqa: BLE001 - the future carries every exception
                 future.set_exception(error)
 
         with self._lock:
             if self._is_closed:
-                raise RuntimeError("the server is stopping: no function can be started any more")
+                raise RuntimeError("the server is stopping: no new function can be started")
             self._jobs.put(job)
             if not self._idle.acquire(blocking=False) and self._count < self._most:
                 self._count += 1
@@ -56,12 +56,12 @@ class DaemonThreads(ThreadPoolExecutor):
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
-            del job  # Hold no argument or result of a finished call.
+            del job  # Keep no argument or result of a finished call in memory.
             self._idle.release()
 
     @override
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more functions. Those that run are not waited for: they end with the process."""
+        """Accept no more functions. Running functions are not awaited: they end with the process."""
         with self._lock:
             self._is_closed = True
             for _ in range(self._count):
