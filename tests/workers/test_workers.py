@@ -297,5 +297,5 @@ async def test_a_worker_that_keeps_dying_is_started_ever_later() -> None:
                 response.cancel()
             await until(lambda: len(running.workers()) == 2)
         assert running.output().count("ended with status 7") >= 4
-        assert "another begins in 0.1 s" in running.output()
-        assert "another begins in 0.2 s" in running.output()
+        assert "another starts in 0.1 s" in running.output()
+        assert "another starts in 0.2 s" in running.output()

@@ -1,4 +1,4 @@
-"""What `holdfast serve` says when it is ready: where, and how to call it. On stderr, like all that is not protocol."""
+"""What `holdfast serve` prints when it is ready: the address, and how to call it. It goes to stderr, as all logs do."""
 
 import json
 from typing import TYPE_CHECKING
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 class Facts(Struct, frozen=True):
-    """What is known of a server that is ready."""
+    """What the banner shows of a server."""
 
     name: str
     version: str
     has: str
     url: str
     store: str = ""
-    """Where its sessions live, without secrets; empty: in memory."""
+    """The store, without secrets; empty for memory."""
     patience: float = 0.0
-    """Seconds it may take to stop."""
+    """Seconds that stopping may take."""
 
 
 def facts(server: "Server", url: str) -> Facts:
-    """Return what the banner says of a server."""
+    """Return what the banner shows of a server."""
     store = server.store
     times = server.settings.times
     return Facts(
@@ -39,7 +39,7 @@ def facts(server: "Server", url: str) -> Facts:
 
 
 def initialize_call(url: str) -> str:
-    """Return a command that says hello, ready to paste."""
+    """Return a curl command that sends `initialize`, ready to paste."""
     params = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -53,12 +53,12 @@ def initialize_call(url: str) -> str:
 
 
 def client_config(name: str, url: str) -> str:
-    """Return what most clients take in their configuration file."""
+    """Return the entry for the configuration file of most clients."""
     return json.dumps({"mcpServers": {name: {"type": "http", "url": url}}})
 
 
 def offered(server: "Server") -> str:
-    """Return what a server has, counted."""
+    """Return how many tools, resources and prompts a server has."""
     counts = {
         "tool": len(server.tools),
         "resource": len(server.resources),
@@ -70,7 +70,7 @@ def offered(server: "Server") -> str:
 
 def show(known: Facts, workers: int = 1) -> None:
     """Print the banner."""
-    from rich.console import Console  # noqa: PLC0415 - only where something is printed
+    from rich.console import Console  # noqa: PLC0415 - only if something is printed
     from rich.markup import escape  # noqa: PLC0415
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)

@@ -1,4 +1,4 @@
-"""The `holdfast` command. Errors say what is wrong, where, and what would be right; no traceback for a wrong word."""
+"""The `holdfast` command. An error says what is wrong, where, and what would be right; a usage error has no traceback."""
 
 import sys
 from typing import Annotated, Final
@@ -12,7 +12,7 @@ from holdfast.config import Duplicates, ResponseMode
 from holdfast.errors import ConfigError
 
 _WRONG: Final = 2
-"""The exit status of a command that could not begin."""
+"""The exit status of a command that could not start."""
 
 app: Final = typer.Typer(
     name="holdfast",
@@ -43,66 +43,71 @@ Version = Annotated[
 ]
 Target = Annotated[str, typer.Argument(help="path/to/file.py:object or package.module:object")]
 _ADDRESS: Final = "127.0.0.1:8000"
-Http = Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve streamable HTTP here.")]
-Stdio = Annotated[bool, typer.Option("--stdio", help="Serve standard input and output instead.")]
-Path = Annotated[str, typer.Option(help="The endpoint's path.")]
+Http = Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve Streamable HTTP at this address.")]
+Stdio = Annotated[bool, typer.Option("--stdio", help="Serve standard input and output instead of HTTP.")]
+Path = Annotated[str, typer.Option(help="The path of the MCP endpoint.")]
 Grace = Annotated[
-    float | None, typer.Option(min=0, help="Seconds a session lives after its connection broke.")
+    float | None, typer.Option(min=0, help="Seconds that a session lives after its last connection broke.")
 ]
-Drain = Annotated[float | None, typer.Option(min=0, help="Seconds running calls have to finish at the end.")]
+Drain = Annotated[
+    float | None, typer.Option(min=0, help="Seconds that running calls have to finish when the server stops.")
+]
 DrainNotice = Annotated[
     float | None,
-    typer.Option(min=0, help="Seconds to go on serving as not ready before that, so that balancers notice."),
+    typer.Option(
+        min=0,
+        help="Seconds before that in which the server serves but reports not ready, so that balancers notice.",
+    ),
 ]
 OnDuplicates = Annotated[
     Duplicates | None,
-    typer.Option(help="A request id that is already in use: refuse the second request, or run both."),
+    typer.Option(help="What happens to a request whose id is in flight: refuse it, or run both."),
 ]
 Response = Annotated[ResponseMode, typer.Option(help="How requests are answered.")]
-InOrder = Annotated[bool, typer.Option("--in-order", help="Run a session's calls one by one.")]
+InOrder = Annotated[bool, typer.Option("--in-order", help="Run the calls of a session one at a time.")]
 Reruns = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Times a call of an idempotent tool is run again after the death of the replica that ran it.",
+        help="How often a call of an idempotent tool runs again after its replica died.",
     ),
 ]
 MaskErrors = Annotated[
     bool,
-    typer.Option("--mask-errors", help="Send clients a correlation id instead of an exception's text."),
+    typer.Option("--mask-errors", help="Send clients a correlation id instead of the text of an exception."),
 ]
-Stateless = Annotated[bool, typer.Option("--stateless", help="Remember nothing between requests.")]
-AllowHost = Annotated[list[str] | None, typer.Option(help="A Host header to serve; may be repeated.")]
+Stateless = Annotated[bool, typer.Option("--stateless", help="Keep nothing between requests.")]
+AllowHost = Annotated[list[str] | None, typer.Option(help="A Host header that is accepted; may be repeated.")]
 AllowOrigin = Annotated[
-    list[str] | None, typer.Option(help="A browser origin that may call; may be repeated.")
+    list[str] | None, typer.Option(help="A browser origin that is accepted; may be repeated.")
 ]
 AllowAnonymous = Annotated[
-    bool, typer.Option("--allow-anonymous", help="Serve other machines without a verifier.")
+    bool, typer.Option("--allow-anonymous", help="Serve other machines without authentication.")
 ]
 Store = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
         envvar="HOLDFAST_STORE",
-        help="Where sessions live: memory:, sqlite:///path, redis://host, rediss://, valkey://, redis+cluster://, "
-        "redis+sentinel://. Put a URL with a password into the variable: other users can read arguments.",
+        help="The store for sessions: memory:, sqlite:///path, redis://host, rediss://, valkey://, redis+cluster://, "
+        "redis+sentinel://. Put a URL with a password into the variable: other users of the machine can read arguments.",
     ),
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Separates servers that share a store; default: the server's name."),
+    typer.Option(metavar="NAME", help="Separates servers that share a store. Default: the server's name."),
 ]
 Workers = Annotated[
     int,
-    typer.Option(min=1, help="Processes that serve; without a store they share a temporary SQLite file."),
+    typer.Option(min=1, help="How many processes serve. Without --store they share a temporary SQLite file."),
 ]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning, error or critical.")]
 
 
 def _check_address(http: str, *, stdio: bool) -> None:
-    """Refuse an address that would be ignored."""
+    """Refuse an address that would have no effect."""
     if stdio and http != _ADDRESS:
-        raise ConfigError(f"--stdio serves no address: leave out --stdio, or --http {http}")
+        raise ConfigError(f"--stdio does not use an address: leave out --stdio, or --http {http}")
 
 
 @app.callback()
@@ -111,7 +116,7 @@ def holdfast(version: Version = False) -> None:
 
 
 @app.command("serve")
-def serve_command(  # noqa: PLR0913, PLR0917 - a command has as many parameters as options
+def serve_command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     target: Target,
     http: Http = _ADDRESS,
     stdio: Stdio = False,

@@ -1,4 +1,4 @@
-"""`holdfast serve`: a server object, the options laid over its own settings, a front to run it on."""
+"""`holdfast serve`: load a server object, apply the options to its settings, run a front for it."""
 
 import contextlib
 import logging
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What the command line said; None where it said nothing and the server's own word counts."""
+    """The options of the command line; None: the server's own setting counts."""
 
     grace: float | None = None
     drain: float | None = None
@@ -41,7 +41,7 @@ class Options(Struct, frozen=True, kw_only=True):
     allow_anonymous: bool = False
 
     def over(self, settings: Settings) -> Settings:
-        """Return the server's settings with these options laid over them."""
+        """Return the server's settings, replaced by the options that were given."""
         times = {"grace": self.grace, "drain": self.drain, "drain_notice": self.drain_notice}
         given = {name: seconds for name, seconds in times.items() if seconds is not None}
         if given:
@@ -56,7 +56,7 @@ class Options(Struct, frozen=True, kw_only=True):
         return replace(settings, **{name: value for name, value in said.items() if value is not None})
 
     def http(self) -> HttpSettings:
-        """Return the HTTP front's settings."""
+        """Return the settings of the HTTP front."""
         return HttpSettings(
             path=self.path if self.path.startswith("/") else f"/{self.path}",
             response=self.response,
@@ -70,7 +70,7 @@ def address(text: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`, `:PORT` or `PORT`.
 
     Raises:
-        ConfigError: it is none of them.
+        ConfigError: it has another form.
     """
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the largest port
@@ -91,10 +91,10 @@ def log_to_stderr(level: str) -> None:
 
 
 def prepare(target: str, options: Options) -> "Server":
-    """Return the server that a target names, as the options want it.
+    """Return the server that a target names, with the options applied.
 
     Raises:
-        ConfigError: what was asked for cannot work.
+        ConfigError: the options cannot work.
     """
     if options.store is not None:
         stores.check(options.store)
@@ -107,21 +107,19 @@ def prepare(target: str, options: Options) -> "Server":
     )
     if wanted != before:
         if server.is_built:
-            raise ConfigError(
-                f"{target} built its engine while it was imported: options cannot change it any more"
-            )
+            raise ConfigError(f"{target} built its engine while it was imported, so options cannot change it")
         server.settings, server.store, server.namespace = wanted
     return server
 
 
 def front_of(server: "Server", options: Options) -> HttpFront:
-    """Return the server as HTTP serves it."""
+    """Return the HTTP front for a server."""
     return server.front(options.http())
 
 
 @contextlib.contextmanager
 def explained(server: "Server") -> Iterator[None]:
-    """Say which store could not be used, if the server cannot begin for that."""
+    """Turn an error of the store at start into one that names the store."""
     try:
         yield
     except StoreUnavailable as error:
@@ -133,14 +131,14 @@ def explained(server: "Server") -> Iterator[None]:
 
 
 def serve(target: str, http: str | None, options: Options, *, log_level: str) -> None:
-    """Serve a target over HTTP at an address, or over stdio where there is none, in this process.
+    """Serve a target in this process: over HTTP at an address, or over stdio without one.
 
     Raises:
-        ConfigError: what was asked for cannot work.
+        ConfigError: the options cannot work.
     """
     log_to_stderr(log_level)
     if http is None:
-        # Before the author's code is imported: what it prints is not protocol.
+        # Before the author's code is imported, because its output is not protocol.
         with claimed_stdio() as pipes:
             server = prepare(target, options)
             with explained(server):

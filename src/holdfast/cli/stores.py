@@ -1,4 +1,4 @@
-"""Stores as the command line names them: shown without their secrets, and one of its own where none is named."""
+"""Stores on the command line: shown without secrets; a private one if none is named."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ _FILE: Final = "store.db"
 
 
 def shown(store: Store | str, namespace: str) -> str:
-    """Return how a server's store is shown to people: the file of an SQLite store, else its URL without secrets."""
+    """Return a text for a server's store: the file of an SQLite store, else its URL without secrets."""
     if not isinstance(store, str):
         return repr(store)
     if store.partition(":")[0] == "sqlite":
@@ -28,24 +28,24 @@ def shown(store: Store | str, namespace: str) -> str:
 
 
 def redacted(url: str) -> str:
-    """Return a store's URL without what opens it: no user, no password, no query."""
+    """Return a store's URL without user, password and query."""
     scheme, separator, place = url.partition("://")
-    # A password may hold any character, also those that end it in a URL: what comes last counts.
+    # A password may contain any character, also @ and /: split at the last one.
     _, at, host = place.rpartition("@")
     return f"{scheme}{separator}{'***@' if at else ''}{host.partition('?')[0]}"
 
 
 def check(url: str) -> None:
-    """Refuse what is not a store's URL, without repeating what may be a password.
+    """Refuse an invalid URL of a store, without showing what may be a password.
 
     Raises:
-        ConfigError: no store has such a URL.
+        ConfigError: the URL is not valid.
     """
     scheme, colon, _ = url.partition(":")
     if not colon or scheme not in SCHEMES:
         named = f"{scheme}:" if colon else redacted(url)
         known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
-        raise ConfigError(f"--store {named} is not a store's URL: it begins with one of {known}")
+        raise ConfigError(f"--store {named} is not the URL of a store: it must begin with one of {known}")
     with contextlib.suppress(ValueError):
         _ = urlsplit(url).port
         return
@@ -55,13 +55,13 @@ def check(url: str) -> None:
 
 @contextlib.contextmanager
 def private_store() -> Iterator[str]:
-    """Make a directory that only this user can read, with a store in it; it goes when the server does."""
+    """Make a store in a directory that only this user can read; it is removed when the server ends."""
     with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as home:
         yield f"sqlite:///{Path(home, _FILE).as_posix()}"
 
 
-class Lodger:
-    """A worker that uses a private store: if the process that made it was killed, the last worker takes it away."""
+class PrivateStoreUser:
+    """A worker that uses a private store. If the parent was killed, the last worker removes the store."""
 
     def __init__(self, url: str) -> None:
         import fcntl  # noqa: PLC0415 - missing on some systems
@@ -70,7 +70,7 @@ class Lodger:
         self._handle = os.open(self._home, os.O_RDONLY)
         fcntl.flock(self._handle, fcntl.LOCK_SH)
 
-    def leave_for_good(self) -> None:
+    def remove_if_last(self) -> None:
         """Remove the store, unless another worker still uses it."""
         import fcntl  # noqa: PLC0415 - missing on some systems
 
@@ -81,10 +81,10 @@ class Lodger:
 
 
 def check_system() -> None:
-    """Refuse workers where processes cannot inherit a listening socket.
+    """Refuse workers on a system whose processes cannot inherit a listening socket.
 
     Raises:
-        ConfigError: this is such a system.
+        ConfigError: this system cannot do it.
     """
     if sys.platform == "win32":
-        raise ConfigError("--workers needs a system whose processes can share a socket; this one's cannot")
+        raise ConfigError("--workers needs a system whose processes can share a socket; this system cannot")

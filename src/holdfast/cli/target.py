@@ -1,4 +1,4 @@
-"""What TARGET names: a server object in a file or a module. Says what is wrong and what would be right."""
+"""Load the server object that TARGET names in a file or a module. An error says what is wrong and what would be right."""
 
 import contextlib
 import importlib
@@ -20,17 +20,17 @@ _FORMS: Final = "TARGET is path/to/file.py:object or package.module:object (obje
 
 _FAILED: Final = 1
 _IMPORTING: Final = (__file__, importlib.__file__, "<frozen importlib")
-"""Where the frames between the command line and the author's module are."""
+"""The files of the frames between the command line and the author's module."""
 
 
 def load(target: str) -> "Server":
-    """Return the server a target names.
+    """Return the server that a target names.
 
     Raises:
-        ConfigError: there is none.
-        SystemExit: the author's code cannot be imported; its error has been shown.
+        ConfigError: there is no such server.
+        SystemExit: the author's code cannot be imported; its error has been printed.
     """
-    from holdfast.server.app import Server  # noqa: PLC0415 - a heavy import that `--help` does without
+    from holdfast.server.app import Server  # noqa: PLC0415 - a heavy import that `--help` does not need
 
     place, name = split(target)
     with _errors_shown(place):
@@ -46,7 +46,7 @@ def load(target: str) -> "Server":
 
 
 def split(target: str) -> tuple[str, str]:
-    """Return place and object name. The colon of a drive letter separates nothing."""
+    """Return file or module, and object name. The colon of a drive letter is not a separator."""
     place, separator, name = target.rpartition(":")
     if not separator or "/" in name or "\\" in name:
         place, name = target, DEFAULT_NAME
@@ -57,22 +57,22 @@ def split(target: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _errors_shown(place: str) -> Iterator[None]:
-    """Show an error in the author's code with the author's frames, without those of the command line and the import."""
+    """Print an error of the author's code without the frames of the command line and of the import."""
     try:
         yield
     except ConfigError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever an author's module raises
-        told = traceback.TracebackException.from_exception(error)
-        _trim(told)
-        sys.stderr.write(f"holdfast: {place} cannot be imported\n{''.join(told.format())}")
+    except Exception as error:  # noqa: BLE001 - the author's module may raise anything
+        report = traceback.TracebackException.from_exception(error)
+        _trim(report)
+        sys.stderr.write(f"holdfast: {place} cannot be imported\n{''.join(report.format())}")
         raise SystemExit(_FAILED) from None
 
 
-def _trim(told: traceback.TracebackException) -> None:
-    frames = [frame for frame in told.stack if not frame.filename.startswith(_IMPORTING)]
-    told.stack = traceback.StackSummary.from_list(frames)
-    for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
+def _trim(report: traceback.TracebackException) -> None:
+    frames = [frame for frame in report.stack if not frame.filename.startswith(_IMPORTING)]
+    report.stack = traceback.StackSummary.from_list(frames)
+    for other in (report.__cause__, report.__context__, *(report.exceptions or ())):
         if other is not None:
             _trim(other)
 
@@ -80,7 +80,7 @@ def _trim(told: traceback.TracebackException) -> None:
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ConfigError(f"there is no file {path} (looked in {Path.cwd()}). {_FORMS}")
-    # As with `python file.py`: what lies beside the file can be imported.
+    # As with `python file.py`, modules beside the file can be imported.
     sys.path.insert(0, str(path.resolve().parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -96,7 +96,7 @@ def _from_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # Only if the target itself is missing; a missing import inside it is the author's to see.
+        # Only if the target itself is missing. A missing import inside it is an error of the author's code.
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
         raise ConfigError(f"there is no module {name!r} (looked in {Path.cwd()}). {_FORMS}") from None

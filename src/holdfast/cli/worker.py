@@ -1,7 +1,7 @@
-"""One of several workers: a process that serves a socket it was given, until it is told to stop or is left alone.
+"""One of several workers: a process that serves an inherited socket until a signal stops it or its parent dies.
 
-Its standard input is a socket to the process that started it: the job comes in, facts go back,
-and its end means that the other is gone. So no worker outlives its parent for longer than a drain.
+Its standard input is a socket to the parent. The job comes in, facts about the server go back, and the end of the socket
+means that the parent is dead. So no worker outlives its parent for longer than the drain time.
 """
 
 import contextlib
@@ -18,32 +18,32 @@ from msgspec import Struct
 
 from holdfast.cli import banner
 from holdfast.cli.serve import Options, explained, front_of, log_to_stderr, prepare
-from holdfast.cli.stores import Lodger
+from holdfast.cli.stores import PrivateStoreUser
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import check_exposure, serve
 from holdfast.transports.loops import run
 
 WRONG: Final = 2
-"""The exit status of a worker that could not begin, and would not the next time."""
+"""The exit status of a worker that could not start, and would not the next time."""
 MARGIN: Final = 5.0
-"""Seconds beyond the drain time after which a worker that has not ended is ended."""
+"""Seconds after the drain time at which a worker that has not ended is killed."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """What a worker serves. It travels through a socket: what is secret stands in no argument list."""
+    """What a worker serves. It is sent through a socket, so that no secret is in an argument list."""
 
     target: str
     options: Options
     log_level: str
     listener: int
-    """The descriptor of the listening socket, inherited."""
+    """The descriptor of the inherited listening socket."""
     host: str
     private: str | None = None
-    """The store for a server that names none; it belongs to this run of the server alone."""
+    """The private store for a server that names none."""
 
 
 def main() -> None:
-    """Serve the job that standard input brings."""
+    """Read the job from standard input and serve it."""
     channel = _channel()
     try:
         job = msgspec.json.decode(_line(channel), type=Job)
@@ -54,12 +54,12 @@ def main() -> None:
 
 
 def _channel() -> socket.socket:
-    """Take the way to the parent away from standard input, and leave signals to it and to the front."""
+    """Move the socket to the parent away from standard input, and leave signals to the parent and the front."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     channel = socket.socket(fileno=os.dup(0))
-    with open(os.devnull) as nothing:  # noqa: PTH123 - a descriptor is wanted
+    with open(os.devnull) as nothing:  # noqa: PTH123 - a descriptor is needed
         os.dup2(nothing.fileno(), 0)
     return channel
 
@@ -83,13 +83,13 @@ def _serve(job: Job, channel: socket.socket) -> None:
             server.store = job.private
         watch = _Watch(channel, server.settings.times.drain_notice + server.settings.times.drain)
         if server.store == job.private and job.private is not None:
-            stack.enter_context(watch.lodging(job.private))
+            stack.enter_context(watch.using_private_store(job.private))
         listener = stack.enter_context(socket.socket(fileno=job.listener))
         stack.enter_context(explained(server))
         front = front_of(server, options)
         if not server.engine.store.is_shared:
             raise ConfigError(
-                "several workers need a store that they share, and "
+                "several workers need a shared store, and "
                 f"{type(server.engine.store).__name__} serves one process only: use --store sqlite:///path or "
                 "redis://…, or leave --store out"
             )
@@ -109,7 +109,7 @@ def _report(channel: socket.socket, known: banner.Facts) -> None:
 
 
 class _Watch:
-    """Notices the parent's end, in a thread: a busy loop would not."""
+    """Notices the death of the parent, in a thread: a busy event loop would be late."""
 
     def __init__(self, channel: socket.socket, patience: float) -> None:
         self._channel = channel
@@ -118,7 +118,7 @@ class _Watch:
         self.alone = False
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch."""
         threading.Thread(target=self._watch, name="holdfast-parent", daemon=True).start()
 
     def _watch(self) -> None:
@@ -131,14 +131,14 @@ class _Watch:
             os._exit(1)
 
     @contextlib.contextmanager
-    def lodging(self, url: str) -> Iterator[None]:
-        """Use a private store; take it away at the end if the parent cannot."""
-        lodger = Lodger(url)
+    def using_private_store(self, url: str) -> Iterator[None]:
+        """Use a private store; remove it at the end if the parent is dead."""
+        user = PrivateStoreUser(url)
         try:
             yield
         finally:
             if self.alone:
-                lodger.leave_for_good()
+                user.remove_if_last()
 
 
 if __name__ == "__main__":

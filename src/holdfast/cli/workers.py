@@ -1,7 +1,7 @@
-"""`--workers N`: processes that accept from one socket, kept alive, replaced one by one, stopped together.
+"""`--workers N`: processes that accept from one socket. They are restarted, replaced one by one, and stopped together.
 
-The parent serves nothing and loads none of the author's code: it binds, starts, watches and ends.
-Workers are started afresh, not forked, so that nothing of one leaks into another.
+The parent serves nothing and does not load the author's code: it binds the socket, starts and watches the workers, and
+stops them. Workers are new processes, not forks, so that they share no state.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ LOGGER: Final = logging.getLogger("holdfast.workers")
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 30.0
 STEADY: Final = 10.0
-"""A worker that has served for so many seconds did not fail to start: the next one comes at once."""
+"""A worker that has served for this many seconds did start properly: its successor starts at once."""
 _ROOT: Final = Path(__file__).parents[2]
 
 Shown = Callable[[banner.Facts], None]
 
 
 def serve_with_workers(target: str, http: str | None, options: Options, count: int, *, log_level: str) -> int:
-    """Serve a target over HTTP by so many processes until a signal stops them; return the exit status.
+    """Serve a target over HTTP by `count` processes until a signal stops them; return the exit status.
 
     Raises:
-        ConfigError: what was asked for cannot work.
+        ConfigError: the options cannot work.
     """
     if http is None:
-        raise ConfigError("--stdio serves one client by one process: leave --workers out")
+        raise ConfigError("--stdio serves one client in one process: leave --workers out")
     stores.check_system()
     log_to_stderr(log_level)
     host, port = address(http)
@@ -71,42 +71,42 @@ class Worker:
         self._reader = reader
         self.began: float = asyncio.get_running_loop().time()
         self.facts: banner.Facts | None = None
-        """What it said when it was ready."""
+        """What the worker reported when it was ready."""
         self.retired = False
-        """It is to end: nobody takes its place when it does."""
+        """True if the worker was told to stop: it is not restarted."""
 
     def __repr__(self) -> str:
         return f"worker {self.number} (pid {self.process.pid})"
 
     async def ready(self) -> bool:
-        """Wait until it serves; False: it ended first."""
-        # One that ended before it had read its job resets the connection.
+        """Wait until the worker serves; False if it ended before."""
+        # A worker that ends before it has read its job resets the connection.
         with contextlib.suppress(OSError):
             if line := await self._reader.readline():
                 self.facts = msgspec.json.decode(line, type=banner.Facts)
         return self.facts is not None
 
     def tell(self, number: signal.Signals) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal to the worker if it still runs."""
         if self.process.returncode is None:
             self.process.send_signal(number)
 
     def how_it_ended(self) -> str:
-        """Return it in words."""
+        """Return a text for the log."""
         code = self.process.returncode or 0
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
 
 
 class Supervisor:
-    """Keeps so many workers."""
+    """Keeps a number of workers running."""
 
     def __init__(self, job: Job, count: int) -> None:
         self._job = job
         self._count = count
         self._places: dict[int, Worker] = {}
-        """Who serves at each place."""
+        """The present worker of each number."""
         self._alive: set[Worker] = set()
-        """Every process that has not ended, those about to leave included."""
+        """Every process that has not ended, including those that are stopping."""
         self._patience = 0.0
         self._failures: dict[int, int] = {}
         self._stopping = asyncio.Event()
@@ -114,13 +114,13 @@ class Supervisor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, shown: Shown) -> int:
-        """Serve; return the exit status: the first worker's, if it could not begin."""
+        """Serve; return the exit status, which is that of the first worker if it could not start."""
         self._listen()
         first = await self._start(1)
         if not await first.ready() or first.facts is None:
             status = await first.process.wait()
             return await self._end() if self._stopping.is_set() else abs(status) or 1
-        self._seat(first)
+        self._install(first)
         await asyncio.gather(*(self._begin(number) for number in range(2, self._count + 1)))
         if not self._stopping.is_set():
             shown(first.facts)
@@ -138,10 +138,10 @@ class Supervisor:
     async def _begin(self, number: int) -> None:
         worker = await self._start(number)
         await worker.ready()
-        self._seat(worker)
+        self._install(worker)
 
-    def _seat(self, worker: Worker) -> None:
-        """Give a worker its place; from now on another takes it when this one dies."""
+    def _install(self, worker: Worker) -> None:
+        """Make a worker the present one of its number, and restart it when it dies."""
         if worker.facts is not None:
             self._patience = worker.facts.patience
         self._places[worker.number] = worker
@@ -149,7 +149,7 @@ class Supervisor:
 
     async def _start(self, number: int) -> Worker:
         ours, theirs = socket.socketpair()
-        # It must not die of a Ctrl+C before it can take one: it takes them once it has begun.
+        # A Ctrl+C must not kill it before its signal handlers are installed.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with theirs:
@@ -175,12 +175,12 @@ class Supervisor:
     # Keeping
 
     async def _keep(self, worker: Worker) -> None:
-        """Put another in a worker's place when it ends without having been told to."""
+        """Start another worker when this one ends without having been told to."""
         await worker.process.wait()
         if worker.retired or self._stopping.is_set():
             return
         pause = self._pause(worker)
-        LOGGER.warning("%r %s; another begins in %.1f s", worker, worker.how_it_ended(), pause)
+        LOGGER.warning("%r %s; another starts in %.1f s", worker, worker.how_it_ended(), pause)
         await asyncio.sleep(pause)
         if not self._stopping.is_set():
             await self._begin(worker.number)
@@ -195,7 +195,7 @@ class Supervisor:
     # Replacing
 
     def _hang_up(self) -> None:
-        """A terminal that closes ends the server; any other SIGHUP replaces the workers."""
+        """Handle SIGHUP: a closed terminal ends the server; any other SIGHUP replaces the workers."""
         if os.isatty(0):
             self._stop(signal.SIGTERM)
         elif not self._rolling and not self._stopping.is_set():
@@ -203,14 +203,14 @@ class Supervisor:
             self._spawn(self._roll())
 
     async def _roll(self) -> None:
-        """Put a new worker in each place, one after another: the old one leaves when the new one serves."""
+        """Replace the workers one after another: an old one stops when the new one serves."""
         try:
             for number, old in sorted(self._places.items()):
                 new = await self._start(number)
                 if not await new.ready():
-                    LOGGER.error("%r could not begin; %r goes on, and so do those after it", new, old)
+                    LOGGER.error("%r could not start; %r and the workers after it go on", new, old)
                     return
-                self._seat(new)
+                self._install(new)
                 await self._retire(old)
             LOGGER.warning("every worker was replaced")
         finally:
@@ -230,8 +230,8 @@ class Supervisor:
     # Ending
 
     def _stop(self, number: signal.Signals) -> None:
-        """Drain all; a second Ctrl+C stops waiting."""
-        # SIGTERM first, always: a terminal has sent SIGINT to the workers as well, and two of them mean haste.
+        """Drain all workers; a second Ctrl+C stops waiting."""
+        # Always SIGTERM first: a terminal sends SIGINT to the workers too, and two of those mean "stop at once".
         again = self._stopping.is_set()
         self._stopping.set()
         for worker in self._alive:
@@ -252,6 +252,6 @@ class Supervisor:
 
 
 def _command() -> list[str]:
-    """Return how a worker is started. What lies in the working directory is not imported, unless we were."""
+    """Return the command of a worker. It imports from the working directory only if this process does."""
     safe = [] if Path.cwd() == _ROOT else ["-P"]
     return [sys.executable, *safe, "-m", "holdfast.cli.worker"]

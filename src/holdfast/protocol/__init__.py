@@ -1,1 +1,1 @@
-"""The MCP vocabulary: types, one table of methods, revisions. Pure."""
+"""The types, methods and revisions of MCP. Pure."""

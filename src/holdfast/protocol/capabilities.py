@@ -1,4 +1,4 @@
-"""What each side declared it can do. Members nobody here knows are kept and sent on unchanged."""
+"""The capabilities that each side declares. Unknown members are kept unchanged."""
 
 from typing import Any, Self, TypeVar
 
@@ -10,7 +10,7 @@ C = TypeVar("C", bound="Capabilities")
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """Named members, and `extra` with all others, as they came."""
+    """The known members, and `extra` with all others."""
 
     experimental: Members | None = None
     tasks: Members | None = None
@@ -46,7 +46,7 @@ class ClientCapabilities(Capabilities, frozen=True, kw_only=True):
 
     @property
     def elicits_form(self) -> bool:
-        # An empty object is how clients before 2025-11-25 declared forms, and still means them.
+        # Before 2025-11-25 an empty object declared forms, and it still does.
         return self.elicitation is not None and ("form" in self.elicitation or "url" not in self.elicitation)
 
     @property

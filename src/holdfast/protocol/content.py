@@ -1,7 +1,7 @@
-"""What results and messages carry: content blocks, resource contents, sampling blocks.
+"""The content of results and messages: content blocks, resource contents, sampling blocks.
 
-Blocks are told apart by `type`; resource contents by having `text` or `blob`. `older.py` says what a client of an
-older revision is sent instead.
+`type` distinguishes the blocks; `text` or `blob` distinguishes resource contents. `older.py` says what a client of an
+older revision receives instead.
 """
 
 from typing import Any, Literal
@@ -15,7 +15,7 @@ Meta = dict[str, Any]
 
 
 class Leaf(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Wire data that can hold no cycle."""
+    """Wire data without reference cycles, so the garbage collector need not track it."""
 
 
 class Icon(Leaf, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class Annotations(Leaf, frozen=True, kw_only=True):
 
 
 class ResourceContents(Leaf, frozen=True, kw_only=True):
-    """What reading a resource gives: exactly one of `text` and `blob` (base64) is set."""
+    """The contents of a resource: exactly one of `text` and `blob` (base64) is set."""
 
     uri: str
     mime_type: str | None = None
@@ -111,7 +111,7 @@ ContentBlock = TextContent | ImageContent | AudioContent | ResourceLink | Embedd
 
 
 class ToolUseContent(Block, frozen=True, kw_only=True, tag="tool_use"):
-    """In sampling: the model wants a tool called."""
+    """In sampling: the model asks for a tool call."""
 
     id: str
     name: str
@@ -119,7 +119,7 @@ class ToolUseContent(Block, frozen=True, kw_only=True, tag="tool_use"):
 
 
 class ToolResultContent(Block, frozen=True, kw_only=True, tag="tool_result"):
-    """In sampling: what the tool gave."""
+    """In sampling: the result of the tool."""
 
     tool_use_id: str
     content: list[ContentBlock]

@@ -1,4 +1,4 @@
-"""What a server lists and introduces itself with: tools, resources, prompts, implementations, models."""
+"""What a server lists, and how it describes itself: tools, resources, prompts, implementations, models."""
 
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ class ToolExecution(Leaf, frozen=True, kw_only=True):
 
 
 class Listed(Leaf, frozen=True, kw_only=True):
-    """What everything that is listed has."""
+    """The members that everything in a list has."""
 
     name: str
     title: str | None = None

@@ -1,4 +1,4 @@
-"""The methods of both eras: who sends them, what they need, how they are treated. One table."""
+"""One table of the methods of both eras: who sends each, which capability it needs, how it is treated."""
 
 from enum import Enum
 from typing import Final
@@ -21,13 +21,13 @@ class Method(Struct, frozen=True):
     sender: From = From.CLIENT
     notification: bool = False
     capability: str = ""
-    """What the receiver must have declared, as a path into its capabilities."""
+    """The capability that the receiver must have declared, as a path."""
     control: bool = False
     """Passes even when every slot is taken (law 10)."""
     sessions: bool = True
-    """Exists where there are sessions (2025-03-26 to 2025-11-25)."""
+    """True if the revisions with sessions have it (2025-03-26 to 2025-11-25)."""
     sessionless: bool = True
-    """Exists where there are none (2026-07-28)."""
+    """True if 2026-07-28 has it."""
 
 
 METHODS: Final[dict[str, Method]] = {

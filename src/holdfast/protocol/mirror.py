@@ -1,7 +1,6 @@
-"""Headers that mirror parts of a request's body (2026-07-28), so that proxies can route without parsing it.
+"""Headers that repeat parts of a request's body (2026-07-28), so that proxies can route without parsing the body. Pure.
 
-Two sides that must agree: a header that says something else than the body is how a proxy is
-told one thing and the server another. Pure.
+Header and body must be equal: otherwise a proxy would check one value and the server would execute another.
 """
 
 import base64
@@ -24,11 +23,11 @@ _TYPES: Final = frozenset({"string", "integer", "boolean"})
 _NOT_REACHED: Final = object()
 
 GetHeader = Callable[[str], str | None]
-"""Returns a header by lower-case name; None where there is none."""
+"""Returns a header by lower-case name; None if it is missing."""
 
 
 class Mirrored(Struct, frozen=True):
-    """A tool's parameter that is mirrored: the header's lower-case name and the way to the value."""
+    """A parameter of a tool that a header repeats: the header's lower-case name and the path to the value."""
 
     header: str
     path: tuple[str, ...]
@@ -38,7 +37,7 @@ class Mirrored(Struct, frozen=True):
 
 
 def encode_value(value: str | int | bool) -> str:  # noqa: FBT001 - a parameter's value
-    """Return a value as a header carries it."""
+    """Return a value in the form of a header."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     looks_encoded = text.startswith(_SENTINEL_START) and text.endswith(_SENTINEL_END)
     if _PLAIN.fullmatch(text) and not looks_encoded:
@@ -47,10 +46,10 @@ def encode_value(value: str | int | bool) -> str:  # noqa: FBT001 - a parameter'
 
 
 def decode_value(text: str, header: str) -> str:
-    """Return the value a header carries.
+    """Return the value of a header.
 
     Raises:
-        HeaderMismatch: it has characters no header value has, or is badly encoded.
+        HeaderMismatch: it has characters that a header may not have, or its encoding is not valid.
     """
     if text.startswith(_SENTINEL_START) and text.endswith(_SENTINEL_END):
         try:
@@ -63,7 +62,7 @@ def decode_value(text: str, header: str) -> str:
     return text
 
 
-# What a tool's schema asks to be mirrored
+# The mirrored parameters of a tool's schema
 
 
 def mirrored_parameters(schema: Mapping[str, Any], tool: str) -> tuple[Mirrored, ...]:
@@ -99,14 +98,14 @@ def _reachable(schema: Mapping[str, Any], path: tuple[str, ...], tool: str) -> I
                 raise ConfigError(f"tool {tool}: x-mcp-header {header!r} of {name!r} is not a header name")
             if part.get("type") not in _TYPES:
                 raise ConfigError(
-                    f"tool {tool}: x-mcp-header needs a string, integer or boolean, as {name!r} is not"
+                    f"tool {tool}: x-mcp-header needs a string, integer or boolean, which {name!r} is not"
                 )
             yield Mirrored(PARAM_PREFIX + header.lower(), (*path, name))
         yield from _reachable(part, (*path, name), tool)
 
 
 def _count(schema: object) -> int:
-    """Count the annotations anywhere in a schema; a property that happens to have the name is none."""
+    """Count the annotations anywhere in a schema; a property with the name `x-mcp-header` is not one."""
     if isinstance(schema, Mapping):
         own = int("x-mcp-header" in schema and not isinstance(schema["x-mcp-header"], Mapping))
         return own + sum(_count(part) for part in schema.values())
@@ -116,7 +115,7 @@ def _count(schema: object) -> int:
 
 
 def values_of(mirrored: tuple[Mirrored, ...], arguments: object) -> Iterator[tuple[str, Any]]:
-    """Yield header name and value of every mirrored parameter that has one; null is none."""
+    """Yield header name and value of every mirrored parameter that has a value; null is not a value."""
     for item in mirrored:
         value: Any = arguments
         for step in item.path:
@@ -149,7 +148,7 @@ def check_parameters(get: GetHeader, mirrored: tuple[Mirrored, ...], arguments: 
     """Check the headers that mirror a tool's parameters.
 
     Raises:
-        HeaderMismatch: one is missing, malformed or different, or is there without a value in the body.
+        HeaderMismatch: one is missing, malformed or different, or the body has no value for it.
     """
     values = dict(values_of(mirrored, arguments))
     for item in mirrored:
@@ -171,7 +170,7 @@ def _check_equal(header: str, given: str | None, wanted: str) -> None:
 
 
 def _agree(text: str, value: object) -> bool:
-    """Compare a header with a value: integers as numbers, so that 42.0 is 42."""
+    """Compare a header with a value; integers are compared as numbers, so 42.0 equals 42."""
     if isinstance(value, bool):
         return text == str(value).lower()
     if isinstance(value, int):

@@ -1,9 +1,8 @@
-"""What we send, in the words of an older revision.
+"""Adapt what we send to an older revision.
 
-A client never receives a member or a kind of content that is newer than the revision of its session. `LATER` names them;
-`fit` leaves the members out, and says a link to a resource as text where the revision has no links. What is left
-is complete: all of these members are optional, and the text of a tool that returns a plain value says what its
-`structuredContent` would.
+A client never receives a member or a kind of content that is newer than the revision of its session. `LATER` names them.
+`fit` leaves the members out, and turns a link to a resource into text if the revision has no links. Nothing necessary is
+lost: all of these members are optional, and a tool that returns a plain value also sends it as text.
 """
 
 from typing import Any, Final, TypeVar
@@ -72,13 +71,13 @@ LATER: Final[dict[str, Members]] = {
         for kind in {**_SINCE_2025_11_25, **_SINCE_2025_06_18}
     },
 }
-"""The members that a revision does not have yet, by their names in our types."""
+"""The members that a revision does not have, by their names in our types."""
 NO_LINKS: Final = frozenset({"2025-03-26"})
 """Revisions without `resource_link`."""
 
 
 def fit(version: str, value: T) -> T:
-    """Return a value as a client of this revision may be sent it; the same object where nothing changes."""
+    """Return a value as a client of this revision may receive it; the same object if nothing changes."""
     later = LATER.get(version)
     fitted: T = value if later is None else _fit(value, later, links=version not in NO_LINKS)
     return fitted

@@ -22,7 +22,7 @@ LOGGING_LEVELS: dict[LoggingLevel, int] = {
     "alert": 6,
     "emergency": 7,
 }
-"""Each level's rank: a client that set `warning` gets ranks of 3 and more."""
+"""The rank of each level: a client that set `warning` gets levels of rank 3 and higher."""
 
 
 class Params(Leaf, frozen=True, kw_only=True):
@@ -30,12 +30,12 @@ class Params(Leaf, frozen=True, kw_only=True):
 
     @property
     def progress_token(self) -> ProgressToken | None:
-        """The token progress must carry, or None where the sender wants no progress."""
+        """The token for progress notifications; None if the sender wants none."""
         token = self.meta.get("progressToken") if self.meta else None
         return token if type(token) in (int, str) else None
 
 
-# What a client sends
+# Sent by a client
 
 
 class InitializeParams(Params, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ class SetLevelParams(Params, frozen=True, kw_only=True):
     level: LoggingLevel
 
 
-# What either side sends
+# Sent by both sides
 
 
 class CancelledParams(Params, frozen=True, kw_only=True):
@@ -132,7 +132,7 @@ class ProgressParams(Leaf, frozen=True, kw_only=True):
     meta: Meta | None = field(default=None, name="_meta")
 
 
-# What a server sends
+# Sent by a server
 
 
 class LoggingMessageParams(Params, frozen=True, kw_only=True):
@@ -170,7 +170,7 @@ class ElicitFormParams(Params, frozen=True, kw_only=True):
     message: str
     requested_schema: dict[str, Any]
     mode: Literal["form"] | None = None
-    """Left out by default: clients before 2025-11-25 know only forms and no mode."""
+    """Left out by default: clients before 2025-11-25 know only forms, and no `mode`."""
 
 
 class ElicitURLParams(Params, frozen=True, kw_only=True, tag_field="mode", tag="url"):

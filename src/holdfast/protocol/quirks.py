@@ -1,4 +1,4 @@
-"""What known clients do differently. On by default; a setting replaces the table."""
+"""Known clients that depart from the protocol. The table is used by default; a setting replaces it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,12 +7,12 @@ from msgspec import Struct
 
 
 class Quirks(Struct, frozen=True, kw_only=True):
-    """How one client departs from the protocol, and what we do about it."""
+    """How one client departs from the protocol, and how we treat it."""
 
     isolate: bool = False
-    """It reuses ids that are in flight: run both, each answered on its own POST."""
+    """It reuses ids that are in flight: run both requests, each with its own response."""
     reinitialize: bool = False
-    """It sends initialize inside a live session: give it a new one instead of a refusal."""
+    """It sends initialize within a live session: open a new session instead of refusing."""
 
 
 NONE: Final = Quirks()
@@ -25,6 +25,6 @@ KNOWN: Final[Mapping[str, Quirks]] = {
 
 
 def quirks_of(client: object, table: Mapping[str, Quirks]) -> Quirks:
-    """Return the quirks of a client by the name in its clientInfo, exactly as it sends it."""
+    """Return the quirks of a client by the exact name in its clientInfo."""
     name: Any = client.get("name") if isinstance(client, dict) else None
     return table.get(name, NONE) if isinstance(name, str) else NONE

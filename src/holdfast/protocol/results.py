@@ -18,26 +18,26 @@ from holdfast.protocol.listing import Implementation, Prompt, Resource, Resource
 
 
 class Result(Leaf, frozen=True, kw_only=True):
-    """What every result may carry; alone it is the empty result."""
+    """The members that every result may have; alone it is the empty result."""
 
     meta: Meta | None = field(default=None, name="_meta")
 
 
 class CacheableResult(Result, frozen=True, kw_only=True):
-    """A result that says how long it stays fresh and who may share it. Only 2026-07-28 sends these members."""
+    """A result with hints how long it stays fresh and who may share it. Only 2026-07-28 has these members."""
 
     ttl_ms: int | None = None
     cache_scope: Literal["public", "private"] | None = None
 
 
 class InputRequiredResult(Result, frozen=True, kw_only=True):
-    """The answer of 2026-07-28 that asks for input first."""
+    """The result of 2026-07-28 that asks for input first."""
 
     input_requests: dict[str, Any] | None = None
     request_state: str | None = None
 
 
-# What a server answers
+# Results of a server
 
 
 class InitializeResult(Result, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class GetPromptResult(Result, frozen=True, kw_only=True):
 
 
 class Completion(Leaf, frozen=True, kw_only=True):
-    """Values a client may offer its user, at most 100 of `total`."""
+    """Values that a client may offer its user, at most 100 of `total`."""
 
     values: list[str]
     total: int | None = None
@@ -120,7 +120,7 @@ class CompleteResult(Result, frozen=True, kw_only=True):
     completion: Completion
 
 
-# What a client answers
+# Results of a client
 
 
 class CreateMessageResult(Result, frozen=True, kw_only=True):

@@ -50,7 +50,7 @@ NAMED: Final = {
 
 
 class RequestMeta(Struct, frozen=True, gc=False):
-    """What a request says of itself."""
+    """What a request says about itself and its client."""
 
     version: str
     capabilities: dict[str, Any]
@@ -67,7 +67,7 @@ def declared_version(params: dict[str, Any]) -> str | None:
 
 
 def read_meta(params: dict[str, Any]) -> RequestMeta:
-    """Return what a request says of itself.
+    """Return what a request says about itself and its client.
 
     Raises:
         InvalidParams: a required field is missing or malformed.

@@ -1,7 +1,6 @@
-"""What a listener wants to be told (`subscriptions/listen` of 2026-07-28), and how a change travels to it. Pure.
+"""The filter of a listener (`subscriptions/listen` of 2026-07-28), and the changes that it receives. Pure.
 
-A change is an event, not a message: what changed, by kind and name. It becomes a message only
-where it is known whose subscription it answers.
+A change says what has changed, by kind and name. It becomes a message when the subscription that receives it is known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,20 +15,20 @@ from holdfast.wire.jsonrpc import RequestId, encode, notification_message, resul
 
 Kind = Literal["tools", "prompts", "resources", "resource", "task"]
 Key = tuple[Kind, str]
-"""A kind and a name; of a list the name is empty."""
+"""A kind and a name; the name is empty for a list."""
 
 
 class Topic(Struct, frozen=True):
     """One kind of change."""
 
     method: str
-    """The notification that tells of it."""
+    """The notification that reports it."""
     member: str
-    """The filter's member that wants it."""
+    """The member of the filter that requests it."""
     needs: tuple[str, ...]
-    """What the server must have declared, as a path into its capabilities."""
+    """The capability that the server must have declared, as a path."""
     name: str = ""
-    """The parameter that names what has changed; empty: it is a whole list."""
+    """The parameter with the name of what has changed; empty for a whole list."""
 
 
 TOPICS: Final[dict[Kind, Topic]] = {
@@ -46,7 +45,7 @@ TOPICS: Final[dict[Kind, Topic]] = {
 
 
 class Change(Struct, frozen=True):
-    """Something has changed: a list, or one thing by its name; `detail` are further members of its message."""
+    """A list has changed, or one thing with a name. `detail` are further members of the message."""
 
     kind: Kind
     name: str = ""
@@ -54,34 +53,34 @@ class Change(Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        """What has changed. A newer change of the same covers an older one."""
+        """What has changed. A newer change with the same key replaces an older one."""
         return self.kind, self.name
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters of its message."""
+        """The parameters of the message."""
         named = TOPICS[self.kind].name
         return {**self.detail, named: self.name} if named else {}
 
 
 def encode_change(change: Change, principal: str | None) -> bytes:
-    """Return a change, and whom it concerns, as replicas tell each other."""
+    """Encode a change, and the principal it is for, to send it to other replicas."""
     return encode((change, principal))
 
 
 def decode_change(event: bytes) -> tuple[Change, str | None]:
-    """Return what `encode_change` was given."""
+    """Decode what `encode_change` returned."""
     return msgspec.json.decode(event, type=tuple[Change, str | None])
 
 
 class Filter(Struct, frozen=True):
-    """What a listener is told of: names by kind; a list that is wanted has the empty name."""
+    """The changes that a listener receives: names by kind; the empty name stands for a whole list."""
 
     names: Mapping[Kind, tuple[str, ...]]
 
     @property
     def keys(self) -> list[Key]:
-        """Every change it asks for."""
+        """The key of every requested change."""
         return [(kind, name) for kind, names in self.names.items() for name in names]
 
     @property
@@ -90,17 +89,17 @@ class Filter(Struct, frozen=True):
         return sum(len(name.encode()) for names in self.names.values() for name in names)
 
     def only(self, kind: Kind, names: Iterable[str]) -> "Filter":
-        """Return the filter with these of one kind's names."""
+        """Return the filter with only these names of one kind."""
         return Filter({**self.names, kind: tuple(names)})
 
     def within(self, capabilities: Mapping[str, Any]) -> "Filter":
-        """Return what of it a server with these capabilities tells."""
+        """Return the part of the filter that a server with these capabilities supports."""
         return Filter(
             {kind: names for kind, names in self.names.items() if _has(capabilities, TOPICS[kind].needs)}
         )
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as it travels, without what it does not ask for."""
+        """Return the filter for the wire, without what it does not request."""
         return {
             topic.member: list(names) if topic.name else True
             for kind, topic in TOPICS.items()
@@ -116,14 +115,14 @@ def _has(capabilities: Mapping[str, Any], path: tuple[str, ...]) -> bool:
 
 
 def read_filter(params: Mapping[str, Any], limit: int, size: int) -> Filter:
-    """Return what a listen request asks for; members of other revisions are passed over.
+    """Return the filter of a listen request; members of other revisions are ignored.
 
     Raises:
-        InvalidParams: it is malformed, or names more than `limit` things, or more than `size` bytes of them.
+        InvalidParams: it is malformed, has more than `limit` names, or names of more than `size` bytes.
     """
     wanted = params.get("notifications")
     if type(wanted) is not dict:
-        raise InvalidParams("Invalid params: notifications must be an object that says what to tell")
+        raise InvalidParams("Invalid params: notifications must be an object, the filter")
     names: dict[Kind, tuple[str, ...]] = {}
     for kind, topic in TOPICS.items():
         value = wanted.get(topic.member)
@@ -134,7 +133,7 @@ def read_filter(params: Mapping[str, Any], limit: int, size: int) -> Filter:
         raise InvalidParams(f"Too many subscriptions: a listener may have {limit}")
     found = Filter(names)
     if found.size > size:
-        raise InvalidParams(f"Too many subscriptions: the names of a listener's have at most {size} bytes")
+        raise InvalidParams(f"Too many subscriptions: the names of one listener have at most {size} bytes")
     return found
 
 
@@ -150,7 +149,7 @@ def _whole(value: object, topic: Topic) -> tuple[str, ...]:
     return ("",)
 
 
-# Messages. Each says which subscription it belongs to: by the id of the request that opened it, as it was typed.
+# Messages. Each carries the id of its subscription: the id of the request that opened it, with its JSON type.
 
 
 def acknowledged_message(subscription: RequestId, honoured: Filter) -> bytes:
@@ -160,13 +159,13 @@ def acknowledged_message(subscription: RequestId, honoured: Filter) -> bytes:
 
 
 def change_message(subscription: RequestId, change: Change) -> bytes:
-    """Return a change as this subscription is told of it."""
+    """Return the message that reports a change to this subscription."""
     params = {"_meta": {SUBSCRIPTION_KEY: subscription}, **change.params}
     return notification_message(TOPICS[change.kind].method, params)
 
 
 def dropped_message(subscription: RequestId, reason: str) -> bytes:
-    """Return the last message of a subscription that is cut off, where its connection cannot be."""
+    """Return the last message of a subscription that ends while its connection goes on."""
     params = {"_meta": {SUBSCRIPTION_KEY: subscription}, "requestId": subscription, "reason": reason}
     return notification_message("notifications/cancelled", params)
 

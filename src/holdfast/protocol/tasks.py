@@ -1,4 +1,4 @@
-"""What travels of a task (extension io.modelcontextprotocol/tasks of 2026-07-28)."""
+"""Tasks on the wire (extension io.modelcontextprotocol/tasks of 2026-07-28)."""
 
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ EXTENSION: Final[dict[str, Any]] = {"extensions": {TASKS: {}}}
 
 
 class CreateTaskResult(Result, frozen=True, kw_only=True):
-    """The answer to a call that has become a task. Its `resultType` is `task`."""
+    """The result of a call that has become a task. Its `resultType` is `task`."""
 
     task_id: str
     status: str
@@ -23,7 +23,7 @@ class CreateTaskResult(Result, frozen=True, kw_only=True):
 
 
 class DetailedTask(CreateTaskResult, frozen=True, kw_only=True):
-    """A task with what its status brings along: what it asks for, its result, or its error."""
+    """A task with the members of its status: input requests, result, or error."""
 
     input_requests: dict[str, Any] | None = None
     result: Any = None
@@ -31,7 +31,7 @@ class DetailedTask(CreateTaskResult, frozen=True, kw_only=True):
 
 
 def declares_tasks(capabilities: dict[str, Any]) -> bool:
-    """Tell whether a client takes a task for an answer."""
+    """True if a client accepts a task as a result."""
     extensions = capabilities.get("extensions")
     return isinstance(extensions, dict) and isinstance(extensions.get(TASKS), dict)
 
@@ -40,7 +40,7 @@ def check_tasks(capabilities: dict[str, Any]) -> None:
     """Refuse a client that did not declare the extension.
 
     Raises:
-        MissingCapability: it did not.
+        MissingCapability: the client did not declare it.
     """
     if not declares_tasks(capabilities):
         raise MissingCapability(EXTENSION)

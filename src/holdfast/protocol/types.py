@@ -1,4 +1,4 @@
-"""The MCP vocabulary under one roof: every wire type of both eras, by its name in the specification."""
+"""Every wire type of both eras, by its name in the specification."""
 
 from holdfast.protocol.capabilities import (
     ClientCapabilities,

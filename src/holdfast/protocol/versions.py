@@ -10,11 +10,11 @@ class Revision(Struct, frozen=True):
 
     name: str
     priming: bool
-    """The event that opens a stream is empty. Older clients (Gemini CLI) fail on that, and get a notification."""
+    """The first event of a stream is empty. Older clients (Gemini CLI) fail on that, so they get a notification."""
     early_close: bool
-    """The server may end a request's stream before its answer; the client comes back for the rest."""
+    """The server may end the stream of a request before its result; the client resumes it."""
     batches: bool
-    """Arrays of messages are accepted."""
+    """True if arrays of messages are accepted."""
 
 
 REVISIONS: Final[dict[str, Revision]] = {
@@ -31,7 +31,7 @@ SESSIONLESS: Final = Revision("2026-07-28", priming=False, early_close=False, ba
 
 LATEST: Final = REVISIONS["2025-11-25"]
 ASSUMED: Final = REVISIONS["2025-03-26"]
-"""What a request without a version header speaks, by the specification's word."""
+"""The revision of a request without a version header, by the specification."""
 
 
 def negotiate(offered: object) -> Revision:

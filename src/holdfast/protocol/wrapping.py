@@ -1,15 +1,15 @@
-"""Structured content is an object: a tool's plain result is wrapped in one. The output schema says so. Pure."""
+"""Structured content must be an object, so a plain result is wrapped in one. The output schema says so. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 MARK: Final = "x-fastmcp-wrap-result"
-"""What fastmcp's client looks for before it unwraps a result; its servers set it too."""
+"""The mark by which fastmcp's client recognises a wrapped result; its servers set it too."""
 MEMBER: Final = "result"
 
 
 def wrapped(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of `{"result": value}`, by the value's own."""
+    """Return the schema of `{"result": value}` for the schema of the value."""
     inner = {key: value for key, value in schema.items() if key != "$defs"}
     outer: dict[str, Any] = {
         "type": "object",
@@ -21,9 +21,9 @@ def wrapped(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wraps(schema: Mapping[str, Any]) -> bool:
-    """Tell whether a schema is that of a wrapped value, and not that of an object which has such a member itself.
+    """True if a schema is that of a wrapped value, and not that of an object with a member `result` of its own.
 
-    The official Python SDK sets no mark; it calls the object after the tool's function: `addOutput`.
+    The official Python SDK sets no mark; it names the object after the tool's function: `addOutput`.
     """
     if MARK in schema:
         return schema[MARK] is True

@@ -1,8 +1,25 @@
-"""JSON-RPC 2.0: one strict decode of what comes in, and the texts of what goes out.
+"""JSON-RPC 2.0: one strict decode of each received message, and the encoding of the messages that we send.
 
-What two parsers could read differently is refused here, once: duplicate keys, NaN, lone
-surrogates, bad UTF-8, deep nesting, fractional or huge ids. Everything behind this module
-works on plain decoded values and never parses again.
+A message passes proxies, gateways and clients with other JSON parsers. If two parsers read one text differently, one of
+them can be made to check something else than the other executes. So every text that parsers are known to read
+differently is refused here, once, and all other code works on the decoded values.
+
+What is checked, and when:
+
+    size in bytes                the transport, before this module is called
+    nesting, number of values    before decoding: a hostile text must not cost the time and memory of decoding it.
+                                 Counting `{`, `[` and `,` in the whole text gives an upper bound, in C. Only a text over
+                                 a limit is counted again exactly, without the characters inside strings.
+    grammar, UTF-8, NaN,         by the decoder. Invalid: PARSE_ERROR, −32700.
+    lone surrogates
+    duplicate members            after decoding, everywhere in the message. The decoder keeps the last of two members
+                                 with one name. So the value is encoded again: a text that is equal to the encoding has
+                                 no duplicates. Otherwise (white space, escapes, numbers, or really a duplicate) the
+                                 members are counted in both texts.
+    the shape of the message     last: a request, a notification or a response, with an id of an allowed type and size.
+                                 Invalid: INVALID_REQUEST, −32600, with the id if it could be read.
+
+`decode_raw` is for a proxy that forwards results: it leaves the result of a response as JSON text.
 """
 
 import json
@@ -21,22 +38,22 @@ RequestId = int | str
 """The id of a JSON-RPC request: `1` and `"1"` are different ids."""
 
 MAX_ID: Final = 2**53
-"""The largest integer every JSON implementation keeps exact."""
+"""The largest integer that every JSON implementation represents exactly."""
 _MIN_ID: Final = -MAX_ID
 MAX_ID_LENGTH: Final = 256
 VALUE_BYTES: Final = 96
-"""What a comma or bracket stands for once it is decoded, at most: an object with one member takes 192 bytes and has a
-bracket and a comma. A number in a list takes 8 to 32."""
+"""The most memory that one comma or bracket stands for after decoding. An object with one member takes 192 bytes and has
+a bracket and a comma; a number in a list takes 8 to 32."""
 _MANY: Final = 4_096
 _EXACT_BYTES: Final = 1024 * 1024
-"""Longer texts are not looked at twice: it would take longer than decoding them."""
+"""Longer texts are not counted exactly: that would take longer than decoding them."""
 
 encode: Callable[[object], bytes] = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 
 
 class Request(Struct, frozen=True, gc=False):
-    """A call that wants an answer. `params` is empty where the sender gave none."""
+    """A message that expects a response. `params` is empty if the sender gave none."""
 
     id: RequestId
     method: str
@@ -44,14 +61,14 @@ class Request(Struct, frozen=True, gc=False):
 
 
 class Notification(Struct, frozen=True, gc=False):
-    """A message that wants none."""
+    """A message that expects no response."""
 
     method: str
     params: dict[str, Any]
 
 
 class Response(Struct, frozen=True, gc=False):
-    """An answer: `error` is None, or the error object and `result` is empty."""
+    """A response: `error` is None, or it is the error object and `result` is None."""
 
     id: RequestId
     result: Any
@@ -165,21 +182,21 @@ def _check_shape(data: bytes, brackets: int, max_depth: int, max_values: int) ->
         raise WireError(INVALID_REQUEST, f"Invalid request: nested deeper than {max_depth} levels")
 
 
-# Scans by the interpreter's own C code, a few milliseconds for the largest message; a loop in Python takes a second.
+# These scans run in C and take a few milliseconds for the largest message; a loop in Python would take a second.
 
 
 def _unescaped(data: bytes) -> bytes:
-    """Return a text whose every quote begins or ends a string."""
+    """Return the text without escaped quotes, so that every quote begins or ends a string."""
     return data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
 
 
 def _outside(data: bytes) -> bytes:
-    """Return what of a text is not inside a string."""
+    """Return the text without its strings."""
     return b"".join(_unescaped(data).split(b'"')[::2])
 
 
 def _values(data: bytes) -> int:
-    """Return how many values a text holds at most: each but the first follows a comma or a bracket."""
+    """Return an upper bound for the number of values: each but the first follows a comma or a bracket."""
     return 1 + data.count(b",") + data.count(b"{") + data.count(b"[")
 
 
@@ -188,16 +205,16 @@ def _too_many(max_values: int) -> WireError:
 
 
 def cost(data: bytes, max_values: int) -> int:
-    """Return about how many bytes a message occupies, itself and decoded; found out before it is decoded."""
+    """Estimate the memory of a message, text and decoded values together, before it is decoded."""
     values = _values(data)
     if values > _MANY and len(data) <= _EXACT_BYTES:
-        # Commas in a text are no values, and a table in a text has many.
+        # Commas inside strings are not values, and a table in a string has many.
         values = _values(_outside(data))
     return len(data) + min(values, max_values) * VALUE_BYTES
 
 
 def _duplicate(data: bytes) -> str:
-    """Return the name of the member that a message has twice; of a long one, whose search would take long, nothing."""
+    """Return the name of the duplicate member, for the error; empty for a long message, where the search would take long."""
     found: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:
@@ -215,7 +232,7 @@ def _classify(value: Any) -> Message:
     if type(value) is not dict:
         raise WireError(INVALID_REQUEST, "Invalid request: a message is a JSON object")
     if value.keys() == _USUAL:
-        # What nearly every message is, recognised in one look; anything else is looked at member by member.
+        # Nearly every message has these members. All others are checked member by member.
         number, method, params = value["id"], value["method"], value["params"]
         if (
             type(number) is int
@@ -234,12 +251,12 @@ def _classify(value: Any) -> Message:
         return _call(value, request_id)
     if "result" in value or "error" in value:
         return _response(value, request_id)
-    raise WireError(INVALID_REQUEST, "Invalid request: neither a method nor an answer", request_id)
+    raise WireError(INVALID_REQUEST, "Invalid request: neither a method nor a response", request_id)
 
 
 def _call(value: dict[str, Any], request_id: RequestId | None) -> Request | Notification:
     method = value["method"]
-    # A null is read as no params: several clients send it, and it can mean nothing else.
+    # null counts as no params: several clients send it.
     params = value.get("params")
     if params is None:
         params = {}
@@ -248,7 +265,7 @@ def _call(value: dict[str, Any], request_id: RequestId | None) -> Request | Noti
     if type(params) is not dict:
         raise WireError(INVALID_REQUEST, 'Invalid request: "params" must be an object', request_id)
     if "result" in value or "error" in value:
-        raise WireError(INVALID_REQUEST, "Invalid request: both a method and an answer", request_id)
+        raise WireError(INVALID_REQUEST, "Invalid request: both a method and a response", request_id)
     if "id" not in value:
         return Notification(method, params)
     return Request(_checked_id(request_id), method, params)
@@ -279,12 +296,12 @@ def _checked_id(request_id: RequestId | None) -> RequestId:
 
 
 def result_message(request_id: RequestId, result: bytes) -> bytes:
-    """Return the answer that carries an already encoded result."""
+    """Return the response with an already encoded result."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(request_id), result)
 
 
 def error_message(request_id: RequestId | None, code: int, message: str, data: object = None) -> bytes:
-    """Return the answer that says what went wrong; without an id where none could be read."""
+    """Return the response with an error; without an id if none could be read."""
     error: dict[str, object] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
@@ -294,17 +311,17 @@ def error_message(request_id: RequestId | None, code: int, message: str, data: o
 
 
 def refusal(request_id: RequestId | None, error: McpError) -> bytes:
-    """Return an exception as the answer to a request."""
+    """Return the response for an exception."""
     return error_message(request_id, error.code, error.message, error.data)
 
 
 def request_message(request_id: RequestId, method: str, params: object) -> bytes:
-    """Return a request; `params` is anything the encoder takes."""
+    """Return a request; `params` is anything that the encoder accepts."""
     return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
 
 
 def notification_message(method: str, params: object = None) -> bytes:
-    """Return a notification, without `params` where there are none."""
+    """Return a notification; without `params` if there are none."""
     if params is None:
         return encode({"jsonrpc": "2.0", "method": method})
     return encode({"jsonrpc": "2.0", "method": method, "params": params})

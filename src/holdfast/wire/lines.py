@@ -1,10 +1,10 @@
-"""Newline framing with a bound: chunks of bytes in, whole lines out."""
+"""Cut a stream of bytes into lines, with a limit for the length of a line."""
 
 from holdfast.errors import INVALID_REQUEST, WireError
 
 
 class LineBuffer:
-    """Cuts a byte stream into lines; a line over the limit is skipped and reported once."""
+    """Cuts chunks into lines. A line over the limit is skipped and reported once."""
 
     __slots__ = ("_limit", "_partial", "_skipping")
 
@@ -14,7 +14,7 @@ class LineBuffer:
         self._skipping = False
 
     def feed(self, chunk: bytes) -> list[bytes | WireError]:
-        """Take a chunk and return the lines it completes, empty ones left out."""
+        """Add a chunk and return the lines that it completes, without empty ones."""
         lines: list[bytes | WireError] = []
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:

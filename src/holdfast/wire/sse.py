@@ -1,7 +1,7 @@
-"""Server-sent events: the bytes of an event, a comment and a retry hint; and the parser of what others send.
+"""Server-sent events: the bytes of an event, a comment and a retry hint; and a parser for received streams.
 
-Our payloads are JSON on one line, so an event of ours needs exactly one `data` line. What comes in
-may be cut anywhere and is bounded: a line or an event over its limit ends the stream.
+Our payloads are JSON on one line, so an event that we send has exactly one `data` line. A received stream may be cut
+into chunks at any byte. A line or an event over its limit ends the stream.
 """
 
 from typing import Final, NamedTuple
@@ -12,30 +12,30 @@ KEEP_ALIVE: Final = b": keep-alive\n\n"
 
 
 def event(data: bytes, event_id: str = "") -> bytes:
-    """Return one message event; with an id it can be resumed after."""
+    """Return one message event; with an id, a client can resume after it."""
     if event_id:
         return b"event: message\nid: %b\ndata: %b\n\n" % (event_id.encode(), data)
     return b"event: message\ndata: %b\n\n" % data
 
 
 def priming(event_id: str, retry_ms: int, data: bytes = b"") -> bytes:
-    """Return the first event, which gives a client a position to resume from; empty unless it needs data."""
+    """Return the first event, which gives a client a position to resume from. `data` is for clients that need some."""
     kind = b"event: message\n" if data else b""
     return b"%bid: %b\nretry: %d\ndata: %b\n\n" % (kind, event_id.encode(), retry_ms, data)
 
 
 def retry(milliseconds: int) -> bytes:
-    """Return the reconnection delay a client should keep."""
+    """Return the reconnection delay for a client."""
     return b"retry: %d\n\n" % milliseconds
 
 
 def comment(text: str) -> bytes:
-    """Return a line that clients ignore and people read."""
+    """Return a comment line: clients ignore it, people can read it."""
     return b": %b\n\n" % text.encode()
 
 
 class Received(NamedTuple):
-    """One event of somebody else's stream. `id` and `retry` are None where it did not say."""
+    """One received event. `id` and `retry` are None if it has none."""
 
     data: bytes
     id: str | None
@@ -47,7 +47,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 class EventParser:
-    """Bytes in, in any cut; whole events out. Lines end in CR, LF or both, as the standard says."""
+    """Parses chunks of bytes into events. Lines end with CR, LF or both, as the standard says."""
 
     __slots__ = ("_data", "_event_limit", "_id", "_limit", "_line", "_retry", "_size", "_started", "_was_cr")
 
@@ -63,13 +63,13 @@ class EventParser:
         self._started = False
 
     def feed(self, chunk: bytes) -> list[Received]:
-        """Take a chunk and return the events it completes, also those that only carry an id or a delay.
+        """Add a chunk and return the events that it completes, also those with only an id or a delay.
 
         Raises:
-            WireError: a line or an event is over its limit; the stream is of no more use.
+            WireError: a line or an event is over its limit; the stream cannot be read further.
         """
         events: list[Received] = []
-        # The LF of a CR LF that was cut in two.
+        # The LF of a CR LF that was cut into two chunks.
         if self._was_cr and chunk:
             self._was_cr = False
             chunk = chunk.removeprefix(b"\n")

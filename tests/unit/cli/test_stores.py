@@ -104,10 +104,10 @@ def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
     home = tmp_path / "holdfast-x"
     home.mkdir()
     url = f"sqlite:///{home}/store.db"
-    first, last = stores.Lodger(url), stores.Lodger(url)
-    first.leave_for_good()
+    first, last = stores.PrivateStoreUser(url), stores.PrivateStoreUser(url)
+    first.remove_if_last()
     assert home.exists()
-    last.leave_for_good()
+    last.remove_if_last()
     assert not home.exists()
 
 
@@ -116,7 +116,7 @@ def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
     [
         (
             ["--store", "postgres://u:sEcret@h/db"],
-            "--store postgres: is not a store's URL: it begins with one of memory:",
+            "--store postgres: is not the URL of a store: it must begin with one of memory:",
         ),
         (["--store", "sqlite:"], "sqlite:////absolute/path.db"),
         (["--store", "sqlite:///nowhere/at/all/store.db"], "/nowhere/at/all"),
@@ -124,7 +124,7 @@ def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
         (["--store", "redis:/:sEcret@127.0.0.1:1"], "write redis://host:port, with two slashes"),
         (["--store", "redis://h", "--namespace", "a b"], "namespace='a b'"),
         (["--stdio", "--workers", "2"], "leave --workers out"),
-        (["--stdio"], "--stdio serves no address: leave out --stdio, or --http 127.0.0.1:0"),
+        (["--stdio"], "--stdio does not use an address: leave out --stdio, or --http 127.0.0.1:0"),
         (["--store", "memory:", "--workers", "2"], "and MemoryStore serves one process only: use --store"),
         (["--store", "redis://:sEcret@127.0.0.1:1", "--workers", "2"], "name another with --store URL"),
     ],
@@ -140,7 +140,7 @@ def test_an_unusable_store_is_explained(arguments: list[str], said: str) -> None
 
 def test_the_store_may_be_named_by_the_environment() -> None:
     told = holdfast("serve", SMALL, "--http", "127.0.0.1:0", store="postgres:")
-    assert (told.returncode, "postgres: is not a store's URL" in told.stderr) == (2, True)
+    assert (told.returncode, "postgres: is not the URL of a store" in told.stderr) == (2, True)
     assert "HOLDFAST_STORE" in holdfast("serve", "--help").stdout
 
 
