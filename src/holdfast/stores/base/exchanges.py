@@ -34,7 +34,7 @@ class Claim(Struct, frozen=True):
     """Control traffic does not count against the limit of calls, and has no turn."""
     payload: bytes = b""
     """What another replica needs to run the request again; empty if it must not. A shared store keeps it while the
-    exchange is in flight, if the session has room (`Limits.rerun_bytes`)."""
+    exchange is in flight, if the session (`Limits.rerun_bytes`) and its principal (`holdfast.stores.kept`) have room."""
 
 
 class Claimed(Struct, frozen=True):

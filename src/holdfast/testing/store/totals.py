@@ -65,6 +65,17 @@ class TotalContract(Contract):
         assert await fill(bench, opened[5:]) == opened[5:], "what is gone makes room"
 
     @scenario(principal_kept_bytes=TOTAL)
+    async def test_a_field_that_grows_or_shrinks_is_counted_again(self, bench: Bench) -> None:
+        opened = await sessions(bench, 6)
+        for key in opened:
+            await bench.store.set_state(key, "f", b"1", op="small")
+        for key in opened[:4]:
+            await bench.store.set_state(key, "f", VALUE, op="large")
+        await refused(bench.store.set_state(opened[4], "f", VALUE, op="large"), StateError)
+        await bench.store.set_state(opened[0], "f", b"1", op="small again")
+        assert await bench.store.set_state(opened[4], "f", VALUE, op="large, too") > 0
+
+    @scenario(principal_kept_bytes=TOTAL)
     async def test_a_closed_session_makes_room(self, bench: Bench) -> None:
         opened = await sessions(bench, 6)
         await fill(bench, opened)
