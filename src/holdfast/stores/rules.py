@@ -49,7 +49,7 @@ class SessionClock:
         return ends if ends[0] <= expires else (expires, Input.EXPIRED)
 
     def ends_now(self, now: float) -> Input | None:
-        """Return why the session ends now; None if it does not. Work counts as life."""
+        """Return why the session ends now; None if it does not. Work counts as life (law 8)."""
         at, reason = self.due()
         return reason if at <= now and not self.running else None
 

@@ -129,6 +129,16 @@ class BoundContract(Contract):
             await bench.store.append(OTHER, "", STANDALONE_FENCE, number, b"y" * 300)
         assert await _retained(bench, [kept]) == [kept]
 
+    @scenario(session_bytes=1000, stream_bytes=2000)
+    async def test_the_largest_log_of_a_session_is_cut_by_at_least_an_eighth(self, bench: Bench) -> None:
+        await bench.open()
+        large, small = await bench.streaming(1, "large"), await bench.streaming(2, "small")
+        for number in range(1, 10):
+            await bench.append("large", large, number, b"x" * 100)
+        await bench.append("small", small, 1, b"y" * 100)
+        await bench.append("small", small, 2, b"y" * 50)
+        assert (await _size(bench, "large"), await _size(bench, "small")) == (700, 150)
+
     @scenario(session_bytes=1000, stream_bytes=1000)
     async def test_running_streams_together_stay_within_the_sessions_bytes(self, bench: Bench) -> None:
         await bench.open()
