@@ -1,4 +1,4 @@
-"""Delivery: one loop carries messages from where they arise to where they are written.
+"""Delivery: one loop takes messages from where they arise and writes them to where they go.
 
 A client waits for the messages of one request, or of one stream. They come from a *source* and go to a *sink*:
 

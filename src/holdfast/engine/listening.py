@@ -1,8 +1,8 @@
 """Listeners: subscriptions without a session (2026-07-28), and how changes reach them.
 
-What waits for a listener is bounded by what it asked for: a change that it has not been told of
-yet covers the next one of the same name. Nobody waits for a listener (law 7); one that is too
-far behind is ended, and its place is free at once.
+The changes that wait for a listener are bounded by its filter: a change that was not sent yet stands for later
+changes of the same name. No task waits for a listener (law 7). A listener that is too far behind is ended, and its place
+is free at once.
 """
 
 import asyncio
@@ -178,7 +178,8 @@ class Listening:
         if charge is None:
             self._runtime.observer.note("listen.refused", listeners=len(self))
             raise Busy(
-                "Busy: listeners want to be told of too much; close one, or try again later", retry_after=30
+                "Busy: the filters of all listeners take too much memory; close one, or try again later",
+                retry_after=30,
             )
         return charge
 

@@ -1,4 +1,4 @@
-"""What a stop waits for, shown to the person who pressed Ctrl+C: which calls, how long, and how to end at once."""
+"""The calls that a stop waits for, shown at the terminal: their names, the time left, and how to end at once."""
 
 import asyncio
 import os
@@ -11,14 +11,14 @@ from holdfast.engine.engine import Engine
 
 _TICK: Final = 1.0
 _PLAIN_EVERY: Final = 5
-"""Ticks between two lines where lines cannot be overwritten."""
+"""Ticks between two lines, on a terminal that cannot overwrite a line."""
 _NAMES: Final = 3
 _NAME_LENGTH: Final = 40
 _OVERWRITE: Final = "\r\x1b[2K"
 
 
 def waiting(calls: Iterable[str], seconds: float) -> str:
-    """Return the sentence that says what is waited for. Names come from clients: only plain characters are shown."""
+    """Return the sentence that names the calls. Names come from clients: only plain characters are shown."""
     counted = Counter("".join(filter(_is_plain, call))[:_NAME_LENGTH] for call in calls)
     names = [name if count == 1 else f"{name} ×{count}" for name, count in counted.most_common(_NAMES)]
     if len(counted) > _NAMES:
@@ -36,7 +36,7 @@ def _is_plain(character: str) -> bool:
 
 
 async def count_down(engine: Engine, output: TextIO | None = None, *, alone: bool = True) -> None:
-    """Say what a stop waits for until nothing is left; cancel it to stop. `alone`: no other process writes here."""
+    """Show the calls that a stop waits for, until none is left or this is cancelled. `alone`: no other process writes to the terminal."""
     output = output or sys.stderr
     deadline = asyncio.get_running_loop().time() + engine.settings.times.drain
     overwrites = alone and output.isatty()

@@ -1,12 +1,11 @@
 """One connection that carries messages both ways: what stdio and `Client(server)` share.
 
-It serves both eras side by side: an `initialize` begins its one session, and a request with
-metadata of its own (2026-07-28) stands alone, before, inside and without a session.
+It serves both eras at the same time: an `initialize` begins its one session, and a request with metadata of its own
+(2026-07-28) is sessionless, whether or not there is a session.
 
-Messages come in by `take` and leave through the function given. The receive path waits for
-no handler (law 10) and for no write of a handler's: only when too many of its own replies
-(refusals, pongs) are unwritten does it stop taking, so that a peer that writes and never
-reads costs bounded memory.
+Messages arrive in `take` and are written with the function that it was given. The receiving side waits for no handler (law 10)
+and for no write of a handler. It stops only while too many of its own replies (refusals, pongs) are unwritten, so that a peer
+that writes and never reads costs bounded memory.
 """
 
 import asyncio
@@ -50,10 +49,10 @@ from holdfast.wire.jsonrpc import (
 )
 
 Write = Callable[[bytes], Awaitable[None]]
-"""Writes one message; waits while the peer is behind; raises ConnectionError once it is gone."""
+"""Writes one message. Waits while the peer does not read; raises ConnectionError when the peer is gone."""
 
 OWED: Final = 64
-"""Replies of the receive path that may be unwritten before it waits for one."""
+"""Unwritten replies after which the receiving side waits for one to be written."""
 
 _TURN_SECONDS: Final = 0.01
 
@@ -106,7 +105,7 @@ class Duplex:
     # In
 
     async def take(self, line: bytes) -> None:
-        """Take what the peer wrote: one message, or an array of them."""
+        """Take one message, or an array of messages, of the peer."""
         limits, caller = self._engine.settings.limits, self._caller
         intake = None
         try:
@@ -130,7 +129,7 @@ class Duplex:
             await self._take_one(message, caller)
 
     async def _refuse_all(self, message: Message | list[Message], error: HoldfastError) -> None:
-        """Refuse the requests of a message, and take nothing else of it."""
+        """Refuse the requests of a message and drop the rest."""
         if isinstance(message, list):
             refused = [_refusal(one.id, error) for one in message if isinstance(one, Request)]
             await self._reply(b"[" + b",".join(refused) + b"]")
@@ -138,7 +137,7 @@ class Duplex:
             await self._reply(_refusal(message.id, error))
 
     async def refuse(self, error: WireError) -> None:
-        """Answer bytes that are no message."""
+        """Answer bytes that are not a message."""
         await self._reply(error_message(error.request_id, error.code, error.message))
 
     async def _take_one(self, message: Message, caller: Caller) -> None:
@@ -158,7 +157,7 @@ class Duplex:
             await self._reply(_invalid(message.id, "initialize first; before it only ping is answered"))
 
     def _is_modern(self, request: Request) -> bool:
-        """Tell the eras apart by how a request presents itself; without a session, also by what only one era has."""
+        """Choose the era of a request: by its metadata, and without a session also by methods that only one era has."""
         if declared_version(request.params) is not None:
             return True
         only_modern = request.method in NOT_IN_SESSIONS or not has_sessions(self._engine.settings)
@@ -187,7 +186,7 @@ class Duplex:
             await self._reply(_refusal(request.id, error))
             return
         self.session = opened.session
-        # Waited for: nothing that the session sends may overtake it.
+        # Wait until it is written: no message of the session may come before it.
         await self.send(result_message(request.id, opened.result))
 
     async def _request(self, session: Session, request: Request, caller: Caller) -> None:
@@ -197,7 +196,7 @@ class Duplex:
             except HoldfastError as error:
                 await self._reply(_refusal(request.id, error))
             return
-        # Control traffic has no slots to wait for; what it is owed bounds it.
+        # Control traffic needs no slot; the number of unwritten replies bounds it.
         await self._owed.acquire()
         try:
             exchange = await self._engine.exchanges.submit(session.record.key, caller, request)
@@ -207,7 +206,7 @@ class Duplex:
         self._keep(_ended(exchange))
 
     async def _control(self, message: Notification | Response, caller: Caller) -> None:
-        """Take what wants no answer; what fits nothing is passed over, since there is nobody to tell."""
+        """Take a message that gets no answer. One that belongs to nothing is dropped: there is no way to refuse it."""
         if self._cancels_sessionless(message) or self.session is None:
             return
         key, sessions = self.session.record.key, self._engine.sessions
@@ -252,14 +251,14 @@ class Duplex:
         except HoldfastError as error:
             await gathering.add(_refusal(request.id, error))
             return
-        # Its task has not run yet: it was made in this very step.
+        # Its task was just made and has not run yet.
         if isinstance(exchange.writer, ConnectionWriter):
             exchange.writer.last = gathering.add
 
     # Ending
 
     async def hang_up(self, reason: Input) -> None:
-        """Take nothing more, end the listeners, let what runs finish for the drain time, then close the session."""
+        """Take no more messages, end the listeners, let calls finish for the drain time, then close the session."""
         self._deaf = True
         self._fail_asks()
         await asyncio.gather(self._sessionless.hang_up(self.gone), self._close(reason))
@@ -278,13 +277,13 @@ class Duplex:
         deadline = loop.time() + self._engine.settings.times.drain
         gone = loop.create_task(self.gone.wait())
         try:
-            # Those that wait for a slot get one as others leave.
+            # Calls that wait for a slot get one when others end.
             while not gone.done() and loop.time() < deadline:
                 running = {e.task for e in session.exchanges.values() if e.task is not None}
                 if not running:
                     if not session.waiting:
                         break
-                    # One of those that wait for their turn is about to start.
+                    # A call that waits for its turn is about to start.
                     await asyncio.sleep(_TURN_SECONDS)
                     continue
                 await asyncio.wait(
@@ -294,7 +293,7 @@ class Duplex:
             gone.cancel()
 
     def _fail_asks(self) -> None:
-        """Wake those that wait for answers: none will come."""
+        """End all asks: no answer can arrive any more."""
         if self.session is not None:
             for arrived in self.session.pending.values():
                 if not arrived.done():

@@ -1,4 +1,4 @@
-"""Batches on a connection (2025-03-26): the answers of an array's requests leave as one array."""
+"""Batches on a connection (2025-03-26): the answers to the requests of one array are sent as one array."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,7 @@
-"""Requests of protocol 2026-07-28 on a connection that carries messages both ways: each stands alone, all share it.
+"""Sessionless requests (2026-07-28) on a connection that carries messages both ways, and that all of them share.
 
-An id that is in flight is refused here too (law 2): on one channel it is all that tells answers
-apart. What is cancelled sends not a word more.
+An id that is in flight is refused here too (law 2): on one connection only the id says which request an answer
+belongs to. A request that was cancelled gets no further message.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ Send = Callable[[bytes], Awaitable[None]]
 
 
 class SessionlessRequests:
-    """What a connection's client has asked without a session, from its request to its last written byte."""
+    """The sessionless requests of one connection, each from its arrival until its answer is written."""
 
     def __init__(self, engine: Engine, send: Send) -> None:
         self._engine = engine
@@ -32,7 +32,7 @@ class SessionlessRequests:
         limits = engine.settings.limits
         self._limit = limits.running + limits.queued
         self._flights: dict[RequestId, asyncio.Task[None]] = {}
-        """By the ids that are in flight: until the answer is about to be written."""
+        """By id: the requests in flight. An id is free when its answer is about to be written."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._awaited: set[AwaitedCall] = set()
         self._listeners: set[Listener] = set()
@@ -47,13 +47,13 @@ class SessionlessRequests:
     # One request
 
     def take(self, request: Request, caller: Caller) -> None:
-        """Begin to answer a request.
+        """Start to answer a request.
 
         Raises:
-            InvalidParams: it does not say of itself what it must.
-            UnsupportedVersion: it is of another revision, or this one is not for its client.
+            InvalidParams: its metadata is not complete.
+            UnsupportedVersion: it is of another revision, or this revision is not served to its client.
             DuplicateId: its id is in flight.
-            Busy: too many of this connection run, or are not written yet.
+            Busy: too many requests of this connection run, or have answers that are not written yet.
         """
         if request.id in self._flights:
             raise DuplicateId
@@ -71,12 +71,12 @@ class SessionlessRequests:
         self._landed(request_id, task)
 
     def _landed(self, request_id: RequestId, task: asyncio.Task[None] | None) -> None:
-        """Free an id, unless it is somebody else's by now."""
+        """Free an id, unless another request has it by now."""
         if self._flights.get(request_id) is task:
             del self._flights[request_id]
 
     def cancel(self, request_id: object) -> bool:
-        """Stop a request at the client's word; False if it is none of these."""
+        """Cancel a request for the client; False if no request has this id."""
         if type(request_id) is not int and type(request_id) is not str:
             return False
         task = self._flights.pop(request_id, None)
@@ -104,13 +104,13 @@ class SessionlessRequests:
         try:
             awaited = begin(meta, caller, request)
         except ParkedElsewhere:
-            # A connection is served by one process: what is parked elsewhere was not parked for it.
+            # One process serves a connection: a call that is parked elsewhere does not belong to it.
             raise ParkedGone from None
         self._awaited.add(awaited)
         try:
             await deliver(awaited, _Channel(self, request))
         except asyncio.CancelledError:
-            # Also of a call that has just parked nobody will hear: the answer that says so is not sent.
+            # End also a call that has just been parked: its answer is not sent, so no retry can come.
             await calls.end(awaited.exchange, Cancelled("by the client"))
             raise
         finally:
@@ -138,7 +138,7 @@ class SessionlessRequests:
     # Ending
 
     async def hang_up(self, gone: asyncio.Event) -> None:
-        """End the listeners, let calls finish for the drain time, then end them; unless the peer is gone before."""
+        """End the listeners, let calls finish for the drain time, then end them; at once if the peer is gone."""
         self._closing = True
         for listener in self._listeners:
             listener.stop(Ended.STOPPED)

@@ -29,11 +29,11 @@ class StdioFront:
         return f"<StdioFront {self._duplex!r}>"
 
     def stop(self) -> None:
-        """Take nothing more; what runs may finish."""
+        """Take no more messages; running calls may finish."""
         self._stopped.set()
 
     async def serve(self) -> None:
-        """Serve to the end, drain, and close the engine: it lived for this client."""
+        """Serve to the end, drain, and close the engine, which serves only this client."""
         await self._engine.ensure_started()
         loop = asyncio.get_running_loop()
         receiving = loop.create_task(self._receive())
@@ -53,13 +53,13 @@ class StdioFront:
             receiving.result()
 
     async def _lose(self) -> None:
-        """Notice that the client no longer reads: there is nobody left to finish for."""
+        """Notice that the client no longer reads: no result can reach it."""
         await self._writer.broke.wait()
         self._duplex.gone.set()
 
     async def _end(self, reason: Input) -> None:
         times = self._engine.settings.times
-        # A client that has stopped reading keeps nobody.
+        # Do not wait for a client that has stopped reading.
         patience = asyncio.get_running_loop().call_later(
             times.drain + times.write_stall, self._writer.give_up
         )
@@ -69,7 +69,7 @@ class StdioFront:
         await self._duplex.hang_up(reason)
         if shown is not None:
             shown.cancel()
-        # Nobody can come back to what is parked.
+        # No retry can arrive for a parked call.
         await self._engine.sessionless.end_work("the connection was closed")
         await self._engine.aclose()
         await self._writer.flush(times.write_stall)
@@ -80,7 +80,7 @@ class StdioFront:
         lines = LineBuffer(self._engine.settings.limits.body)
         while chunk := await self._reader.read():
             await self._take(lines.feed(chunk))
-        # The last line of a file may have no end.
+        # The last line of a file may have no line end.
         await self._take(lines.feed(b"\n"))
 
     async def _take(self, lines: list[bytes | WireError]) -> None:
@@ -95,7 +95,7 @@ class StdioFront:
 
 
 def run_stdio(engine: Engine) -> None:
-    """Serve standard input and output, and nothing else on them, until the client hangs up or a signal stops us."""
+    """Serve standard input and output until the client closes them or a signal stops the process. Nothing else uses them."""
     with claimed_stdio() as pipes:
         run_pipes(engine, *pipes)
 
@@ -111,7 +111,7 @@ async def _serve(engine: Engine, source: int, sink: int) -> None:
     signals = (signal.SIGTERM, signal.SIGINT)
 
     def stop() -> None:
-        """Drain; the next signal finds the default again and ends the process."""
+        """Drain. The next signal ends the process: the default handler is back."""
         front.stop()
         for number in signals:
             loop.remove_signal_handler(number)

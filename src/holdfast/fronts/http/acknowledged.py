@@ -16,7 +16,7 @@ _UNSENT: Final = Struct("=144xI")
 
 
 def is_acknowledged(sock: socket.socket | None) -> bool | None:
-    """Tell whether all bytes that the kernel was given have arrived; None: it cannot be known here."""
+    """True if the other side has acknowledged all bytes; None: this system cannot say."""
     if sock is None or _TCP_INFO is None:
         return None
     try:

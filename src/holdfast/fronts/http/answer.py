@@ -46,7 +46,7 @@ class Answer(Struct, frozen=True):
     headers: list[tuple[bytes, bytes]]
     body: bytes = b""
     audit: str = ""
-    """What was refused for reasons of security (`audit.py`); empty: nothing."""
+    """The kind of a refusal that concerns security (`audit.py`); empty for other answers."""
 
 
 def json_answer(body: bytes, status: int = 200, audit: str = "") -> Answer:
@@ -55,7 +55,7 @@ def json_answer(body: bytes, status: int = 200, audit: str = "") -> Answer:
 
 
 def ready_answer(message: bytes, mode: ResponseMode) -> Answer:
-    """Return an answer that is complete: JSON, or where streams are wanted one event in one write."""
+    """Return a complete answer: a JSON body, or in mode "sse" one event."""
     if mode != "sse":
         return json_answer(message)
     event = sse.event(message)
@@ -76,7 +76,7 @@ def refuse(
     extra: tuple[tuple[bytes, bytes], ...] = (),
     audit: str = "",
 ) -> Answer:
-    """Return a refusal: a status for machines, a JSON-RPC error for clients, a sentence for people."""
+    """Return a refusal: an HTTP status and a JSON-RPC error with a sentence for people."""
     answer = json_answer(error_message(request_id, code, message, data), status, audit)
     answer.headers.extend(extra)
     return answer
@@ -93,7 +93,7 @@ def not_allowed(allowed: str) -> Answer:
 
 
 def retry_after(seconds: int = RETRY_SECONDS) -> tuple[bytes, bytes]:
-    """Return the header that says when to come back."""
+    """Return the header that says when to send the request again."""
     return (b"retry-after", b"%d" % seconds)
 
 
@@ -122,7 +122,7 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
                 503, "Service unavailable: too many sessions", code=BUSY, request_id=request_id, extra=later
             )
         case Draining() | StoreError():
-            # Fenced and StreamClosed too: others have ended the exchange, and a repeat gets what they left.
+            # Also Fenced and StreamClosed: another replica has ended the exchange, and a repeat gets the end that it wrote.
             text = f"Service unavailable: {error}" if str(error) else "Service unavailable: send it again"
             return refuse(503, text, code=BUSY, request_id=request_id, extra=(retry_after(),))
         case _:
@@ -130,9 +130,9 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
 
 
 def refused_unstarted(error: HoldfastError, request_id: RequestId | None = None) -> Answer:
-    """Return the answer to a request that was refused before anything of it ran, and say so.
+    """Return the refusal of a request of which nothing ran, with the header that says so.
 
-    Never use it where a handler may have been started: a client sends the request again on the strength of it.
+    Never use it where a handler may have started: the header tells a client to send the request again.
     """
     answer = refusal_for(error, request_id)
     answer.headers.append(UNSTARTED)

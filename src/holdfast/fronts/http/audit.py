@@ -1,4 +1,4 @@
-"""What a front refused for reasons of security, as events for those who watch for attacks: `audit.*`.
+"""Audit: refusals that concern security, as events `audit.*` for operators who watch for attacks.
 
 Each refusal of a token, a Host, an Origin, an anonymous client, or of a session that is another principal's is one
 event, up to a rate for each address. The client learns nothing from it: that a session exists is found out after the
@@ -15,14 +15,14 @@ from holdfast.fronts.http.head import Head
 
 
 class Audit:
-    """Notes refusals."""
+    """Reports refusals to the observer."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._rates = Rates(self._engine.clock.now())
 
     def refused(self, what: str, head: Head, connection: Connection) -> None:
-        """Note that a request was refused for `what` it has: a token, host, origin, session or nothing (anonymous)."""
+        """Report the refusal of a request. `what` is the reason: token, host, origin, session or anonymous."""
         client = connection.scope.get("client")
         address = client[0] if client else "local"
         held = self._rates.admit((what, address), self._engine.clock.now())
@@ -36,7 +36,7 @@ class Audit:
             self._engine.observer.note(f"audit.{what}_refused", **facts)
 
     async def _foreign(self, key: str, principal: Principal | None, facts: dict[str, object]) -> None:
-        """Note a request for a session that lives and belongs to another principal; an unknown one is no attack."""
+        """Report a request for a session of another principal. A session that does not exist is no attack."""
         try:
             if await self._engine.store.holder(key) is None:
                 return

@@ -1,6 +1,6 @@
 """Batches (2025-03-26): several requests in one POST, each its own exchange, answered together.
 
-All quick: the answer is one JSON array. Otherwise it is one connection that carries the streams of all of them.
+If all are quick, the answer is one JSON array. Otherwise it is one response with the streams of all of them.
 Once a handler has started, the batch is never refused as a whole: a client would send it again, and the handlers
 would run twice. A store that is away is waited for instead, as for a single request.
 """
@@ -82,7 +82,7 @@ class BatchedRequests:
             self._repeats.append(submitted)
 
     async def _wait(self) -> None:
-        """Wait until all are answered; where streams are allowed, no longer than until it must be one."""
+        """Wait until all are answered, or where streams are allowed until the response must become one."""
         writers = [exchange.log_writer for exchange in self._exchanges]
 
         def ring() -> None:
@@ -133,7 +133,7 @@ class BatchedRequests:
     # One stream
 
     async def _stream(self, caller: Caller) -> bool:
-        """Carry all streams on this connection. False: it broke before they ended."""
+        """Write all streams to this connection. False: it broke before they ended."""
         answered = [exchange for exchange in self._exchanges if not _is_unanswered(exchange)]
         ready = [exchange.log_writer.terminal or b"" for exchange in answered]
         stall = self._times.write_stall

@@ -22,13 +22,13 @@ _SSE_HEADERS: Final = [
 
 
 _OVERDUE: Final = 0.5
-"""Seconds after its moment at which a timer tells that this process could not run."""
+"""Seconds of delay of a timer which show that this process could not run."""
 _AWAKE: Final = 1.0
-"""Seconds for what was sent while it could not."""
+"""Seconds to read what was sent while this process could not run."""
 
 
 _READ_SECONDS: Final = 0.05
-"""Time for the loop to read the end of a connection that lies behind a request."""
+"""Seconds for the loop to read the end of a connection behind a request."""
 
 
 def _nothing() -> None:
@@ -36,11 +36,11 @@ def _nothing() -> None:
 
 
 class Gone(Exception):
-    """The client's connection is gone or takes nothing; there is nobody left to write to."""
+    """The client's connection is gone, or takes no bytes."""
 
 
 class BadBody(Exception):
-    """The body cannot be read; carries the refusal."""
+    """The body cannot be read; `answer` is the refusal."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__()
@@ -48,10 +48,10 @@ class BadBody(Exception):
 
 
 class Transport(Protocol):
-    """What `holdfast serve` knows of, and can do with, the connection underneath."""
+    """The connection underneath, which only `holdfast serve` gives access to."""
 
     def is_closing(self) -> bool:
-        """Tell whether the connection is gone."""
+        """True if the connection is gone."""
         ...
 
     def abort(self) -> None:
@@ -59,15 +59,15 @@ class Transport(Protocol):
         ...
 
     def is_taken(self) -> bool | None:
-        """Tell whether the other side has acknowledged all that was written; None: that cannot be known."""
+        """True if the other side has acknowledged all that was written; None: it cannot be known."""
         ...
 
     def take_body(self) -> bytes | None:
-        """Return the whole body if it has come; None: it must be waited for."""
+        """Return the whole body if it has arrived; None: wait for it."""
         ...
 
     def answer_json(self, body: bytes) -> bool:
-        """Do the same for a JSON body with status 200."""
+        """Write a JSON body with status 200, as `answer` does."""
         ...
 
     def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
@@ -92,16 +92,16 @@ class Connection:
         self.begun: bool = False
         """The response has begun: no other answer can be sent."""
         self.principal: Principal | None = None
-        """Whom the request's token speaks for, once that is known."""
+        """The principal of the request's token, once it is known."""
         self.gone: bool = False
         self.on_gone: Callable[[], object] | None = None
 
     def allow_origin(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """Add these headers to whatever is answered: the browser's page may read it."""
+        """Add these headers to every answer: the browser's page may read it."""
         self._cors = headers
 
     def whole_body(self, limit: int) -> bytes | None:
-        """Return the request's body if all of it has come; None: wait for it with `body`.
+        """Return the request's body if all of it has arrived; None: wait for it with `body`.
 
         Raises:
             BadBody: it is too large.
@@ -116,11 +116,11 @@ class Connection:
     ) -> bytes:
         """Return the request's body; one that is declared to be too large is not read.
 
-        `read` is told how much has come, and may raise to have no more of it.
+        `read` is called with the number of bytes so far, and may raise to stop the reading.
 
         Raises:
             BadBody: it is too large or too slow.
-            Gone: its sender has gone.
+            Gone: the client has gone.
         """
         if declared.isdecimal() and int(declared[:12]) > limit:
             raise BadBody(too_large(limit))
@@ -136,7 +136,7 @@ class Connection:
                 if not _is_overdue(deadline):
                     text = f"Request timeout: the body took longer than {seconds:g} s"
                     raise BadBody(refuse(408, text)) from None
-                # This process was stopped, or its loop blocked: what was sent meanwhile is still to be read.
+                # This process was stopped, or its loop was blocked: read what was sent in that time.
                 patience = _AWAKE
 
     async def _read_parts(self, parts: list[bytes], limit: int, read: Callable[[int], None] | None) -> None:
@@ -163,7 +163,7 @@ class Connection:
         return await self.answer(json_answer(body))
 
     async def answer(self, answer: Answer) -> bool:
-        """Send a whole answer; False if it is known that nobody could take it."""
+        """Send a whole answer; False if the client is known not to have taken it."""
         self.begun = True
         headers = [*answer.headers, *self._cors] if self._cors else answer.headers
         transport = self._transport
@@ -206,16 +206,16 @@ class Connection:
             async with asyncio.timeout(stall):
                 await self._send(message)
         except OSError:
-            # TimeoutError is one too; either way the reader is lost, and its buffered bytes with it.
+            # TimeoutError is an OSError too. In both cases the connection is lost with its buffered bytes.
             self.abort()
             raise Gone from None
 
     def is_taken(self) -> bool | None:
-        """Tell whether the client's side has acknowledged all that was written; None: that cannot be known."""
+        """True if the client's side has acknowledged all that was written; None: it cannot be known."""
         return None if self._transport is None else self._transport.is_taken()
 
     def abort(self) -> None:
-        """Drop the connection with what is buffered for it, where the server lets us; elsewhere the stall limit does."""
+        """Close the connection and drop its buffered bytes, if the server allows it; if not, the stall limit ends it."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -230,7 +230,7 @@ class Connection:
             self._watcher = asyncio.get_running_loop().create_task(self._watch())
 
     async def has_left(self) -> bool:
-        """Let the loop read what is there, and tell whether the client has closed the connection. Not before the body is read."""
+        """Let the loop read what has arrived. True if the client has closed the connection. Call it after the body is read."""
         self.watch(_nothing)
         await asyncio.sleep(_READ_SECONDS)
         return self.gone or (self._transport is not None and self._transport.is_closing())
@@ -246,7 +246,7 @@ class Connection:
         """Stop watching."""
         if self._watcher is not None:
             self._watcher.cancel()
-            # A cancelled task keeps where it stood, which is here: without it the collector has no work.
+            # Break the reference cycle with the cancelled task, so that reference counting frees the connection.
             self._watcher = None
 
 

@@ -1,4 +1,4 @@
-"""What a browser's page needs to call this endpoint, for origins that may."""
+"""The headers with which a browser lets a page of an allowed origin call this endpoint."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ def cors_headers(origin: str) -> list[tuple[bytes, bytes]]:
 
 
 def preflight(methods: str) -> Answer:
-    """Return the answer to a browser that asks first, besides what every answer to its page says."""
+    """Return the answer to a preflight request, without the headers that every answer gets."""
     return Answer(
         204,
         [

@@ -29,7 +29,7 @@ def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 class DefaultHeaders:
-    """The lines that every answer has (the date), made anew when the server makes them anew."""
+    """The header lines of every answer (the date), encoded again when the server changes them."""
 
     __slots__ = ("_lines", "_made_of")
 
@@ -38,18 +38,18 @@ class DefaultHeaders:
         self._lines = b""
 
     def lines(self, headers: Headers) -> bytes:
-        """Return them as they are written."""
+        """Return the lines as bytes."""
         if headers is not self._made_of:
             self._made_of, self._lines = headers, lines(headers)
         return self._lines
 
 
-def _nobody() -> None:
-    """Stand where a finished cycle had its connection."""
+def _no_callback() -> None:
+    """Replace the callback of a finished cycle."""
 
 
 class Cycle(RequestResponseCycle):
-    """A request and its answer. The base's state, made in a few writes; its event only where somebody waits."""
+    """A request and its answer. It sets the state of its base class itself, and makes the event only when a task waits."""
 
     _was_last = False
     """The connection took the answer, and was closed after it."""
@@ -58,7 +58,7 @@ class Cycle(RequestResponseCycle):
     expected_content_length = 0
 
     def __init__(self, protocol: "GuardedProtocol", *, keep_alive: bool, expects: bool) -> None:
-        # Not the base's: it takes as long as the rest of a request's way to the application.
+        # Not super().__init__(): it takes as long as all other steps before the application.
         self.transport: asyncio.Transport = protocol.transport
         self.flow: Flow = protocol.flow
         self.logger: logging.Logger = protocol.logger
@@ -80,7 +80,7 @@ class Cycle(RequestResponseCycle):
 
     @property
     def message_event(self) -> asyncio.Event:  # type: ignore[override]
-        """Set while there is something to `receive`. Most requests are answered without anybody waiting for it."""
+        """Set while there is something to `receive`. Most requests are answered before a task waits for it."""
         if self._event is None:
             self._event = asyncio.Event()
             if self._has_news:
@@ -128,7 +128,7 @@ class Cycle(RequestResponseCycle):
                 self.transport.close()
         finally:
             # Break the reference cycle so that reference counting frees the request.
-            self.on_response = _nobody
+            self.on_response = _no_callback
             del self.scope
             if self.task is not None:
                 self._tasks.discard(self.task)
@@ -136,21 +136,21 @@ class Cycle(RequestResponseCycle):
     # Past ASGI
 
     def is_closing(self) -> bool:
-        """Tell whether the connection is gone. One that ends with this answer, as it should, is not."""
+        """True if the connection is gone. False for one that was closed after this answer."""
         return not self._was_last and self.transport.is_closing()
 
     def abort(self) -> None:
-        """Drop the connection with whatever is still buffered for it."""
+        """Close the connection and drop its buffered bytes."""
         self.transport.abort()
 
     def is_taken(self) -> bool | None:
-        """Tell whether the other side has acknowledged all that was written; None: that cannot be known."""
+        """True if the other side has acknowledged all that was written; None: it cannot be known."""
         if self.transport.get_write_buffer_size():
             return False
         return is_acknowledged(self.transport.get_extra_info("socket"))
 
     def take_body(self) -> bytes | None:
-        """Return the whole body if it has come; None: it must be waited for."""
+        """Return the whole body if it has arrived; None: wait for it."""
         if self.more_body or self.disconnected or self.response_complete or self.waiting_for_100_continue:
             return None
         body, self.body = self.body, b""

@@ -1,7 +1,7 @@
 """Streamable HTTP as a bare ASGI application.
 
-Decide, then act: the head is checked, the body decoded once, the engine asked; then one
-answer is sent, or a reader is pumped. A request that ends here ends nothing but itself.
+For each request: check the head, decode the body once, ask the engine; then send one answer, or write a stream. The end of an
+HTTP request ends no session and, in a session, no call (law 6).
 """
 
 import asyncio
@@ -122,7 +122,7 @@ class HttpFront:
         connection = Connection(scope, receive, send)
         head = Head(scope["headers"])
         if head.has(b"origin") and self._rules.origin_allowed(origin := head.text(b"origin")):
-            # Its page may also read why it was refused.
+            # The page may also read a refusal.
             connection.allow_origin(cors_headers(origin))
         try:
             answer = await self._answer(scope["method"], head, connection)
@@ -131,7 +131,7 @@ class HttpFront:
         except BadBody as bad:
             await connection.answer(bad.answer)
         except HoldfastError as error:
-            # Cleaning up after an answer may fail too; the answer stands.
+            # The cleaning up after an answer may fail too; the answer stays.
             if not connection.begun:
                 await self._send(refusal_for(error), head, connection)
         except Gone:
@@ -145,7 +145,7 @@ class HttpFront:
         await connection.answer(answer)
 
     async def _elsewhere(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer beside the endpoint: the same rules for Host and Origin, then the author's route, or a probe."""
+        """Answer a request for another path: check Host and Origin, then call the author's route or answer a probe."""
         route = self._routes.get(path)
         if route is None and path in {LIVE, READY}:
             await Connection(scope, receive, send).answer(await health(self._engine, path))
@@ -159,7 +159,7 @@ class HttpFront:
             await self._send(refused or missing, head, Connection(scope, receive, send))
 
     async def _run(self, route: Application, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let an author's route answer. What it raises is written down by us: its words may be a client's."""
+        """Let an author's route answer. Log what it raises here: the host's log could show text of a client."""
         begun = complete = False
 
         async def watched(message: MutableMapping[str, Any]) -> None:
@@ -175,7 +175,7 @@ class HttpFront:
         except BadBody as bad:
             await Connection(scope, receive, send).answer(bad.answer)
         except Gone:
-            # The client left: before its whole body had come, and nothing has run, or before it had its answer.
+            # The client left before its whole body had arrived, or before it had its answer.
             self._engine.observer.note("route.cut", path=path)
         except Exception as error:  # noqa: BLE001 - whatever an author's code raises
             self._engine.observer.note("route.failed", path=path, error=error)
@@ -186,7 +186,7 @@ class HttpFront:
                 Connection(scope, receive, send).abort()
 
     async def _answer(self, method: str, head: Head, connection: Connection) -> Answer | None:
-        """Check the head, then who sends it; then do what it asks for."""
+        """Check the head, then the token, then answer."""
         refused = self._rules.check(method, head) or self._refused(method, head, connection.scope)
         if refused is not None:
             return refused
@@ -216,7 +216,7 @@ class HttpFront:
         else:
             message = decode(body, max_depth=limits.depth, max_values=limits.values)
         if self._is_waking() and isinstance(message, Request | list) and await connection.has_left():
-            # It was sent while this process could not run, and its client may have been answered elsewhere.
+            # It was sent while this process could not run, and another replica may have answered its client.
             self._engine.observer.note("request.dropped")
             return None
         posted = self._post(message, body, head, Caller(owner, principal, head, charge), connection)
@@ -228,7 +228,7 @@ class HttpFront:
         return self._engine.load.intake(who, head.text(b"mcp-session-id"))
 
     def _refused(self, method: str, head: Head, scope: Scope) -> Answer | None:
-        """Answer a method that the endpoint does not have, and whom it does not serve."""
+        """Refuse a method that the endpoint does not have, and a client that it does not serve."""
         if method not in self._methods:
             allowed = ", ".join(self._methods)
             return preflight(allowed) if method == "OPTIONS" and head.has(b"origin") else not_allowed(allowed)
@@ -252,7 +252,7 @@ class HttpFront:
             return await self._get(key, head.text(b"last-event-id"), principal, connection)
         return await self._delete(key, principal)
 
-    # Plain on purpose, both: what they choose is the only coroutine between a request and its answer.
+    # The next two are not coroutines on purpose: the one that they choose is the only one between a request and its answer.
 
     def _post(
         self,
@@ -262,17 +262,17 @@ class HttpFront:
         caller: Caller,
         connection: Connection,
     ) -> Answer | Awaitable[Answer | None]:
-        """Tell the eras apart by how a message presents itself: with metadata of its own, or inside a session."""
+        """Choose the era of a message: one with its own metadata is sessionless, others belong to a session."""
         if self._engine.draining and self._is_new_work(message):
             return refused_unstarted(Draining(), message.id if isinstance(message, Request) else None)
         version = head.text(b"mcp-protocol-version")
         if type(message) is not Request:
             if version == VERSION:
-                # This revision has no notification over HTTP that anybody here waits for, and no answers.
+                # This revision has no responses over HTTP, and no notification that the server uses.
                 return ACCEPTED if isinstance(message, Notification) else _ONE_REQUEST
             return self._in_session(message, body, version, head, caller, connection)
         declared = declared_version(message.params)
-        # Sent with metadata of its own, it is a method that this revision no longer has.
+        # An initialize with its own metadata is a method that 2026-07-28 does not have.
         if message.method == "initialize" and declared is None:
             return self._posts.initialize(message, head.text(b"mcp-session-id"), caller)
         if declared is not None or version == VERSION or not self._sessions:
@@ -305,7 +305,7 @@ class HttpFront:
         return self._posts.control(key, caller, message)
 
     def _is_new_work(self, message: Message | list[Message]) -> bool:
-        """Tell what another replica can as well begin: everything but what belongs to work that runs here."""
+        """True if another replica can do it: everything that does not belong to work that runs here."""
         if not self._engine.store.is_shared and not self._engine.drained:
             return False
         return isinstance(message, list) or (
@@ -323,7 +323,7 @@ class HttpFront:
         if last_event_id:
             parsed = parse_event_id(last_event_id)
             if parsed is None:
-                # A session that is not the caller's must look the same whatever else is wrong.
+                # A session of another principal must give the same answer whatever else is wrong.
                 await self._engine.check_session(key, _owner(principal))
                 raise Unresumable
             stream, cursor = parsed
@@ -331,8 +331,8 @@ class HttpFront:
         reader = await readers.attach(key, _owner(principal), stream, cursor)
         try:
             if reader.end is End.FINISHED:
-                # An empty stream would bring the official TypeScript client 1.x back for ever: it asks for more
-                # after every error. 204 is how a server of events says that there is no more.
+                # After an empty stream the official TypeScript client 1.x reconnects for ever. 204 is how a server of events
+                # says that there are no more.
                 return NO_CONTENT
             await self._streamer.pump(reader, connection, principal)
         except BaseException:
@@ -344,7 +344,7 @@ class HttpFront:
 
     async def _delete(self, key: str, principal: Principal | None) -> Answer:
         session = await self._engine.sessions.find(key, _owner(principal))
-        # To its end, even if this request is cancelled: listeners must hear of a session that was closed.
+        # Run it to its end even if this request is cancelled: the listeners of a closed session must be called.
         closing = self._engine.begin(self._engine.sessions.close(session, Input.DELETED))
         if not await asyncio.shield(closing):
             raise SessionGone
@@ -352,7 +352,7 @@ class HttpFront:
 
 
 def _methods(response: ResponseMode, *, stateless: bool) -> tuple[str, ...]:
-    """Return what the endpoint can be asked: without sessions nothing can be deleted, without streams none read."""
+    """Return the HTTP methods of the endpoint. DELETE needs sessions, GET needs sessions and streams."""
     if stateless:
         return ("POST",)
     return ("POST", "DELETE") if response == "json" else ("GET", "POST", "DELETE")
@@ -366,7 +366,7 @@ def _no_session_id(request_id: RequestId | None = None) -> Answer:
 
 @lru_cache(maxsize=1_024)
 def _is_here(address: str) -> bool:
-    """Tell whether a client's address is one of this machine, also as a socket of both families writes it."""
+    """True if a client's address is one of this machine, also in the form of an IPv6 socket that accepts IPv4."""
     try:
         ip = ip_address(address)
     except ValueError:
@@ -380,7 +380,7 @@ def _owner(principal: Principal | None) -> str:
 
 
 def _path(scope: Scope) -> str:
-    """Return the path below the mount point, without a trailing slash. Never taken from a URL built of headers."""
+    """Return the path below the mount point, without a trailing slash. It does not depend on headers."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     if root and path.startswith(root):

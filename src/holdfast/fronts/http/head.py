@@ -14,7 +14,7 @@ from holdfast.wire.jsonrpc import RequestId
 
 RawHeaders = list[tuple[bytes, bytes]]
 Judged = tuple[bytes, bytes, bytes, bytes, bytes]
-"""The headers a verdict depends on, besides the version: Host, Origin, Accept, Content-Type, Content-Encoding."""
+"""The headers that the checks read, beside the version: Host, Origin, Accept, Content-Type, Content-Encoding."""
 
 _SINGLE: Final = (
     b"mcp-session-id",
@@ -34,19 +34,19 @@ _REMEMBERED: Final = 1_024
 
 
 class Head(Mapping[str, str]):
-    """A request's headers, several lines of one as one. Texts are Latin-1, as HTTP has it."""
+    """A request's headers. Several lines of one header are one value. Texts are Latin-1, as in HTTP."""
 
     __slots__ = ("_values", "twice")
 
     def __init__(self, headers: RawHeaders) -> None:
         self._values = dict(headers)
         self.twice: bytes = b""
-        """A header that the protocol knows, and that must not be given in several lines; empty: none is."""
+        """A header that must not be sent twice and was; empty: there is none."""
         if len(self._values) != len(headers):
             self._join(headers)
 
     def _join(self, headers: RawHeaders) -> None:
-        """Make one value of several lines."""
+        """Join the lines of headers that were sent in several lines."""
         lines: dict[bytes, list[bytes]] = {}
         for name, value in headers:
             lines.setdefault(name, []).append(value)
@@ -63,7 +63,7 @@ class Head(Mapping[str, str]):
         return len(self._values)
 
     def has(self, name: bytes) -> bool:
-        """Tell whether a header is given."""
+        """True if the header was sent."""
         return name in self._values
 
     def text(self, name: bytes) -> str:
@@ -78,7 +78,7 @@ class Head(Mapping[str, str]):
 
     @property
     def judged(self) -> Judged:
-        """The values a verdict depends on."""
+        """The values that the checks read."""
         get = self._values.get
         return (
             get(b"host", b""),
@@ -90,7 +90,7 @@ class Head(Mapping[str, str]):
 
 
 class HeadRules:
-    """What an endpoint demands of a request's head."""
+    """The rules of an endpoint for the head of a request."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
@@ -129,7 +129,7 @@ class HeadRules:
         return "*" in self._hosts or host in self._hosts or _without_port(host) in self._hosts
 
     def origin_allowed(self, origin: str) -> bool:
-        """Tell whether a browser page from `origin` may call: it is listed, or served from this machine."""
+        """True if a browser page from `origin` may call: it is listed, or served from this machine."""
         if origin in self._origins:
             return True
         scheme, separator, host = origin.partition("://")
@@ -147,7 +147,7 @@ def _judge_post(head: Head) -> Answer | None:
 
 
 def check_version(version: str, request_id: RequestId | None = None) -> Answer | None:
-    """Check the negotiated version a request names; naming none is allowed."""
+    """Check the protocol version in the header of a request; without the header it passes."""
     if version and version not in REVISIONS:
         known = ", ".join(REVISIONS)
         return refuse(
@@ -168,6 +168,6 @@ def _accepts(head: Head) -> tuple[bool, bool]:
 
 
 def _without_port(host: str) -> str:
-    """Return the host without a port; the text itself where what follows the colon is no port."""
+    """Return the host without its port."""
     name, separator, port = host.rpartition(":")
     return name if separator and port.isdecimal() and not name.endswith(":") else host

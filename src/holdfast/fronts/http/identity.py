@@ -1,4 +1,4 @@
-"""Who sends a request: its bearer token, shown to the verifier that the author gave.
+"""Identity: the principal of a request, from its bearer token and the author's verifier.
 
 A verifier is the author's code, and it handles a secret. Whatever it raises may quote the token, so that only the
 exception's type is written down; and it may hang, as the service behind it does, so that it has a time limit.
@@ -23,7 +23,7 @@ _UNVERIFIED: Final = refuse(
 
 
 class Identity:
-    """Asks a verifier."""
+    """Calls the verifier."""
 
     def __init__(self, verifier: Verifier, engine: Engine) -> None:
         self._verifier = verifier

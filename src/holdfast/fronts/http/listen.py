@@ -1,4 +1,4 @@
-"""`subscriptions/listen` over HTTP: a response that stays open and carries changes until either side ends it."""
+"""`subscriptions/listen` over HTTP: a response that stays open for changes until the client or the server ends it."""
 
 from holdfast.engine.delivery import deliver
 from holdfast.engine.engine import Engine

@@ -29,7 +29,7 @@ class Mount:
         return f"<Mount of {self._front!r}>" if self._front is not None else "<Mount, not in use yet>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope; the first one builds what serves."""
+        """Serve one ASGI scope; the first one builds the endpoint."""
         front = self._front
         if front is None:
             try:

@@ -100,9 +100,9 @@ class Posts:
         return answer
 
     async def _is_live(self, session_id: str, caller: Caller, request: Request) -> bool:
-        """Tell whether a client is inside a session that a second initialize would disturb.
+        """True if the client is in a session of its own, which a second initialize would disturb.
 
-        An id that is not one of its sessions is no reason to refuse, nor ever adopted.
+        The id of another session is no reason to refuse, and never becomes the new session's id.
         """
         if quirks_of(request.params.get("clientInfo"), self._engine.quirks).reinitialize:
             return False
@@ -113,7 +113,7 @@ class Posts:
         return True
 
     async def control(self, key: str, caller: Caller, message: Notification | Response) -> Answer:
-        """Take a notification or the answer to an ask: 202, and nothing waits for a handler."""
+        """Take a notification or the answer to an ask. Does not wait for a handler."""
         if isinstance(message, Notification):
             await self._engine.sessions.notify(
                 key, caller.key, message.method, message.params, charge=caller.charge
@@ -129,7 +129,7 @@ class Posts:
     async def request(
         self, key: str, caller: Caller, request: Request, digest: bytes, connection: Connection
     ) -> Answer | None:
-        """Run a request and answer it here."""
+        """Run a request and answer it."""
         try:
             exchange = await self._engine.exchanges.submit(
                 key, caller, request, digest, streams=self._mode != "json"
@@ -151,7 +151,7 @@ class Posts:
             if not taken:
                 await self._engine.readers.keep_answer(exchange, writer.terminal)
         except asyncio.CancelledError:
-            # Some servers end the request of a client that has gone; others set a limit to its time.
+            # Some servers cancel the request of a client that has gone; others set a time limit.
             await self._engine.readers.left(exchange)
             raise
         return None
@@ -202,7 +202,7 @@ class Posts:
         return ready_answer(terminal, self._mode)
 
     async def _repeat(self, repeat: Repeat, connection: Connection, caller: Caller) -> Answer | None:
-        """Answer the word-for-word repeat of a POST that was cut, from the one execution."""
+        """Answer an exact repeat of a POST whose connection broke, from the log of the one execution."""
         try:
             reader = await self._streamer.follow(repeat, connection)
             if self._mode != "json":
@@ -217,9 +217,9 @@ class Posts:
             return refusal_for(error, repeat.id)
 
     def _closed(self, request_id: RequestId) -> Answer:
-        """Answer a call whose session was there when the request arrived: the call has ended with it.
+        """Answer a call whose session was closed after the request had arrived: the call has ended with it.
 
-        Not 404: a client takes that for a call that was never started, and sends it again.
+        Not with 404: a client would take the call as not started, and send it again.
         """
         return ready_answer(refusal(request_id, Cancelled("the session was closed")), self._mode)
 
@@ -244,7 +244,7 @@ class Posts:
     async def stateless(
         self, message: Message | list[Message], version: str, caller: Caller, connection: Connection
     ) -> Answer | None:
-        """Answer without a session: with one that lives for this POST only, and cannot be asked anything."""
+        """Answer in stateless mode: open a session for this POST only. Its handlers cannot ask the client."""
         if isinstance(message, Notification):
             return ACCEPTED
         if isinstance(message, Response):

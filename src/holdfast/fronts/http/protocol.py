@@ -26,7 +26,7 @@ _PER_HEADER: Final = 4
 """Bytes around a header: colon, space, line end."""
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _SHORT: Final = 256
-"""Bytes of a target that is worth remembering."""
+"""Longest target that is kept in the cache, in bytes."""
 
 
 # What a connection waits for from its client. Plain numbers: they are compared several times a request.
@@ -34,16 +34,16 @@ IDLE: Final = 0
 HEAD: Final = 1
 BODY: Final = 2
 END: Final = 3
-"""It was refused and is given a moment to read why: closing at once, with bytes of its unread, would reset it."""
+"""It was refused, and has a moment to read the answer: a close with unread bytes would reset the connection."""
 
 _LATE: Final = 2
 """Intervals after which a sweep is late."""
 _WAITING: Final = 8
-"""Requests of a connection that wait for their turn before no more are read. Who is not read from goes unnoticed."""
+"""Waiting requests of a connection after which no more are read. The end of a connection that is not read is not noticed."""
 _TRAILERS: Final[Any] = deque(maxlen=0)
-"""Where fields after a body go: nowhere. As headers they would be read by whoever starts late, unseen by any proxy."""
+"""Fields after a body are dropped. As headers they would reach the application without a check by any proxy."""
 _UNKNOWN: Final = 1 << 62
-"""Bytes of a head that began in the middle of a chunk: it is measured exactly."""
+"""The head began in the middle of a chunk: its bytes are counted exactly."""
 
 
 class Watch:
@@ -65,7 +65,7 @@ class Watch:
         self._was_late = False
 
     def tick(self, time: float) -> bool:
-        """Go on with the time; False where nobody is to be judged yet, since this look comes much too late.
+        """Move the time on. False: this sweep is much too late, so end no connection now.
 
         Of two such looks in a row the second counts, or a loop that is always late would never judge.
         """
@@ -99,12 +99,12 @@ def _parts(target: bytes) -> tuple[str, bytes, bytes]:
 
 
 class Flow(FlowControl):
-    """Reading and writing by turns; while too many requests wait, reading goes on for none of them."""
+    """Flow control that reads nothing while too many requests wait."""
 
     _held = False
 
     def hold(self) -> None:
-        """Read nothing until released, whoever wants more: what waits is complete, up to the last."""
+        """Read nothing until released. The waiting requests are complete, except perhaps the last."""
         self._held = True
         self.pause_reading()
 
@@ -120,7 +120,7 @@ class Flow(FlowControl):
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection. What happens once per request is written anew here, the rest is uvicorn's."""
+    """One connection. The steps of each request are our own, the rest is uvicorn's."""
 
     watch: Watch
     serve: Application
@@ -162,7 +162,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether nothing of a request has come that is not answered."""
+        """True if no request is partly received or unanswered."""
         waits = self._phase == IDLE or (self._phase == HEAD and not self._fed)
         return waits and (self.cycle is None or self.cycle.response_complete)
 
@@ -187,7 +187,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.refuse(self._too_large())
 
     def _decline(self, rest: memoryview) -> None:
-        """Go on in HTTP/1.1 with a client that offers another protocol: nobody here speaks one.
+        """Go on in HTTP/1.1 with a client that offers another protocol: this server has no other.
 
         The parser takes what follows such a head for the other protocol's, also the request's own body. So the head
         is read again, without the offer.
@@ -220,7 +220,7 @@ class GuardedProtocol(HttpToolsProtocol):
         url, parser, before = self.url, self.parser, self.cycle
         if url[0] != _SLASH:
             self._stop(Refused(400, "Bad request: the target must be a path"))
-        # The exact size matters only where the bytes that came could hold too much.
+        # Count exactly only if the received bytes could exceed the limit.
         if self._fed > self._limit and self._head_size() > self._limit:
             self._stop(self._too_large())
         if parser.should_upgrade():
@@ -230,7 +230,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._phase = BODY
         self._since = self.watch.now
         version = parser.get_http_version()
-        # First: a target that cannot be read is answered, which a request that has begun could no longer be.
+        # First: a target that cannot be read is refused, which is not possible after the request has begun.
         path, raw_path, query = _parts(url) if len(url) < _SHORT else _parts.__wrapped__(url)
         cycle = self.cycle = Cycle(
             self,
@@ -266,7 +266,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @override
     def _start_asgi_task(self, cycle: Cycle, app: Application) -> None:  # type: ignore[override]
-        # It takes itself out of the set: a callback of its end would cost another turn of the loop.
+        # It removes itself from the set: a done-callback would cost another turn of the loop.
         task = cycle.task = self.loop.create_task(cycle.run_asgi(app))
         self.tasks.add(task)
 
@@ -294,7 +294,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        # From here on the connection idles; the sweep, not a timer of its own, ends it when it does so for long.
+        # From here on the connection is idle. The sweep ends it in time; it needs no timer of its own.
         self._since = self.watch.now
         if self.pipeline:
             cycle, app = self.pipeline.pop()
@@ -312,7 +312,7 @@ class GuardedProtocol(HttpToolsProtocol):
     # Refusing
 
     def _stop(self, refusal: Refused) -> None:
-        """Stop the parser; what it makes of the exception ends in `send_400_response`."""
+        """Stop the parser: its exception leads to `send_400_response`."""
         self._refusal = refusal
         raise refusal
 
@@ -351,7 +351,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _is_slow(self, waited: float) -> bool:
-        """Tell whether a body is late. The front answers those that it reads; one that waits its turn may not be read."""
+        """True if a body is late. The front refuses late bodies that it reads; this one may wait for its turn."""
         return (
             self._phase == BODY
             and not self.pipeline
@@ -359,7 +359,7 @@ class GuardedProtocol(HttpToolsProtocol):
         )
 
     def _stalls(self) -> bool:
-        """Tell whether bytes wait and none has left for too long. Streams are ended by the front before that."""
+        """True if bytes have waited for too long and none was sent. The front ends streams before that."""
         unsent = self.transport.get_write_buffer_size()
         if unsent < self._unsent or not self._unsent:
             self._taken_at = self.watch.now

@@ -13,11 +13,11 @@ from holdfast.fronts.http.front import HttpFront
 from holdfast.transports.loops import run
 
 SEND_BUFFER: Final = 256 * KIB
-"""What the kernel may hold for one client that does not read; by itself it grows to megabytes."""
+"""Bytes that the kernel may hold for one client that does not read; the default grows to megabytes."""
 BACKLOG: Final = 2048
 
 Ready = Callable[[str], None]
-"""Told the endpoint's URL once connections are accepted."""
+"""Called with the endpoint's URL when connections are accepted."""
 
 
 def run_http(
@@ -73,7 +73,7 @@ def check_exposure(front: HttpFront, host: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address to bind is reachable from this machine only."""
+    """True if an address to bind can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -100,6 +100,6 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket, path: str) -> str:
-    """Return where the endpoint is."""
+    """Return the URL of the endpoint."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"

@@ -24,7 +24,7 @@ from holdfast.supervision import supervise
 KEEP_ALIVE: Final = 75
 """Seconds an idle connection stays open: longer than the 60 s of balancers, so that they close first."""
 _GOODBYE: Final = 2.0
-"""Seconds answers have to leave after everything has ended."""
+"""Seconds to write the last answers after all calls have ended."""
 _HASTE: Final = 0.5
 """The same after a second Ctrl+C."""
 _POLL: Final = 0.1
@@ -32,7 +32,7 @@ _LINGER: Final = 1.0
 """Seconds clients with an open connection to one of several workers have to send their last request on it."""
 _CLOSE: Final = (b"connection", b"close")
 _GARBAGE_THRESHOLD: Final = 20_000
-"""New objects between two looks for garbage; the default of 700 is felt on every tenth request."""
+"""New objects between two garbage collections; with the default of 700 every tenth request would wait for one."""
 
 
 class Service(uvicorn.Server):
@@ -68,7 +68,7 @@ class Service(uvicorn.Server):
 
     @override
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; a second Ctrl+C ends running calls at once. A stop that was asked for is a good end, so no signal is raised again."""
+        """Stop; a second Ctrl+C ends running calls at once. The process ends with status 0, so the signal is not raised again."""
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True
         self.should_exit = True
@@ -76,7 +76,7 @@ class Service(uvicorn.Server):
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # What is loaded by now stays, and a request leaves no cycles behind: collect seldom, and only what is new.
+        # All loaded modules stay, and a request leaves no reference cycles: collect seldom, and only new objects.
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GARBAGE_THRESHOLD, 20, 20)
@@ -105,21 +105,21 @@ class Service(uvicorn.Server):
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         if self.force_exit:
-            # The operator waits no longer; each running call still ends with its one terminal message.
+            # The operator does not wait; each running call still ends with its one terminal message.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._engine.end_work(), _GOODBYE)
         await self._goodbye()
         await super().shutdown(sockets)
         if self.force_exit:
-            # The lifespan is left out then, and its task cancelled with the loop: no error to be logged.
+            # The lifespan does not end then, and its task is cancelled with the loop: do not log that as an error.
             self.config.lifespan = "auto"
         if self._sweeper is not None:
             self._sweeper.cancel()
 
     async def _leave(self) -> None:
-        """Say that it is leaving, and go on serving while those who send requests notice.
+        """Report that this process is stopping, and go on serving while balancers and clients learn of it.
 
-        A worker with siblings accepts no more, they do; who has a connection here is told to take another one.
+        A worker with siblings accepts no more connections; the siblings do. Its answers ask clients to open a new connection.
         """
         self._engine.leaving = True
         state = self.server_state
@@ -145,13 +145,13 @@ class Service(uvicorn.Server):
             await asyncio.sleep(_POLL)
 
     async def _goodbye(self) -> None:
-        """Let the last answers leave, end the streams that never end by themselves, drop who takes nothing."""
+        """Write the last answers, end the standalone streams, close connections that take nothing."""
         for server in self.servers:
             server.close()
         self._engine.end_standalone()
         if self._engine.store.is_shared:
-            # Who has just had the end of a stream may send the next request on its connection, which said nothing of
-            # an end: it is refused, which is better than cut.
+            # A client whose stream has just ended may send its next request on the same connection. Refuse it: that is
+            # better than a cut connection.
             await self._wait(_LINGER, lambda: not self.server_state.connections)
         for connection in list(self.server_state.connections):
             connection.shutdown()
@@ -163,7 +163,7 @@ class Service(uvicorn.Server):
 
 
 def _make_last(connection: object, headers: list[tuple[bytes, bytes]]) -> None:
-    """Let the answer that a connection waits for say that it is its last one."""
+    """Let the answer that a connection waits for say `Connection: close`."""
     cycle = connection.cycle if isinstance(connection, GuardedProtocol) else None
     if cycle is not None and not cycle.response_started:
         cycle.default_headers = headers

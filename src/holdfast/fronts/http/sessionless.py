@@ -1,4 +1,4 @@
-"""Requests of protocol 2026-07-28 over HTTP: each stands alone, and closing its response cancels it."""
+"""Sessionless requests (2026-07-28) over HTTP: each POST is one request, and closing its response cancels it."""
 
 import asyncio
 from functools import partial
@@ -39,11 +39,11 @@ _STATUS: Final = {
     UNSUPPORTED_VERSION: 400,
     PARKED_GONE: 400,
 }
-"""The status of errors that concern the request itself, while there is still one to choose."""
+"""The HTTP status of errors that concern the request itself, if the response has not begun."""
 
 
 class SessionlessPosts:
-    """Answers requests that carry their own metadata."""
+    """Answers requests that have their own metadata."""
 
     def __init__(self, engine: Engine, form: Form) -> None:
         self._engine = engine
@@ -56,7 +56,7 @@ class SessionlessPosts:
     async def request(
         self, request: Request, head: Head, caller: Caller, connection: Connection
     ) -> Answer | None:
-        """Check what the request says of itself, run or go on with it, answer it here."""
+        """Check the metadata of a request, start its call or go on with it, and answer it."""
         try:
             meta = self._checked(request, head, caller)
             if request.method == "subscriptions/listen":
@@ -94,7 +94,7 @@ class SessionlessPosts:
     async def _forward(
         self, replica: str, request: Request, caller: Caller, connection: Connection
     ) -> Answer | None:
-        """Answer a retry whose call is parked at another replica, from there."""
+        """Answer a retry whose call is parked at another replica."""
         forwarding = self._engine.forwarding
         try:
             reader = await forwarding.forward(replica, caller, request)
@@ -109,14 +109,14 @@ class SessionlessPosts:
             return None
         finally:
             await forwarding.drop(reader)
-        # Without a response the log has ended before its terminal message.
+        # If nothing was written, the log has ended without its terminal message.
         is_answered = response.streaming or response.is_taken is not None
         return None if is_answered else _refused(request, OutcomeUnknown())
 
     def _checked(self, request: Request, head: Head, caller: Caller) -> RequestMeta:
         params = request.params
         meta = read_meta(params)
-        # Clients say the same again and again: what agreed once agrees.
+        # A client sends the same headers again and again: remember those that passed.
         name = params.get("name")
         said = (head.mirroring, meta.version, request.method, name)
         if type(name) is not str or said not in self._agreed:
@@ -150,7 +150,7 @@ class SessionlessPosts:
         return ready_answer(batch.messages[-1], self._mode)
 
     def _hand_over(self, awaited: AwaitedCall) -> asyncio.TimerHandle | None:
-        """Plan to answer a call that runs on with its state alone, as long as clients go along with it."""
+        """Start the timer after which a running call is answered with its state alone, for the client to come back."""
         seconds = self._continue_after
         if seconds is None or not awaited.writer.may_continue:
             return None

@@ -89,7 +89,7 @@ class Streamer:
         return sse.comment("open") + sse.retry(retry)
 
     async def follow(self, repeat: Repeat, connection: Connection) -> Reader:
-        """Attach to the log of a call that this POST repeats, however long its stream or the store lets us wait.
+        """Attach to the log of the call that this POST repeats. Waits until its stream begins and the store can be reached.
 
         Raises:
             Gone: the client left first.
@@ -100,14 +100,14 @@ class Streamer:
             return await looking
         except asyncio.CancelledError:
             if not looking.cancel() and not looking.cancelled() and looking.exception() is None:
-                # It had just found its place.
+                # It was attached in the same moment.
                 await self._engine.readers.give_back(looking.result())
             if not connection.gone:
                 raise
             raise Gone from None
 
     async def last(self, reader: Reader, connection: Connection) -> bytes:
-        """Wait for the stream's terminal message and return it, for an answer that is no stream.
+        """Wait for the stream's terminal message and return it, for a JSON answer.
 
         Raises:
             Gone: the connection broke first.
@@ -144,6 +144,6 @@ class _TerminalOnly:
 
 
 def _no_request(stream: str) -> bytes:
-    """Return a notification without effect: no request of ours has the name of a stream as its id."""
+    """Return a notification without effect: no request has the name of a stream as its id."""
     reason = "no such request: this event marks where the response can be resumed"
     return notification_message("notifications/cancelled", {"requestId": stream, "reason": reason})
