@@ -35,7 +35,7 @@ class FakeTransport:
         self.taken: bool | None = None
 
     def is_closing(self) -> bool:
-        """Tell whether it is closing."""
+        """True if it is closing."""
         return self.closing
 
     def abort(self) -> None:
@@ -115,7 +115,7 @@ class Call:
                 self.stop_reading()
         self._news.set()
 
-    # What has come
+    # The response so far
 
     @property
     def headers(self) -> dict[str, str]:
@@ -136,12 +136,12 @@ class Call:
 
     @property
     def is_stream(self) -> bool:
-        """Tell whether it is an event stream."""
+        """True if it is an event stream."""
         return self.headers.get("content-type") == "text/event-stream"
 
     @property
     def events(self) -> list[Event]:
-        """What came on the stream, comments included."""
+        """The events of the stream so far, with comments."""
         return [parse_event(block) for block in self.body.decode().split("\n\n") if block]
 
     @property

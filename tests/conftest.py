@@ -1,4 +1,4 @@
-"""What every test run shares: how hard hypothesis looks, and which files go first, what a skip is.
+"""Settings of every test run: the effort of hypothesis, the order of files, the meaning of a skip.
 
 HYPOTHESIS_PROFILE picks `dev`, `ci` or `nightly`.
 """

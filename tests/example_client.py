@@ -59,7 +59,7 @@ ANSWERS: Final[dict[str, Callable[[Json], Json]]] = {
 
 
 class Client:
-    """One session on a bare ASGI application; answers what it is asked."""
+    """One session on a bare ASGI application; it answers asks."""
 
     def __init__(self, app: Recorder, version: str) -> None:
         self._version = version

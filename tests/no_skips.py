@@ -22,7 +22,7 @@ def _failed(longrepr: object) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a test's skip into a failure; an expected failure (xfail) is none."""
+    """Turn a test's skip into a failure; an expected failure (xfail) stays one."""
     report = yield
     if FORBIDDEN and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome, report.longrepr = "failed", _failed(report.longrepr)

@@ -22,7 +22,7 @@ PATIENCE: Final = 15.0
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody has; below 55536, so that a cluster's bus has one too."""
+    """Return free ports; below 55536, so that a cluster's bus has a port too."""
     found: list[int] = []
     while len(found) < count:
         with socket.socket() as probe:
@@ -91,7 +91,7 @@ class RedisServer:
             raise
 
     def tell(self, *words: str) -> str:
-        """Send a command from outside; return what redis-cli would print: nothing where nobody listens."""
+        """Send a command; return the text that redis-cli prints, empty if the server is not running."""
         asked = [word.encode() for word in words]
         try:
             with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as line:

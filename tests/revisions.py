@@ -1,4 +1,4 @@
-"""What came after which revision of the protocol: the part of the judge that `mcp-types` does not have.
+"""Which members came after which revision of the protocol: the part of the schema check that `mcp-types` does not have.
 
 The package checks every revision with sessions against 2025-11-25. This table names what a message of an
 earlier revision may not hold yet: `SINCE[revision]` maps a type to the members that the revision added, and to

@@ -1,4 +1,4 @@
-"""The official types as a judge of what a server sends.
+"""The official types as a check of the messages that a server sends.
 
 `validate` judges one message; `Recorder` stands in front of an ASGI application, keeps every
 message it sends together with the request that it answers, and judges them all.
@@ -36,7 +36,7 @@ ERROR_DATA: Final[dict[int, type[BaseModel]]] = {
 }
 """The errors of 2026-07-28 that have data of their own."""
 ASSUMED: Final = VERSIONS[0]
-"""What a request without a version header speaks."""
+"""The revision of a request without a version header."""
 
 Json = Any
 Sender = Literal["server", "client"]

@@ -1,4 +1,4 @@
-"""How asynchronous tests run: in real time under a bound, or in virtual time that jumps whenever nobody works.
+"""How asynchronous tests run: in real time under a bound, or in virtual time that jumps whenever every task waits.
 
 Virtual time moves only when every task waits, so an hour's timeout costs nothing and never fires early.
 """
@@ -159,7 +159,7 @@ class VirtualLoop(BaseSelectorEventLoop):
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Looks for real events first; when there are none, moves the loop's clock instead of waiting."""
+    """Looks for real events first; without one, moves the loop's clock instead of waiting."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The laws of the house that a machine can check: layers, cycles, purity, portability, size, visible imports.
+"""The rules that a machine can check: layers, cycles, purity, portability, size, visible imports.
 
 Each rule is a function from one module's source to complaints; each is shown to bite on a small sample.
 """
@@ -336,7 +336,7 @@ HouseRule = Callable[[list[Source]], Iterator[str]]
 HOUSE_RULES: Final[tuple[HouseRule, ...]] = (run_time_cycles, cycles_across_packages)
 
 
-# The house
+# The source tree
 
 
 @cache
@@ -366,7 +366,7 @@ def test_the_modules_together_keep_the_rule(rule: HouseRule) -> None:
     assert not complaints, "\n" + "\n".join(complaints)
 
 
-# Each rule bites, and bites only what it should
+# Each rule finds its violation, and nothing else
 
 
 def source(module: str, text: str) -> Source:

@@ -42,7 +42,7 @@ TELLING: Final = {
     "elicitation/create",
     "roots/list",
 }
-"""What tools send on their way, where the response is a stream."""
+"""The messages that tools send before their result, where the response is a stream."""
 UNKNOWN: Final = {"2025-03-26": {"elicitation/create"}}
 PROMPTS: Final[dict[str, Json]] = {
     "test_input_required_result_prompt": {},
@@ -157,7 +157,7 @@ async def test_refusals_follow_the_schema(version: str) -> None:
         assert wrong["isError"] is True
 
 
-# 2026-07-28: every message is judged by the client itself
+# 2026-07-28: the client itself checks every message
 
 
 @async_test

@@ -1,4 +1,4 @@
-"""The judge is judged: good messages pass, each kind of bad one is named with its path, and nothing is missed."""
+"""The schema check is tested: good messages pass, each kind of bad one is named with its path."""
 
 import json
 from typing import Any, get_args

@@ -40,7 +40,7 @@ def texts() -> dict[Path, str]:
 
 
 def leaves(folder: Path, relative: str) -> bool:
-    """Tell whether a path leaves the repository, as it is read from one of its folders."""
+    """True if a path, read from one of the repository's folders, leads out of the repository."""
     return os.path.normpath(folder / relative).startswith("..")
 
 
@@ -120,7 +120,7 @@ MODULE: Final = 'import pytest\npytest.skip("the whole module", allow_module_lev
 
 
 def run(folder: Path, forbidden: str) -> str:
-    """Run pytest with the guard alone; return what it prints."""
+    """Run pytest with the guard alone; return its output."""
     (folder / "test_skipping.py").write_text(SKIPPING)
     (folder / "test_module.py").write_text(MODULE)
     done = subprocess.run(

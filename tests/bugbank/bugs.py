@@ -121,7 +121,7 @@ def not_scoped_to_session() -> Patches:
 
 
 def principal_unchecked() -> Patches:
-    """GET and DELETE look at the session's id and not at who sends it."""
+    """GET and DELETE check the session's id and not its principal."""
     find, attach = MemoryStore.find, Cluster.attach
 
     def owner(self: MemoryStore, key: str, principal: str) -> str:
@@ -350,7 +350,7 @@ def stale_detach() -> Patches:
 
 
 def grace_by_timer() -> Patches:
-    """Once begun, a grace is not looked at again: who came back in time is closed all the same."""
+    """The end of a grace is not checked again: a session whose client came back in time is closed all the same."""
     schedule = MemoryStore._schedule
 
     def due(self: MemorySession) -> tuple[float, Input]:
@@ -391,7 +391,7 @@ def lease_never_revived() -> Patches:
 
 
 def adopted_without_a_fence() -> Patches:
-    """A call is run again while the one who began it, and was only frozen, may go on writing."""
+    """A call is run again while its first replica, which was only frozen, may still write."""
     adopt = Cluster.adopt
 
     async def unfenced(self: Cluster, orphan: Orphan, *, tag: int) -> Adopted | None:

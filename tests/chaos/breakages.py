@@ -57,7 +57,7 @@ def no_fence() -> None:
 
 
 def route_by_id() -> None:
-    """An id in flight is no reason to refuse: the second request runs, and takes the id over."""
+    """An id in flight is not refused: the second request runs and takes the id over."""
     _rewrite("exchanges", ("if got[6] and not S.iso then", "if false then"))
 
 
@@ -70,7 +70,7 @@ def no_principal() -> None:
 
 
 def no_keeping() -> None:
-    """What a reaper ended is not kept for a repeat: the repeat runs the tool again."""
+    """The end that a reaper wrote is not kept for a repeat: the repeat runs the tool again."""
     _rewrite("log", ("c.kept = (keep and terminal) and 1 or nil", "c.kept = nil"))
 
 

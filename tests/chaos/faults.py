@@ -1,4 +1,4 @@
-"""What goes wrong, when, and whether it really did: a schedule from a seed, carried out on a fleet."""
+"""Faults on a schedule from a seed: which fault, when, and whether it happened."""
 
 import asyncio
 import time

@@ -163,7 +163,7 @@ class Fleet:
         self._broken = broken
         self._anonymous = anonymous
         self._target = target
-        """What `holdfast serve` serves instead of the server on trial."""
+        """The target that `holdfast serve` gets instead of the server on trial."""
         self.redis: RedisServer
         self.port = 0
         self.slots: list[Slot] = []
@@ -204,7 +204,7 @@ class Fleet:
             for slot in self.slots
         )
         config = self.home / "haproxy.cfg"
-        # Without abortonclose a replica hears of a client's cut only when it writes.
+        # Without abortonclose a replica notices a client's cut only when it writes.
         config.write_text(f"""
 global
   maxconn 8000
@@ -290,7 +290,7 @@ async def fleet(
     code: Path = ROOT,
     keep: Path | None = None,
 ) -> AsyncIterator[Fleet]:
-    """Run a fleet; whatever happens, nothing of it stays but, if wanted, a copy of its logs and journals."""
+    """Run a fleet. Afterwards nothing of it is left except, if wanted, a copy of its logs and journals."""
     with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as home:
         running = Fleet(Path(home), settings, broken=broken, anonymous=anonymous, target=target, code=code)
         try:

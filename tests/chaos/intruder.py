@@ -1,4 +1,4 @@
-"""Somebody who knows session and event ids, and is not their owner: 404 for everything, and nothing moves."""
+"""A client that knows session and event ids of others: every request gets 404 and changes nothing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -16,7 +16,7 @@ _FAILED: Final = re.compile(
     r"^Traceback|^.*\.failed (?!.*error=\"(SessionGone|StoreUnavailable): ).*$",
     re.MULTILINE,
 )
-"""What no log may have; handlers may learn from their writes that the store, or their session, is gone."""
+"""Lines that no log may have. A handler may log that the store or its session is gone."""
 RSS: Final = 400 * 1024 * 1024
 REPEATABLE: Final = {"bump", "quick", "counter"}
 """Tools answered with plain JSON: an answer lost on its way may be asked for again, and is another call."""
@@ -63,10 +63,10 @@ class Judge:
                 self._notes.violate("I1", f"{call.nonce} failed without an outage: {call.answer}")
 
     def _lost(self, call: Call, starts: list[Entry]) -> None:
-        """A call may be lost with its replica only, and is told so in time."""
+        """A call may be lost only with its replica, and its client receives the error in time."""
         self._notes.counts["outcome unknown"] += 1
         lives = [self._lives[entry.replica] for entry in starts]
-        # Without a start its replica ended between claim and handler: which one, nobody wrote down.
+        # Without a start its replica ended between claim and handler, and no journal names that replica.
         suspects = lives or list(self._lives.values())
         hurt = any(_hurt(life, call.began, call.ended) for life in suspects)
         if hurt or self._outage(call.began, call.ended):
@@ -81,7 +81,7 @@ class Judge:
         after = call.ended - died
         self.reaped_after.append(after)
         others = any(_hurt(life, died, call.ended) for life in self._lives.values() if life.ended != died)
-        # For one lease after an outage nobody is declared dead.
+        # For one lease after an outage no replica is declared dead.
         if (
             after > self._plan.lease + 2 + LATE
             and not others
@@ -163,7 +163,7 @@ class Judge:
         after = closed[0].at - last
         slack = self._plan.lease + 2 + 3 + LATE + self._plan.events * self._plan.interval * 1.5
         slack += sum(end - begin + self._plan.lease for begin, end in self._fleet.outages)
-        # Who reads at a frozen replica has broken off when its lease ended, whatever the two think.
+        # A reader at a frozen replica counts as broken when the lease has ended.
         early = (
             self._plan.stop_seconds
             if any(_hurt(life, left - self._plan.stop_seconds, left) for life in self._lives.values())
@@ -223,12 +223,12 @@ def _failed(call: Call) -> bool:
 
 
 def _leaves(life: Life, at: float) -> bool:
-    """Tell whether a process was stopping in order then, and so took nothing new."""
+    """True if a process was stopping in order then and refused new calls."""
     return life.leaving is not None and life.leaving <= at and (life.ended is None or at < life.ended + 1)
 
 
 def _hurt(life: Life, begin: float, end: float) -> bool:
-    """Tell whether a process was killed or frozen in this time."""
+    """True if a process was killed or frozen in this time."""
     if life.ended is not None and begin - 1 < life.ended < end:
         return True
     return any(stopped < end and (begin < gone_on or not gone_on) for stopped, gone_on in life.stopped)

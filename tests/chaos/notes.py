@@ -1,4 +1,4 @@
-"""What the clients of a trial write down, and what a trial is made of."""
+"""The notes of a trial's clients, and the parameters of a trial."""
 
 import time
 from collections import Counter
@@ -49,7 +49,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def idle(self) -> float:
-        """How long a session lives whose client is gone without anybody having noticed."""
+        """How long a session lives after its client disappeared unnoticed."""
         return self.grace + 3
 
     def settings(self) -> Settings:
@@ -105,7 +105,7 @@ class Call(Struct, kw_only=True):
 
     @property
     def mark(self) -> str:
-        """What every payload of this call begins with."""
+        """The prefix of every payload of this call."""
         return f"{self.principal}/{self.session}/{self.nonce}"
 
     @property
@@ -123,7 +123,7 @@ class Leaver(Struct, frozen=True):
 
 
 class Notes:
-    """What happened, as the clients saw it."""
+    """The events of a trial as its clients saw them."""
 
     def __init__(self) -> None:
         self.violations: list[Violation] = []

@@ -95,7 +95,7 @@ class Player:
             self.notes.counters[self.session] = (self.bumped, value)
 
     async def stay(self, over: asyncio.Event) -> None:
-        """Be heard of now and then, also when all calls are made."""
+        """Send something now and then, also after all calls were made."""
         while not over.is_set():
             with contextlib.suppress(TimeoutError, Cut, OSError):
                 if self.session:

@@ -1,7 +1,7 @@
 """The server on trial, one process of several: `python -m tests.chaos.replica <config>`.
 
-Whatever a tool says carries whose it is; whatever it does is first written to a journal of this
-process, which nobody ever shortens. The judge reads journals, logs and the clients' notes.
+Every message of a tool names its call. Every act of a tool is first written to a journal of this
+process, which is never shortened. The judge reads journals, logs and the clients' notes.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ LAG_SECONDS: Final = 0.05
 
 
 class ReplicaConfig(Struct, frozen=True, kw_only=True):
-    """What one process of the fleet is given."""
+    """The configuration of one process of the fleet."""
 
     name: str
     """This life of this replica: `b.3` is the third process at the second address."""
@@ -150,7 +150,7 @@ def add_tools(server: Server, journal: Journal) -> None:
 
 
 def add_probes(server: Server) -> None:
-    """Add what single tests call: who answers here, work that waits, changes that all must hear of."""
+    """Add the tools of single tests: the process that answers, work that waits, changes that every replica must announce."""
 
     @server.tool
     async def whoami() -> int:
@@ -252,7 +252,7 @@ async def main(config: ReplicaConfig) -> None:
         break_law(config.broken)
     lag = asyncio.get_running_loop().create_task(measure_lag(journal))
     try:
-        # Without its store a server does not start; whoever looks after processes would start it again.
+        # Without its store a server does not start; a supervisor would start it again.
         while not await started(config, journal):
             await asyncio.sleep(LAG_SECONDS)
     finally:

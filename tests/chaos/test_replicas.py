@@ -1,4 +1,4 @@
-"""What lands on one replica and concerns another: each thing reaches where it must, on real processes."""
+"""Requests that arrive at one replica and concern another reach the right one, on real processes."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ ASKING: Final[dict[str, Any]] = {"elicitation": {"form": {}}}
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Three replicas behind a balancer, for everybody who calls from this machine."""
+    """Three replicas behind a balancer, open to anonymous clients of this machine."""
     settings = replace(SMALL.settings(), times=TIMES)
     fleet = Fleet(Path(tmp_path_factory.mktemp("fleet")), settings, anonymous=True)
     try:

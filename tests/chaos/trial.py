@@ -61,7 +61,7 @@ FIRED: Final = 0.95
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a trial has to tell."""
+    """The result of a trial."""
 
     seed: int
     versions: dict[str, str]
@@ -76,7 +76,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def is_valid(self) -> bool:
-        """Tell whether enough went wrong."""
+        """True if enough faults happened."""
         return all(self.fired.get(kind, 0) >= FIRED * number for kind, number in self.planned.items())
 
     @property
@@ -165,12 +165,12 @@ async def _leave(player: Player, after: float) -> None:
 
 
 async def until_closed(plan: Plan, running: Fleet, notes: Notes) -> None:
-    """Wait until those who left are forgotten, and what was closed is told; not much longer than promised."""
+    """Wait until abandoned sessions are removed and their listeners were called; not much longer than promised."""
     deadline = time.time() + plan.idle + plan.lease + 10
     while time.time() < deadline:
         closed = {entry.session for entry in running.journal() if entry.what == "closed"}
         if set(notes.sessions) <= closed:
-            # Whoever told it also says so to the store.
+            # The replica that called the listeners also records it in the store.
             await asyncio.sleep(1.0)
             return
         await asyncio.sleep(0.3)

@@ -35,7 +35,7 @@ async def interrogate(n: int, at_once: int, ctx: Context) -> int:
 
 
 class Weather(Struct):
-    """What a typed result is made of."""
+    """A typed result."""
 
     city: str
     degrees: float
@@ -79,13 +79,13 @@ async def wait(name: str, seconds: float) -> str:
 
 @server.tool
 async def has_begun(name: str) -> bool:
-    """Tell whether a call of `wait` has begun."""
+    """Return whether a call of `wait` has begun."""
     return name in begun
 
 
 @server.tool
 async def was_cancelled(name: str) -> bool:
-    """Tell whether a call was cancelled."""
+    """Return whether a call was cancelled."""
     return name in cancelled
 
 

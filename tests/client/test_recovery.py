@@ -1,4 +1,4 @@
-"""What breaks other clients: lost sessions, restarts, refusals, redirects, eras. Each alone, on real sockets."""
+"""Recovery from lost sessions, restarts, refusals, redirects and changes of era, each alone, on real sockets."""
 
 import asyncio
 import os

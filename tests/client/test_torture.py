@@ -22,7 +22,7 @@ TIMES: Final = ClientTimes(
 )
 LIMITS: Final = ClientLimits(message=64 * 1024, line=64 * 1024, repeats=20)
 UNKNOWN: Final = (OutcomeUnknown, CallTimeout, BadAnswer)
-"""What a caller is told when nobody knows whether the call was executed."""
+"""The exceptions that mean: it is unknown whether the call was executed."""
 
 
 async def scenario(seed: int) -> None:
@@ -53,7 +53,7 @@ async def call(client: Client, token: str, may_repeat: bool) -> str | HoldfastEr
 
 
 def judge(server: Torture, token: str, end: str | HoldfastError, *, may_repeat: bool) -> None:
-    """Compare what the caller was told with what happened."""
+    """Compare the caller's outcome with the server's record."""
     executed = server.executed[token]
     if not may_repeat:
         assert executed <= 1, f"{token} was executed {executed} times"

@@ -55,7 +55,7 @@ class Exchange:
         await self.writer.drain()
 
 
-# What can happen to a call
+# The faults of a call
 
 
 async def plain(exchange: Exchange) -> None:
@@ -93,7 +93,7 @@ async def cut_in_body(exchange: Exchange) -> None:
 
 
 async def cut_and_resume(exchange: Exchange) -> None:
-    """A stream breaks after its first event; the answer waits for whoever comes back with that event's id."""
+    """A stream breaks after its first event; the answer waits for a resume with that event's id."""
     name = f"s{exchange.server.next_stream()}"
     exchange.server.kept[name] = exchange.answer
     await exchange.stream()
@@ -193,7 +193,7 @@ IN_SESSIONS: Final[tuple[Mischief, ...]] = (*EVERY, cut_and_resume, silent_strea
 
 
 class Torture:
-    """The server. `mischief` is how much of what it does is not simply answering."""
+    """The server. `mischief` is the share of calls that it does not simply answer."""
 
     def __init__(self, seed: int, *, is_modern: bool, mischief: float = 0.6) -> None:
         self.rng = random.Random(seed)
@@ -204,9 +204,9 @@ class Torture:
         self.sessions: set[str] = set()
         self.opened = 0
         self.script: deque[Mischief] = deque()
-        """What happens to the next calls, before chance decides."""
+        """Faults for the next calls, in order; later calls get random ones."""
         self.probe: Mischief | None = None
-        """What happens to server/discover; None: what the era says."""
+        """The fault of server/discover; None: answer as the era does."""
         self.on_resume: Callable[[Exchange], None] | None = None
         """Called with each attempt to resume a stream."""
         self.token = ""

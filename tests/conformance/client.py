@@ -31,7 +31,7 @@ from holdfast.protocol.params import CreateMessageParams
 from holdfast.upstream.negotiation import origin
 
 CLIENT_DOCUMENT: Final = "https://conformance-test.local/client-metadata.json"
-"""The suite expects this one; nobody fetches it."""
+"""The suite expects this URL; it is never fetched."""
 REDIRECT_URI: Final = "http://localhost:3000/callback"
 
 
@@ -97,13 +97,13 @@ def simplest(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 async def open_browser(url: str) -> str:
-    """Play a user who agrees at once: follow the page to where it sends the browser."""
+    """Act as a user who agrees at once: follow the redirect of the page."""
     async with aiohttp.ClientSession() as browser, browser.get(url, allow_redirects=False) as page:
         return page.headers["location"]
 
 
 async def issuer_of(url: str) -> str:
-    """Play the operator who registered the client: a scenario gives a secret, and not whose secret it is."""
+    """Act as the operator who registered the client: a scenario gives a secret without its issuer."""
     async with open_web(url, Bounds()) as web:
         found = await find_resource(web, url, "")
         named = found.authorization_servers if found else None
@@ -154,7 +154,7 @@ PARTS: Final = {
     "http-custom-headers": replay_calls,
     "json-schema-2020-12-preservation": echo_schema,
 }
-"""What a scenario wants done; all others want every tool called."""
+"""The action of a scenario; all others call every tool."""
 
 
 async def main(url: str) -> int:

@@ -25,7 +25,7 @@ ARGUMENTS: Final = {
     NEW: ("--requirements", NEW),
 }
 TOLD: Final = {"INFO", "SKIPPED"}
-"""Entries that judge nothing: transcripts, and what the scenario's revision does not ask for."""
+"""Entries without a verdict: transcripts, and checks of another revision."""
 
 REQUIRED: Final[dict[str, dict[str, int]]] = {
     "initialize": {OLD: 1},
@@ -76,7 +76,7 @@ UNSCORED: Final[dict[str, dict[str, int]]] = {
     "auth/2025-03-26-oauth-metadata-backcompat": {OLDEST: 12},
     "auth/2025-03-26-oauth-endpoint-fallback": {OLDEST: 7},
 }
-"""What the suite runs without counting it: extensions, later additions, what was before. We count it."""
+"""Scenarios that the suite runs without counting them: extensions, later additions, earlier forms. We count them."""
 REFUSED: Final = {
     "auth/scope-retry-limit": "Unauthorized: ",
     "auth/resource-mismatch": "AuthorizationFailed: ",

@@ -1,4 +1,4 @@
-"""What the suite starts as a client: hands everything to the process that has imported the client, and ends as that does.
+"""The command that the suite starts as a client: it passes everything to the process that has imported the client, and ends as that does.
 
 The suite starts the clients of all its scenarios at once. Run by one process, one after another, none of them
 measures another, and nothing is imported sixty times. The other end is in `turns.py`.

@@ -19,7 +19,7 @@ class Served(NamedTuple):
     log: Path
 
     def complaints(self) -> str:
-        """Return what it said after its banner: nothing, if all went well."""
+        """Return its output after the banner: empty if all went well."""
         lines = self.log.read_text(encoding="utf-8").splitlines(keepends=True)
         banner = next(number for number, line in enumerate(lines) if line.startswith("  clients"))
         return "".join(lines[banner + 1 :])

@@ -20,7 +20,7 @@ PINS: Final = dict(
     if "=" in line and not line.startswith("#")
 )
 TRANSCRIPT: Final = {"outgoing-request", "incoming-response", "incoming-sse-event", "stream-closed"}
-"""Entries that tell what happened and judge nothing."""
+"""Entries that describe and have no verdict."""
 _DIRECTORY: Final = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 
@@ -34,7 +34,7 @@ class Check(NamedTuple):
 
 
 class Suite(NamedTuple):
-    """One version of the suite and what it is asked to run."""
+    """One version of the suite and the scenarios to run."""
 
     pin: str
     """The version's name in tools/versions.env."""

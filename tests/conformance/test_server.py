@@ -36,7 +36,7 @@ UNSCORED: Final = {
         "tasks-mrtr-composition",
     },
 }
-"""What the suite runs for a revision without counting it. We count it."""
+"""Scenarios that the suite runs for a revision without counting them. We count them."""
 RUNS: Final = {
     ("required", "adaptive"): (30 + 3, 84),
     ("required", "sse"): (30 + 3, 84),
@@ -78,7 +78,7 @@ OPTIONAL: Final = {("server-sse-multiple-streams", "server-sse-streams-functiona
 
 
 REPEATS: Final = {("stable", "sse"), ("stable", "json")}
-"""What the older suite finds in these modes the newer one finds too; for campaigns."""
+"""The older suite in these modes. The newer suite finds the same faults, so this is for campaigns."""
 
 
 @pytest.mark.parametrize(

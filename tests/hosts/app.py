@@ -33,4 +33,4 @@ async def work(seconds: float) -> str:
 
 endpoint = server.asgi()
 mounted = Starlette(routes=[Mount("/", app=endpoint)])
-"""Without lifespan wiring: the endpoint starts with its first request, and is never told of the end."""
+"""Without lifespan: the endpoint starts with its first request and receives no shutdown event."""

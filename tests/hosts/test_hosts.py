@@ -1,4 +1,4 @@
-"""Mounted in somebody else's server: it forks after the import, and it stops while clients are connected."""
+"""Mounted in another server, which forks after the import and stops while clients are connected."""
 
 import asyncio
 import contextlib

@@ -40,7 +40,7 @@ PROGRESS = "notifications/progress"
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """What a test server is made of."""
+    """The configuration of a test server."""
 
     settings: Settings = Settings(times=Times(drain=0.5))
     http: HttpSettings = HttpSettings()
@@ -52,7 +52,7 @@ DEFAULT: Final = Config()
 
 
 class ToolBack:
-    """Tools by name; counts what it runs."""
+    """A back with tools by name; it counts their runs."""
 
     def __init__(self) -> None:
         self.engine: Engine | None = None
@@ -82,7 +82,7 @@ class ToolBack:
             "session_ask": self.session_ask,
         }
 
-    # What the engine calls
+    # Called by the engine
 
     async def start(self) -> None:
         """Nothing to get ready."""
@@ -147,7 +147,7 @@ class ToolBack:
         return args["text"]
 
     async def gated(self, exchange: Exchange, args: dict[str, Any]) -> object:
-        """Run until somebody opens the gate; with `stubborn`, shrug off cancellation first."""
+        """Run until the gate is opened; with `stubborn`, ignore one cancellation first."""
         key = args["key"]
         self.runs[key] += 1
         gate = self.gates.setdefault(key, asyncio.Event())

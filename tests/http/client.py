@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def cut_all(cls) -> None:
-        """Cut whatever a test has left open."""
+        """Cut the connections that a test has left open."""
         for connection in list(cls._open):
             connection.cut()
         while cls._open:

@@ -26,7 +26,7 @@ ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/")
 
 
 class Process:
-    """A server process, where it listens and what it has written."""
+    """A server process: its port and its output."""
 
     def __init__(self, port: int, popen: subprocess.Popen[bytes], log: IO[bytes]) -> None:
         self.port = port
@@ -57,7 +57,7 @@ class Process:
 
 
 def listening() -> socket.socket:
-    """Return a socket that listens on a free port: nobody can take the port meanwhile."""
+    """Return a socket that listens on a free port, so that no other process can take the port."""
     sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
     sock.setblocking(False)
     return sock

@@ -1,4 +1,4 @@
-"""What a hostile client may try on sessions, with raw sockets: each attempt gets its exact status.
+"""Attacks on sessions, with raw sockets: each attempt gets its exact status.
 
 Every bad request has a healthy one beside it, in flight while it is answered.
 """
@@ -237,7 +237,7 @@ async def test_only_known_hosts_and_origins_are_served(
         connection = await Connection.open(trial.port)
         pairs = [*client.headers().items(), ("Content-Type", "application/json"), *headers]
         response = await connection.request("POST", pairs, json.dumps(call("x", "echo", text="x")).encode())
-        # 400 is as good where the value is no host at all.
+        # 400 is right too where the value is not a host.
         assert response.status == status or (status == 421 and response.status == 400)
 
 

@@ -84,7 +84,7 @@ listen balancer
 
 
 def shipped(*ports: int) -> str:
-    """Return deploy/haproxy.cfg with these replicas; nobody checks their health."""
+    """Return deploy/haproxy.cfg with these replicas and without health checks."""
     config = (ROOT / "deploy" / "haproxy.cfg").read_text()
     config = re.sub(r"^resolvers .*?(?=^frontend )", "", config, flags=re.MULTILINE | re.DOTALL)
     servers = "\n".join(f"  server s{port} 127.0.0.1:{port} no-check" for port in ports)

@@ -18,7 +18,7 @@ TICKS = 20
 async def test_two_hundred_calls_lose_nothing_through_a_thousand_random_cuts(
     everything: Process, sessions: int
 ) -> None:
-    """Traps 19, 21: every event once and in order, whatever is cut where; also the head, the priming event and the answer."""
+    """Traps 19, 21: every event once and in order, for cuts at any byte, also in the head, the priming event and the answer."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -21,7 +21,7 @@ CHANGED: Final = "notifications/tools/list_changed"
 
 
 class Ear:
-    """A listener from outside: its messages one by one, each judged."""
+    """A subscription over a socket: its messages one by one, each checked against the schema."""
 
     def __init__(self, response: Response) -> None:
         self.response = response

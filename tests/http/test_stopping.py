@@ -1,4 +1,4 @@
-"""Ctrl+C and SIGTERM while calls run: the process says what it waits for, and ends when it should."""
+"""Ctrl+C and SIGTERM while calls run: the process prints what it waits for, and ends in time."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""What holds for every client on every transport: what it printed, and what the server counted."""
+"""Checks for every client on every transport: its output and the server's counts."""
 
 import base64
 from typing import Any
@@ -14,7 +14,7 @@ ECHOED = "höhö \u2028 ✓"
 
 
 class EitherEra:
-    """What a client sees alike with a session and without.
+    """Checks that are the same with a session and without.
 
     Each test reads one part of the same conversation; `run` is the fixture that has held it.
     """
@@ -84,7 +84,7 @@ class EitherEra:
 
 
 class Conversation(EitherEra):
-    """What only a session has."""
+    """Checks for clients with a session."""
 
     def test_a_client_and_the_server_agree_on_the_newest_session_revision(self, run: Run) -> None:
         connected = run.steps["connected"]
@@ -113,7 +113,7 @@ class Conversation(EitherEra):
 
 
 class ModernConversation(EitherEra):
-    """What only a client without a session does."""
+    """Checks for clients without a session."""
 
     def test_a_client_left_to_find_out_stays_without_a_session(self, run: Run) -> None:
         assert run.steps["connected"] == {"version": "2026-07-28", "server": "interop"}
@@ -154,7 +154,7 @@ def told(mark: str, n: int) -> list[list[Any]]:
 
 
 def heard(run: Run, step: str, progress: list[list[Any]]) -> str:
-    """Check the progress that a step's client heard of, and return the call's text.
+    """Check the progress that a step's client received, and return the call's text.
 
     The TypeScript clients drop progress that they read in one piece with the result: the last may be missing there.
     """

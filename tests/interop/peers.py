@@ -33,7 +33,7 @@ Mode = Literal["legacy", "fallback", "modern"]
 
 
 class Peer(Struct, frozen=True):
-    """A client program and how it is told to connect."""
+    """A client program and its arguments."""
 
     name: str
     mode: Mode
@@ -44,7 +44,7 @@ class Peer(Struct, frozen=True):
     asks_at_once: int
     """How many of five concurrent questions it takes at a time."""
     rewinds: bool
-    """Whether it takes up a call that is cut twice where the first cut was, and so hears again what came between."""
+    """Whether it resumes a call that is cut twice at the first cut, and so receives the events between them twice."""
 
     def __str__(self) -> str:
         return self.name if self.mode == "legacy" else f"{self.name}-{self.mode}"
@@ -55,11 +55,11 @@ class Peer(Struct, frozen=True):
         return self.name != "fastmcp"
 
     def environment(self, directory: Path) -> dict[str, str]:
-        """Return what its server is told: where to count, and what to serve."""
+        """Return the environment of its server: the directory of the counts, and the target."""
         return {COUNTS: str(directory), ERAS: "sessions" if self.mode == "fallback" else "both"}
 
     def asked(self, talk: str | None = None) -> dict[str, Any]:
-        """Return what it is told: how to connect, and what to do then."""
+        """Return its instructions: how to connect, and the steps."""
         usual = "modern" if self.mode == "modern" else "converse"
         return {"mode": "legacy" if self.mode == "legacy" else "auto", "talk": talk or usual}
 
@@ -94,7 +94,7 @@ MODERN_PEERS: Final = (_python("mcp2", "modern"), _python("fastmcp", "modern"), 
 
 
 class Run(Struct):
-    """What the client printed, what the server counted, and the HTTP requests between them."""
+    """The client's output, the server's counts, and the HTTP requests between them."""
 
     peer: Peer
     steps: dict[str, dict[str, Any]]
@@ -102,7 +102,7 @@ class Run(Struct):
     requests: list[Request]
     client_errors: str
     server_complaints: str
-    """What the server wrote beside its banner."""
+    """The server's output without its banner."""
 
 
 def over_http(peer: Peer, directory: Path) -> Run:
@@ -129,7 +129,7 @@ def over_stdio(peer: Peer, directory: Path) -> Run:
 
 
 def converse(peer: Peer, asked: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str]:
-    """Run a client to its end; return what it printed of each step, and its complaints."""
+    """Run a client to its end; return its output by step, and its errors."""
     with started(peer, asked) as process:
         late = threading.Timer(PATIENCE, process.kill)
         late.start()

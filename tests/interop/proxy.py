@@ -39,7 +39,7 @@ class Request(Struct):
 
     @property
     def resumes(self) -> str:
-        """The Last-Event-ID; empty where there is none."""
+        """The Last-Event-ID, or an empty text."""
         return self.headers.get("last-event-id", "")
 
     @property

@@ -1,7 +1,7 @@
 """The server that foreign clients are tried against: one tool for each thing a client can do, in either era.
 
-It counts what it does, and writes the counts down when it stops: what a client printed is
-only half of the truth.
+It counts its work and writes the counts down when it stops, so that tests can compare them with the
+client's output.
 """
 
 import asyncio

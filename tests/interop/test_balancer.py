@@ -24,14 +24,14 @@ def test_a_ten_second_call_gets_through_a_balancer_that_cuts_after_two(tmp_path:
     ):
         listening = threads.submit(_listen, proxy.port)
         steps, errors = converse(peer, {**peer.asked("toil"), "url": proxy.url})
-    # What does not hand over is cut.
+    # A response without a handover is cut.
     assert isinstance(listening.exception(), Cut)
     assert steps["toil"]["text"] == "done in run 1"
     rounds = [request for request in proxy.requests if request.rpc["method"] == "tools/call"]
     # No response lasts two seconds, and the client pauses for a quarter of one: five are the fewest.
     assert len(rounds) >= 5
     assert not [request for request in rounds if request.cut]
-    # Each second is told on the response there is, and falls away between two.
+    # The progress of each second goes to the open response, and is dropped between two responses.
     told = [done for done, _, _ in steps["toil"]["told"]]
     assert told
     assert told == sorted(set(told))

@@ -69,7 +69,7 @@ class TestHttp(Conversation):
         assert b"notifications/resources/updated" in again.answer
 
     def test_no_client_resumes_a_finished_call_more_than_once(self, run: Run) -> None:
-        """The older TypeScript client resumes a stream that ended with an error; it must be told to stop."""
+        """The older TypeScript client resumes a stream that ended with an error; it must receive an answer that stops it."""
         ended = [called(run, "late_error"), called(run, "hang")]
         visits = Counter(len(resumptions(run, stream_of(call))) for call in ended)
         assert visits == ({1: 2} if run.peer.name == "ts1" else {0: 2})
@@ -118,6 +118,6 @@ def resumptions(run: Run, stream: str) -> list[Request]:
 
 
 def standalone(run: Run, request: Request) -> bool:
-    """Tell whether a GET read the stream that belongs to no request."""
+    """True if a GET read the standalone stream."""
     first = next(request for request in run.requests if request.method == "GET")
     return request is first or request.resumes.startswith(f"{stream_of(first)}.")

@@ -32,7 +32,7 @@ class TestModern(ModernConversation):
         assert {request.headers["mcp-protocol-version"] for request in run.requests} <= {MODERN}
         methods = Counter(request.rpc["method"] for request in run.requests)
         assert methods["initialize"] == 0
-        # Over standard input nobody listens in.
+        # Over standard input no proxy records requests.
         assert methods["server/discover"] == bool(run.requests)
 
 

@@ -1,4 +1,4 @@
-"""What fastmcp's client makes of our results: a wrapped value is the value."""
+"""fastmcp's client reads our results: a wrapped value is unwrapped."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A gate against two lists: who is in, who waits."""
+"""A gate compared with a model of two lists: the admitted and the waiting."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule

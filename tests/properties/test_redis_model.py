@@ -1,4 +1,4 @@
-"""The Redis store against the memory store: whatever is done to both, both answer the same, also when told twice."""
+"""The Redis store against the memory store: for every sequence of commands both answer the same, also when a command is sent twice."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -228,14 +228,14 @@ class Twins(RuleBasedStateMachine):
             self.both(lambda store: _sorted(store.sessions()))
 
     def teardown(self) -> None:
-        """When all sessions have ended and were told, nothing of them is left in Redis."""
+        """When all sessions have ended and their listeners were called, nothing of them is left in Redis."""
         if not hasattr(self, "stores"):
             return
         self.runner.run(self.end())
         self.runner.close()
 
     async def keeps_only_what_runs(self, redis: RedisStore, key: str) -> None:
-        """What is kept for another run is counted, within its bound, and belongs to something in flight."""
+        """Payloads kept for a rerun are counted, within their bound, and belong to exchanges in flight."""
         client = await redis._link.subscriber()
         found: dict[Any, Any] = await client.hgetall(redis.key(key))
         fields = {name.decode(): value for name, value in found.items()}

@@ -303,7 +303,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.both("set_task", key, principal, value, version=version, ttl=ttl)
         self.both("get_task", key, principal)
 
-    # What must hold all the time
+    # Invariants
 
     @rule()
     def restart(self) -> None:
@@ -347,7 +347,7 @@ SUMS: Final = {
 NONE: Final = [
     "SELECT xid FROM exchange WHERE payload IS NOT NULL AND running = 0",
     "SELECT sid FROM exchange GROUP BY sid HAVING sum(length(payload)) > 30",
-    # What a closed session left for its readers has a number below zero (`sqlite/lingering.py`).
+    # Streams that a closed session left for its readers have a number below zero (`sqlite/lingering.py`).
     "SELECT sid FROM exchange EXCEPT SELECT sid FROM session EXCEPT SELECT -n FROM lingering",
     "SELECT sid FROM ask EXCEPT SELECT sid FROM session",
     "SELECT sid FROM subscription EXCEPT SELECT sid FROM session",

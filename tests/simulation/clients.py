@@ -1,4 +1,4 @@
-"""Clients that lose their connections and come back anywhere, and strangers who try their luck."""
+"""Clients that lose their connections and return at any replica, and clients that try ids of others."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -111,7 +111,7 @@ class Client:
         shadow: bool = False,
         again: bool = False,
     ) -> Request:
-        """Send a request and stay with it until its answer is here, whatever breaks. `cut`: how often it breaks.
+        """Send a request and resume it until its answer is here. `cut`: how often its connection breaks.
 
         `again`: it may be run again after the death of its replica.
         """
@@ -241,7 +241,7 @@ class Client:
     # Presence
 
     async def listen(self, seconds: float) -> int:
-        """Keep a stream of what belongs to no request open for a while; returns its status."""
+        """Keep the standalone stream open for a while; returns its status."""
         wire = self.get()
         self.world.loop.call_later(seconds, wire.cut)
         try:
@@ -274,7 +274,7 @@ class Client:
 
 
 class Neighbour(Client):
-    """Somebody with a session of his own who has seen another's event id."""
+    """A client with its own session that knows an event id of another session."""
 
     async def resume(self, request: Request) -> None:
         """Ask for another session's stream: there is no such position here."""
@@ -287,7 +287,7 @@ class Neighbour(Client):
 
 
 class Stranger(Client):
-    """Somebody who knows a session's id and is not its owner."""
+    """A client that knows a session's id and is not its owner."""
 
     def __init__(self, world: World, victim: Client) -> None:
         super().__init__(world, "mallory")

@@ -89,7 +89,7 @@ class ReplicaConnection:
         return self.store
 
     async def aclose(self) -> None:
-        """Hear nothing more."""
+        """Ignore wake-ups from now on."""
         self.on_wake = None
 
 
@@ -108,9 +108,9 @@ class Cluster(MemoryStore):
         self._seen: dict[str, tuple[float, float, float]] = {}
         """Owner → since when it has renewed without a gap, when last, and for how long."""
         self._owners: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        """MemorySession → stream → who runs the exchange."""
+        """MemorySession → stream → the owner of the exchange."""
         self._readers: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        """MemorySession → stream → who reads it."""
+        """MemorySession → stream → the owner of its reader."""
         self._runs: defaultdict[str, dict[str, int]] = defaultdict(dict)
         """MemorySession → stream → how often the exchange has begun."""
         self._askers: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -160,7 +160,7 @@ class Cluster(MemoryStore):
             if connection is not None and connection.on_wake is not None:
                 connection.on_wake(what, key, name)
 
-    # Who has what
+    # Owners
 
     @override
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
@@ -292,7 +292,7 @@ class Cluster(MemoryStore):
         return found
 
     def _may_reap(self, owner: str) -> bool:
-        """Tell whether a replica has seen the store for one whole lease."""
+        """True if a replica has seen the store for one whole lease."""
         since, renewed, seconds = self._seen.get(owner, (inf, 0.0, 0.0))
         return self.now() - since >= seconds and self.now() - renewed <= seconds / 2
 

@@ -1,6 +1,6 @@
-"""What goes wrong between a replica and its store: time, lost replies, lost wake-ups, partitions.
+"""Faults between a replica and its store: delays, lost replies, lost wake-ups, partitions.
 
-A lost reply is the dangerous one: the call was executed, nobody knows, and it is sent again.
+A lost reply is the dangerous one: the call was executed, its caller does not know, and it is sent again.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class Faults(Struct, kw_only=True):
     lost_reply: float = 0.0
     lost_wakeup: float = 0.0
     fired: Counter[str] = Counter()
-    """What has really gone wrong."""
+    """The faults that happened."""
 
 
 class FaultyStore:
@@ -128,5 +128,5 @@ class FaultyStore:
         return self.store
 
     async def aclose(self) -> None:
-        """Hear nothing more."""
+        """Ignore wake-ups from now on."""
         self._on_wake = None

@@ -65,7 +65,7 @@ def _reads_its_own_stream(ledger: Ledger, request: Request) -> None:
 
 
 def _runs(numbers: list[int]) -> list[list[int]]:
-    """Return what each run of a handler has told: a later run begins again."""
+    """Return the progress of each run of a handler: a later run begins again."""
     runs: list[list[int]] = [[]]
     for number in numbers:
         if number == 0 and runs[-1]:
@@ -75,7 +75,7 @@ def _runs(numbers: list[int]) -> list[list[int]]:
 
 
 def _gets_its_answer(ledger: Ledger, request: Request) -> None:
-    """I1: whoever has something to resume from gets one answer, unless the session is gone."""
+    """I1: a client with a position to resume from gets one answer, unless the session is gone."""
     if len(request.terminals) > 1:
         ledger.violate("I1", f"{request.nonce} got {len(request.terminals)} answers")
     if request.last_id and not request.terminals and request.session not in ledger.closings:

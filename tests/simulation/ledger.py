@@ -1,4 +1,4 @@
-"""What happened, as nobody inside the system can see it: every claim, event, answer and end, in order."""
+"""The record of a run, from outside of the system: every claim, event, answer and end, in order."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class Request:
-    """One request of a client's: what it sent, and what it got."""
+    """One request of a client: its message and its answers."""
 
     def __init__(self, nonce: str, session: str, request_id: int | str, *, again: bool = False) -> None:
         self.nonce = nonce
@@ -54,7 +54,7 @@ class Ledger:
         self.adoptions: defaultdict[str, set[int]] = defaultdict(set)
         """By exchange: the runs that another replica than the first was given."""
         self.claims: dict[str, tuple[str, Claim, str]] = {}
-        """By stream: the session, the claim, and who made it."""
+        """By stream: the session, the claim, and its replica."""
         self.nonces: dict[str, str] = {}
         """By stream: the request that its handler was started for."""
         self.logs: defaultdict[tuple[str, str], list[tuple[Event, bool]]] = defaultdict(list)
@@ -87,7 +87,7 @@ class Ledger:
 
 
 class WatchedCluster(Cluster):
-    """The truth, with somebody who writes everything down and compares."""
+    """The shared store, with a record of every call and checks on it."""
 
     def __init__(self, limits: Limits, clock: Clock, ledger: Ledger) -> None:
         super().__init__(limits, clock)

@@ -27,7 +27,7 @@ class Stuck(Exception):
 
 
 class Actor:
-    """One simulated process: what it still has to do, in order."""
+    """One simulated process: its pending callbacks, in order."""
 
     __slots__ = ("context", "is_alive", "is_stopped", "may_run", "name", "queue")
 
@@ -80,12 +80,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self.random: Random = Random(seed)
         self.steps: int = 0
         self.problems: list[dict[str, Any]] = []
-        """What was reported to the loop's exception handler."""
+        """The reports to the loop's exception handler."""
         self._now = 0.0
         self._order = count()
         self._timers: list[tuple[float, int, asyncio.TimerHandle, Actor]] = []
         self._outside = Actor("outside")
-        """Whoever is no process: the test itself, and clients."""
+        """The actor of the test itself and of clients, which are not processes."""
         self._held: list[Actor] = []
         """The stopped and the dead."""
         self._runnable: list[Actor] = []
@@ -127,7 +127,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if actor in self._runnable:
             self._runnable.remove(actor)
 
-    # What asyncio asks of a loop
+    # The interface of an asyncio loop
 
     @override
     def time(self) -> float:
@@ -163,7 +163,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def pause(self, seconds: float) -> asyncio.Future[None]:
-        """Return what is done after so many seconds: `asyncio.sleep`, for whoever sleeps at every step."""
+        """Return a future that is done after so many seconds: `asyncio.sleep` for frequent use."""
         woken = asyncio.Future[None](loop=self)
         self.call_at(self._now + seconds, _wake, woken)
         return woken
@@ -201,7 +201,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.run_until_complete(self.shutdown_asyncgens())
 
     def _run_once(self) -> None:
-        """Run callback after callback until the loop is told to stop: one call for all of them, as most are short."""
+        """Run callback after callback until the loop is stopped: one call for all of them, as most are short."""
         runnable, timers = self._runnable, self._timers
         random = self.random.random
         while not self._stopping:
@@ -218,7 +218,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 handle._run()
 
     def _ring_timers(self) -> None:
-        """Enqueue what is due. When nobody can run, time jumps to the next timer."""
+        """Enqueue due timers. When no actor can run, time jumps to the next timer."""
         timers = self._timers
         if not self._runnable:
             while timers and timers[0][2]._cancelled:
@@ -237,7 +237,7 @@ class SimLoop(asyncio.BaseEventLoop):
 def simulate(seed: int, world: Callable[[SimLoop], Coroutine[Any, Any, T]]) -> T:
     """Run a world to its end in virtual time and return what it returns.
 
-    What is still running afterwards, the killed included, is cancelled and let go of.
+    Tasks that still run afterwards, those of killed actors included, are cancelled and released.
     """
     loop = SimLoop(seed)
     asyncio.set_event_loop(loop)

@@ -1,7 +1,7 @@
 """HTTP between simulated clients and servers: requests take time, arrive in order, and can be cut from either side.
 
-The server is a real ASGI application that runs as an actor; what it sends to a client that has gone
-is lost without an error, as on a real network, until it has heard of it.
+The server is a real ASGI application that runs as an actor. Data that it sends to a client that has gone
+is lost without an error, as on a real network, until it notices the disconnect.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class Lost(Exception):
 
 
 class Node:
-    """A server's address: who listens there."""
+    """A server's address and the application that listens there."""
 
     def __init__(self, actor: Actor, application: Application) -> None:
         self.actor = actor
@@ -31,7 +31,7 @@ class Node:
         self.calls: dict[Call, None] = {}
         """Open connections."""
         self.failures: list[BaseException] = []
-        """What the application raised instead of answering."""
+        """Exceptions of the application."""
         self.is_listening = True
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class Call:
         return self._inbox.popleft()
 
     def cut(self) -> None:
-        """Go away; the server hears of it later."""
+        """Disconnect; the server notices it later."""
         if self._is_open:
             self.lose()
             self._network.later(self._hear_of_it, context=self.node.actor.context)
@@ -125,7 +125,7 @@ class Call:
         """Put a part of the response on the wire; parts arrive in order.
 
         Raises:
-            OSError: the server has heard that the client is gone.
+            OSError: the server has noticed that the client is gone.
         """
         if self._server_knows:
             raise ConnectionResetError

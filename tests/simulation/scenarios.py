@@ -108,7 +108,7 @@ async def _come_and_go(world: World, client: Client) -> None:
             await client.call(number, [("tell", 1), ("wait", random.random())], cut=0.5)
         # On either side of the deadline, as close as the latency of the store.
         await asyncio.sleep(random.choice([0.1, GRACE + random.uniform(-0.3, 1.3)]))
-    # Long enough, sometimes, to outlive the grace of a break that is only heard of now.
+    # Long enough, sometimes, to outlast the grace of a break that the server notices only now.
     await client.listen(random.choice([0.3, 0.3, GRACE + 2.0]))
 
 
@@ -154,7 +154,7 @@ async def takeover(world: World) -> None:
 
 
 async def outage(world: World) -> None:
-    """The store is away for everybody, for longer than the lease, while calls run: none of them is lost.
+    """The store is away for every replica, for longer than the lease, while calls run: no call is lost.
 
     One replica may really die meanwhile: of its calls each ends once, with an honest error.
     """

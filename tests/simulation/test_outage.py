@@ -1,4 +1,4 @@
-"""An outage of the store for longer than the lease costs no call: I1 to I8, I10, G11 while nobody reaches the store."""
+"""An outage of the store for longer than the lease costs no call: I1 to I8, I10, G11 while no replica reaches the store."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a dead replica ran ends once, and a zombie writes nothing more: I1 to I8, I10 over crashes, stops, partitions."""
+"""The calls of a dead replica end once, and a fenced replica writes nothing more: I1 to I8, I10 over crashes, stops, partitions."""
 
 import pytest
 

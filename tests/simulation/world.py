@@ -93,7 +93,7 @@ class SimClock:
 
 
 class SimBack(ScriptedBack):
-    """Runs the steps that a request names, and stamps whatever it sends."""
+    """Runs the steps that a request names, and marks each message with its call."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__({"tools/call": self._call})
@@ -266,7 +266,7 @@ class World:
         return replica
 
     def any_replica(self) -> Replica:
-        """Return whom the balancer picks: anybody that looks ready, the stopped included."""
+        """Return the replica that the balancer picks: any that looks ready, stopped ones included."""
         ready = [replica for replica in self.replicas if replica.ready] or self.replicas
         return ready[int(self.random.random() * len(ready))]
 
@@ -289,7 +289,7 @@ class Run(msgspec.Struct):
 
     @property
     def fingerprint(self) -> str:
-        """What the run did, to compare it with another of the same seed."""
+        """A fingerprint of the run, to compare it with another of the same seed."""
         return sha256(f"{self.steps} {self.seconds} {self.ledger.trace}".encode()).hexdigest()
 
 

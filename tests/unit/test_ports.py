@@ -1,4 +1,4 @@
-"""What is passed in by default: the system's clock and randomness."""
+"""The default ports: the system's clock and randomness."""
 
 import os
 import sys

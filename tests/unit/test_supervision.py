@@ -1,4 +1,4 @@
-"""A loop that fails is noted and begins again; one that is told to stop stops."""
+"""A loop that fails is logged and begins again; a cancelled one stops."""
 
 import asyncio
 

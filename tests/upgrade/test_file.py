@@ -58,7 +58,7 @@ class Shopper(Client):
         await asyncio.gather(sending, return_exceptions=True)
 
     async def again(self, body: bytes) -> int:
-        """Repeat a request until its first connection is known to be gone; return who has run it."""
+        """Repeat a request until the server knows that its first connection is gone; return the process that ran it."""
         while (response := await self.post(body)).status == 400:
             await asyncio.sleep(0.02)
         return int(text(await response.answer()))
@@ -112,7 +112,7 @@ async def test_sessions_go_on_between_two_releases_on_one_file(predecessor: Path
         assert await shopper.at(old).call("bump") == 5
         await exchanged(shopper, old, new)
         await exchanged(shopper, new, old)
-        # The older one is gone: what it has left is there.
+        # The older process is gone: its data is in the store.
         await ended(old)
         more, answer = await shopper.at(new).rest(left[0])
         assert (left[1] + more, int(text(answer))) == ([1, 2, 3, 4], old.pid)

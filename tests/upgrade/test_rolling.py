@@ -160,7 +160,7 @@ async def test_a_rolling_upgrade_under_load_and_a_step_back_lose_no_call(predece
     assert [call.nonce for call in notes.calls if not _ended_well(call)] == []
     assert len(notes.counters) == PLAN.sessions
     assert {session: pair for session, pair in notes.counters.items() if pair[0] != pair[1]} == {}
-    # It was what it says: every session was served by both releases, and streams were cut and resumed meanwhile.
+    # The run was a rolling upgrade: both releases served every session, and streams were cut and resumed meanwhile.
     assert lives == [["a.1", "a.2", "a.3"], ["b.1", "b.2"], ["c.1", "c.2"]]
     of_this = {"a.2", "b.2", "c.2"}
     for session in notes.sessions:

@@ -1,4 +1,4 @@
-"""Real `holdfast serve` processes: who they are, who their children are, what they say, and that nothing stays."""
+"""Real `holdfast serve` processes: their ids, children and output. They leave nothing behind."""
 
 import asyncio
 import contextlib
@@ -73,7 +73,7 @@ def children(pid: int) -> list[int]:
 
 
 def lives(pid: int) -> bool:
-    """Tell whether a process runs; one that has ended and was not waited for does not."""
+    """True if a process runs; a zombie does not."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
@@ -132,7 +132,7 @@ async def at_every(ports: tuple[int, ...]) -> Anywhere:
 
 
 async def increments(client: Anywhere, count: int) -> None:
-    """Count in the session, each time on the next of three connections: to as many replicas, or to whoever took them."""
+    """Count in the session, each time on the next of three connections, which may lead to three replicas."""
     connections = [await Connection.open(port) for port in (client.ports * 3)[:3]]
     for number in range(count):
         response = await client.start("bump", on=connections[number % 3])
@@ -140,7 +140,7 @@ async def increments(client: Anywhere, count: int) -> None:
 
 
 class Journey:
-    """One call, taken through whatever happens to replicas: resumed elsewhere, sent again where it was refused unrun."""
+    """One call through restarts of replicas: resumed at another, sent again where it was refused before it ran."""
 
     def __init__(self, client: Anywhere, tool: str, **args: Json) -> None:
         self._client = client
@@ -162,7 +162,7 @@ class Journey:
 
     @property
     def progress(self) -> list[int]:
-        """What it has reported, in the order it came."""
+        """Its progress, in order of arrival."""
         told = [message["params"] for message in self.messages[:-1]]
         return [params["progress"] for params in told if "progress" in params]
 

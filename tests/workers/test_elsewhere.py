@@ -92,7 +92,7 @@ async def test_a_call_whose_first_connection_is_half_open_is_repeated_at_another
     runner, other = two
     client = await Client.opened(runner.port)
     body = call(1, "steps", n=1, seconds=3)
-    # Nobody reads it, and nobody closes it: as behind a balancer that died.
+    # It is neither read nor closed, as behind a balancer that died.
     half_open = await client.post(body)
     client.port = other.port
     assert (await client.post(body)).status == 400, "the first connection was written to a moment ago"

@@ -1,4 +1,4 @@
-"""What every Python client does with the server, written once for both generations of the official SDK.
+"""The conversation of every Python client with the server, written once for both generations of the official SDK.
 
 They name their fields differently but travel alike: results are compared as they travel. Each
 step prints one line of JSON, as soon as it is done.
@@ -34,7 +34,7 @@ def wire(model: Any) -> Any:
 
 
 class Heard:
-    """What the server sent on its own account, and the answers to what it asked."""
+    """The notifications of the server, and the answers to its asks."""
 
     def __init__(self, types: Any) -> None:
         self._types = types
@@ -152,7 +152,7 @@ async def asks(session: Any, heard: Heard) -> None:
 
 
 async def standalone(session: Any, heard: Heard) -> None:
-    """Hear of a change; then hear of another whose stream is cut just before (over HTTP)."""
+    """Receive a change; then receive another whose stream is cut just before (over HTTP)."""
     await session.subscribe_resource(NOTE)
     await session.call_tool("touch", {})
     await heard.until(lambda: bool(heard.updates))

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="import-not-found"
 # `mcp` lives in .peers/mcp2, never in our environment: two generations of it cannot share one.
-"""The client of `mcp` 2.x: `Client`, told to shake hands (`legacy`), or left to find out (`auto`)."""
+"""The client of `mcp` 2.x: `Client`, with `legacy` (initialize) or `auto` (probe first)."""
 
 import asyncio
 from typing import Any
@@ -56,7 +56,7 @@ async def talk(client: Any, heard: Heard, asked: dict[str, Any]) -> None:
 
 
 async def answer(client: Any, heard: Heard, asked: dict[str, Any]) -> None:
-    """Go on with a call that another process made, given what it was answered."""
+    """Continue a call that another process made, given its answer."""
     answers = {
         key: await heard.elicit(None, types.ElicitRequestFormParams(**request["params"]))
         for key, request in asked["inputRequests"].items()

@@ -1,4 +1,4 @@
-"""What every Python client does with the server when there is no session (2026-07-28)."""
+"""The conversation of every Python client without a session (2026-07-28)."""
 
 import asyncio
 from typing import Any, Final
@@ -60,7 +60,7 @@ async def more_asks(client: Any) -> None:
 
 
 async def listen(client: Any) -> None:
-    """Hear of a resource, then of the tools."""
+    """Receive a change of a resource, then of the tools."""
     events: list[str] = []
     async with (
         asyncio.timeout(PATIENCE),

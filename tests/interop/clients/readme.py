@@ -1,6 +1,6 @@
 # mypy: disable-error-code="import-not-found,attr-defined"
 # `mcp` lives in .peers, never in our environment: two generations of it cannot share one.
-"""What a new user does with the README's server: list, call twice, read. With the client of either generation of `mcp`."""
+"""The first steps of a new user with the README's server: list, call twice, read. With the client of either generation of `mcp`."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="import-not-found"
 # `fastmcp` lives in .peers/fastmcp, never in our environment.
-"""Calls tools with fastmcp's client, and prints what it makes of their results.
+"""Calls tools with fastmcp's client, and prints their results as that client reads them.
 
 python unwrap.py MODE COMMAND...
 """

@@ -1,4 +1,4 @@
-"""Who a request is from: no principal can imitate another."""
+"""Principals: no principal can imitate another."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What TARGET may be, and what is said when it is something else."""
+"""Valid targets of `holdfast serve`, and the errors for other ones."""
 
 from pathlib import Path
 from typing import Final

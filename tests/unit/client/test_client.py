@@ -1,4 +1,4 @@
-"""The client before it is connected: what it accepts, and what it says when it cannot work."""
+"""The client before it is connected: accepted targets, and errors."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What a client may be given, and what it says to anything else."""
+"""Valid targets of a client, and the errors for other ones."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How often something is written down, whoever makes it happen."""
+"""The rate limit of log events."""
 
 from holdfast.core.rates import BURST, NAMES, TOTAL, Rates
 

@@ -32,7 +32,7 @@ engine_test = virtual_test_within(200_000)
 
 
 class Post:
-    """One POST: what its connection has received, and the means to cut it."""
+    """One POST: its messages, and the means to cut it."""
 
     def __init__(self, harness: "EngineHarness", exchange: SessionExchange) -> None:
         self._harness = harness
@@ -120,7 +120,7 @@ class EngineHarness:
         return Get(self, await self.engine.readers.attach(self.key, PRINCIPAL, stream, cursor))
 
     async def answer(self, ask: Json, result: Any = None) -> Any:
-        """Answer a request of the server's."""
+        """Answer an ask of the server."""
         return await self.engine.sessions.answer(self.key, PRINCIPAL, Response(ask["id"], result, None))
 
     async def cancel(self, request_id: Any) -> None:
@@ -156,7 +156,7 @@ class Connection:
 
 
 class Get:
-    """One GET: what it has received, and the means to cut it."""
+    """One GET: its messages, and the means to cut it."""
 
     def __init__(self, harness: EngineHarness, reader: Reader) -> None:
         self.reader = reader

@@ -30,7 +30,7 @@ class Runner:
         return await harness.engine.sessions.close(session, Input.DELETED)
 
     async def has_ended(self) -> bool:
-        """Tell whether the handler was cancelled, and nothing of the session is left."""
+        """True if the handler was cancelled and nothing of the session is left."""
         async with asyncio.timeout(SOON):
             await self.cancelled.wait()
         await settle_down()

@@ -19,7 +19,7 @@ from tests.unit.engine.test_channels import connect
 
 
 class Panic(BaseException):
-    """What a Rust extension raises."""
+    """An exception as a Rust extension raises it."""
 
 
 ENDS = [

@@ -1,4 +1,4 @@
-"""Listeners: who is told of what, who is refused, and how they end."""
+"""Subscriptions: the changes they receive, their limits, and their end."""
 
 import asyncio
 import json

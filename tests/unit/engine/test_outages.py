@@ -1,4 +1,4 @@
-"""A store that is away for a while: running handlers wait for it, and nothing is there twice or missing."""
+"""A store that is away for a while: running handlers wait for it, and every message is stored once."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The beat of the loop, and what it tells of a pause."""
+"""The beat of the loop, which shows pauses of the process."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A replica forgets a session of which nothing lives there: who begins to wait for its bells hears them all the same."""
+"""A replica releases a session without local work: a task that begins to wait for its wake-ups receives them all the same."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What a replica of a later release says: what this one cannot read is passed over, and the rest goes on."""
+"""Messages of a replica of a later release: unreadable ones are skipped, and the rest is handled."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -371,7 +371,7 @@ async def test_calls_that_wait_have_a_limit_in_bytes() -> None:
         assert over["error"]["code"] == Busy("").code
         assert "too much memory" in over["error"]["message"]
         assert "result" in await home.call(caller=BOB).answer()
-        # What a round asked is kept for repeats of it: the next round comes on top.
+        # The asks of a round are kept for its repeats: the next round is added.
         [key] = first["result"]["inputRequests"]
         ended = await home.retry(first, {key: {}}, caller=ALICE).answer()
         assert ended["error"]["code"] == Busy("").code

@@ -16,7 +16,7 @@ ORDERED = Settings(in_order=True, times=SETTINGS.times)
 
 
 class Runs:
-    """Handlers that note who runs beside whom."""
+    """Handlers that record which calls run at the same time."""
 
     def __init__(self, cleanup: float = 0.0) -> None:
         self.order: list[object] = []

@@ -1,4 +1,4 @@
-"""The bell: everyone who waits hears it."""
+"""The wake-up: every waiting task receives it."""
 
 import asyncio
 

@@ -100,8 +100,8 @@ async def small_server(*options: str) -> AsyncIterator[StdioClient]:
 
 @contextlib.asynccontextmanager
 async def python(*arguments: str) -> AsyncIterator[StdioClient]:
-    """Run Python and speak to what it serves over stdio; it is killed afterwards if it still runs."""
-    # As clients start it: Python buffers what is printed, unless somebody asked it not to.
+    """Run Python and be the client of its stdio server; it is killed afterwards if it still runs."""
+    # As clients start it: without PYTHONUNBUFFERED Python buffers its output.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments,

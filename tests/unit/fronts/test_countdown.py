@@ -1,4 +1,4 @@
-"""What a person reads who pressed Ctrl+C while calls run."""
+"""The output after Ctrl+C while calls run."""
 
 import asyncio
 import io

@@ -192,7 +192,7 @@ async def test_a_last_line_without_its_end_is_taken() -> None:
 async def test_a_client_that_no_longer_reads_ends_the_server() -> None:
     async with small_server() as client:
         await client.open()
-        # Its end of our output closes; the next answer finds nobody.
+        # The client closes its end of our output; the next answer cannot be written.
         transport = client.process._transport  # type: ignore[attr-defined]
         transport.get_pipe_transport(1).close()
         client.say("ping", 1)

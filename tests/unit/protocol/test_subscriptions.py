@@ -1,4 +1,4 @@
-"""What a listener asks for, read and written."""
+"""The filter of a subscription, decoded and encoded."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The wire types before the official judge: what we send fits every revision we speak."""
+"""The wire types against the official types: our messages fit every revision that we support."""
 
 import json
 from typing import Any, Final
@@ -224,7 +224,7 @@ PARAMS: Final = {
 
 
 def judge(version: str, name: str, value: Any) -> None:
-    """Let the judge read a message that holds the value."""
+    """Check a message that holds the value against the schema."""
     if name in RESULTS:
         validate({"jsonrpc": "2.0", "id": 1, "result": value}, version, answers=RESULTS[name])
     elif name in CLIENT_RESULTS:

@@ -59,7 +59,7 @@ class SessionlessClient:
         self.meta = {**metadata(capabilities=capabilities, client=name), **(meta or {})}
 
     async def send(self, method: str, params: Json = None, *, headers: Json = None) -> Answered:
-        """Make one request and return its answer, whatever it is. Every message must fit the schema."""
+        """Make one request and return its answer, a result or an error. Every message must fit the schema."""
         answered = await self.post(method, params or {}, headers=headers)
         for item in (*answered.told, answered.message):
             validate(item, MODERN, answers=method)
@@ -77,7 +77,7 @@ class SessionlessClient:
         return Answered(call.status, told, answer)
 
     async def request(self, method: str, params: Json = None) -> Json:
-        """Make a request, answer what it asks for, and return its result.
+        """Make a request, answer its asks, and return its result.
 
         Raises:
             McpError: it was answered with an error.

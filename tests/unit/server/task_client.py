@@ -1,4 +1,4 @@
-"""A client of 2026-07-28 that knows tasks; what it gets is held against the extension's types."""
+"""A client of 2026-07-28 with tasks; its answers are checked against the extension's types."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -49,7 +49,7 @@ _BRINGS: Final[dict[str, tuple[str, Callable[[Json], None]] | None]] = {
     "failed": ("error", check_error),
     "cancelled": None,
 }
-"""What a task brings along by its status, and who judges that."""
+"""The extra member of a task by its status, and the check of that member."""
 
 
 def check_task(task: Json, kind: str = "complete") -> None:

@@ -1,4 +1,4 @@
-"""The server around its functions: what it says of itself, its lifespan, listeners, middleware, inclusion."""
+"""The server around its functions: its description, lifespan, listeners, middleware, inclusion."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""What failures say to the client, alone and out of task groups, and what the log says."""
+"""The text of failures for the client, alone and out of task groups, and for the log."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ RAISED: Final[dict[str, tuple[Exception, str]]] = {
         "ValueError: a\nInvalidParams: b",
     ),
 }
-"""What is raised, and what a client reads of it."""
+"""Exceptions, and the text that a client receives for each."""
 
 
 async def untidy() -> AsyncIterator[str]:

@@ -1,4 +1,4 @@
-"""What authors return becomes what the protocol carries."""
+"""Return values of authors become content of the protocol."""
 
 from base64 import b64encode
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The context: what it tells, what it asks, and how threads use it."""
+"""The context: its notifications, its asks, and its use from threads."""
 
 import asyncio
 import concurrent.futures

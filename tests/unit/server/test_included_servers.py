@@ -1,4 +1,4 @@
-"""What an included server keeps of its own: middleware, listeners and lifespan; and what it cannot keep."""
+"""An included server keeps its own middleware, listeners and lifespan, and some settings it cannot keep."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ SEEN = list[tuple[str, str, object]]
 
 
 def noting(server: Server, seen: SEEN) -> Server:
-    """Let a server's middleware note what it sees."""
+    """Let a server's middleware record its requests."""
 
     @server.middleware
     async def note(request: MiddlewareRequest, call_next: CallNext) -> Result:

@@ -185,7 +185,7 @@ async def test_a_server_that_stops_does_not_wait_for_parked_calls() -> None:
             await server.engine.aclose()
 
 
-# What the client did not declare
+# Missing capabilities
 
 
 REQUIRED: dict[str, tuple[Json, Json]] = {
@@ -198,7 +198,7 @@ REQUIRED: dict[str, tuple[Json, Json]] = {
     "together": ({}, {"sampling": {}, "elicitation": {}}),
     "by_hand": ({}, {"roots": {}}),
 }
-"""What the client declares, and what it is told to declare."""
+"""The declared capabilities, and the missing ones in the error."""
 
 
 def paths(required: Json) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a model may be given by `ctx.sample`."""
+"""The messages that `ctx.sample` accepts."""
 
 from base64 import b64encode
 from typing import Any

@@ -1,4 +1,4 @@
-"""Clients of 2026-07-28: what they are told of the server, of keeping its answers, and of their own mistakes."""
+"""Clients of 2026-07-28: discovery, caching hints, and errors."""
 
 from typing import Annotated
 
@@ -309,7 +309,7 @@ def test_a_header_that_cannot_be_one_is_refused_at_registration(annotation: Json
         Server("x").add_tool(tool)
 
 
-# What needs a session
+# Features that need a session
 
 
 @async_test

@@ -1,4 +1,4 @@
-"""Tasks end once, whatever fails: the store is away, the owner dies, is paused and wakes, or stops."""
+"""Tasks end once in every failure: the store is away, the owner dies, is paused and wakes, or stops."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from tests.unit.server.task_client import POLL, TaskClient, named, tasks_of
 from tests.unit.server.test_tasks import NAME, guest
 
 SWEEP: Final = 1.0
-# No lease ends by itself here: a test says who is dead.
+# No lease ends by itself here: a test declares a replica dead.
 TIMES: Final = Times(task_poll=POLL, sweep=SWEEP, lease=1e6, lease_renewal=1e5)
 UNKNOWN: Final = {"code": OUTCOME_UNKNOWN, "message": OutcomeUnknown().message}
 

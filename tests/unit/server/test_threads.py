@@ -1,4 +1,4 @@
-"""Plain functions in worker threads: whatever they raise, whoever waits for them goes on."""
+"""Plain functions in worker threads: an exception of one does not leave its caller waiting."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ from tests.unit.server.sessionless_client import visited
 
 
 class Panic(BaseException):
-    """What a Rust extension raises."""
+    """An exception as a Rust extension raises it."""
 
 
 ENDS = [StopIteration(), Panic("a panic"), SystemExit(3), KeyboardInterrupt(), GeneratorExit()]

@@ -1,4 +1,4 @@
-"""What is registered, shown and hidden while the server runs, and who is told."""
+"""Components that are added, shown and hidden while the server runs, and the notifications of it."""
 
 import asyncio
 from typing import Any

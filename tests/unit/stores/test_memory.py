@@ -1,4 +1,4 @@
-"""What is the memory store's own: it never waits, and forgets everything about what is gone."""
+"""Properties of the memory store alone: it never waits, and it keeps nothing of ended sessions."""
 
 import asyncio
 

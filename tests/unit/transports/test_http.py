@@ -13,7 +13,7 @@ from tests.support import async_test
 
 @asynccontextmanager
 async def answering(answer: bytes) -> AsyncIterator[tuple[HttpTransport, str, list[bytes]]]:
-    """Serve one answer to everybody and hang up."""
+    """Send the same answer to every connection and close it."""
     asked: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -18,7 +18,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     yield source, sink
     with contextlib.suppress(OSError):
         os.close(sink)
-    # A reader that still waits would go on with whatever gets this number next: let it see the end first.
+    # A reader that still waits would read the next file with this descriptor number: let it see the end first.
     for thread in threading.enumerate():
         if thread.name == "holdfast-reader":
             thread.join(5)

@@ -1,4 +1,4 @@
-"""What a proxy needs of a connection: raw results, the origin of messages, progress, cancellation, ends, limits."""
+"""Features of a connection for proxies: raw results, the origin of messages, progress, cancellation, ends, limits."""
 
 import asyncio
 import json

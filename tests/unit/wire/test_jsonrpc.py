@@ -1,4 +1,4 @@
-"""What is a message, what is not, and which code says so: one table a kind."""
+"""Valid and invalid messages, and the code of each error: one table per kind."""
 
 import contextlib
 import time

@@ -18,7 +18,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Authority:
-    """Both servers behind one address. What they are asked is counted; what they do can be changed at any time."""
+    """Both servers behind one address. Requests are counted; answers can be changed at any time."""
 
     def __init__(self) -> None:
         self.base = ""
@@ -37,7 +37,7 @@ class Authority:
         """Handlers in place of the usual ones, by path."""
         self.asked_scopes: list[str] = []
         self.gate = asyncio.Event()
-        """The user's decision: nobody agrees before it is set."""
+        """The user's decision: no authorization succeeds before it is set."""
         self.gate.set()
         self._challenge = ""
         self._scopes: set[str] = set()

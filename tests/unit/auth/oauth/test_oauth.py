@@ -1,4 +1,4 @@
-"""A client's tokens: had once for all, renewed in time, stepped up, kept, and shown to nobody else."""
+"""A client's tokens: obtained once for all requests, renewed in time, extended, stored, and sent to no other server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

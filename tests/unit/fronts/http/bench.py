@@ -97,7 +97,7 @@ class Bench:
         return Peer(self.app, **options)
 
     def told(self, event: str) -> int:
-        """Return how often the observer was told of something."""
+        """Return how often the observer noted an event."""
         return len(self.observer.named(event))
 
 

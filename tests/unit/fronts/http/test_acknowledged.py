@@ -1,4 +1,4 @@
-"""What the kernel tells of bytes that were written and have not arrived."""
+"""The kernel's count of written bytes that were not acknowledged."""
 
 import contextlib
 import socket

@@ -24,7 +24,7 @@ async def opened(b: Bench, version: str = LATEST, **options: Any) -> Peer:
 
 
 def channels(b: Bench) -> list[Any]:
-    """Return what the store knows of exchanges and streams, whoever's they are."""
+    """Return the store's exchanges and streams of all sessions."""
     assert isinstance(b.store, MemoryStore)
     return [exchange for session in b.store._sessions.values() for exchange in session.exchanges.values()]
 

@@ -1,4 +1,4 @@
-"""Who may call: tokens, principals, expiry, and anonymous clients from here and elsewhere."""
+"""Authentication: tokens, principals, expiry, and anonymous clients, local and remote."""
 
 import asyncio
 from typing import Any
@@ -248,7 +248,7 @@ async def test_a_client_without_an_address_is_one_of_this_machine() -> None:
         assert (await p.initialize()).status == 200
 
 
-# What has expired, and verifiers that fail
+# Expired principals, and verifiers that fail
 
 
 def modern_call(peer: Peer) -> Call:

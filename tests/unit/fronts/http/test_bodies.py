@@ -1,4 +1,4 @@
-"""What a POST may carry: how much, how fast, and which messages."""
+"""The body of a POST: its size, its speed, and its messages."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A host ends a request at any moment, also while the store's answer is on the way: nothing of it stays behind."""
+"""A host cancels a request at any moment, also while the store's reply is on its way: no claim, reader or session is left."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -48,7 +48,7 @@ async def cancel(call: Call) -> None:
 
 
 async def check_nothing_is_left(b: Bench, store: MemoryStore) -> None:
-    """Let the clocks run out: whatever still counts as work or as a reader would keep its session from closing."""
+    """Let the clocks run out: a claim or a reader that is left would keep its session from closing."""
     b.release.set()
     await asyncio.sleep(300)
     assert await store.sessions() == []

@@ -1,4 +1,4 @@
-"""What a request's head may and must say: Host, Origin, Accept, Content-Type, version, method, path."""
+"""The head of a request: Host, Origin, Accept, Content-Type, version, method, path."""
 
 from typing import Any
 

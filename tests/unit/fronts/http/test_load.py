@@ -1,4 +1,4 @@
-"""What large messages cost: by session, caller and process, from their first byte to the end of their handler."""
+"""The charge for large messages: by session, caller and process, from their first byte to the end of their handler."""
 
 import asyncio
 import gc

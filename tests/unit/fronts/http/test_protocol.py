@@ -1,4 +1,4 @@
-"""What happens once per request on a connection of `serve`, byte by byte, on a transport that only writes down."""
+"""Single requests on a connection of `serve`, byte by byte, on a transport that only records."""
 
 import asyncio
 import gc
@@ -53,7 +53,7 @@ class Paper(asyncio.Transport):
 
     @override
     def write_eof(self) -> None:
-        """Leave it at that: whoever looks finds what was written."""
+        """Do nothing more: the test reads the written bytes."""
 
     @override
     def pause_reading(self) -> None:

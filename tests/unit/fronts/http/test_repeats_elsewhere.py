@@ -111,7 +111,7 @@ async def test_a_reader_that_has_moved_to_a_third_replica_is_asked_there() -> No
 async def test_a_repeat_waits_for_the_outcome_where_the_first_replica_is_dead() -> None:
     async with replicas(times=TIMES) as (one, two):
         p, _ = await begun(one)
-        # As after kill -9: it renews no lease, hears no bell and answers nothing.
+        # As after kill -9: it renews no lease, receives no wake-up and answers nothing.
         assert one.engine.replica._keeper is not None
         one.engine.replica._keeper.stop()
         one.store.bind(lambda *_: None)

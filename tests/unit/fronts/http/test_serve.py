@@ -167,7 +167,7 @@ async def test_time_in_which_the_server_was_stopped_does_not_count_against_its_c
             await raw.send(request[:sent])
             await asyncio.sleep(0.1)
             freeze()
-            # Until the server has looked: it must not judge by what was before.
+            # Until the server has checked its deadlines once: the time before must not count.
             await asyncio.sleep(0.05)
             await raw.send(request[sent:])
             assert (await answer(raw))[0] == 200
@@ -325,7 +325,7 @@ async def test_a_call_that_outlasts_the_drain_time_is_ended_with_an_answer() -> 
         assert 1.9 < asyncio.get_running_loop().time() - before < 6
 
 
-# What may be bound
+# Addresses
 
 
 def front(settings: HttpSettings = HttpSettings(), *, guarded: bool = False) -> HttpFront:
