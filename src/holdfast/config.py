@@ -1,4 +1,4 @@
-"""Every setting with its default and the reason for it. Frozen, passed in, never read from the environment."""
+"""Every setting with its default and the reason for it. Settings are frozen and passed in, never read from the environment."""
 
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -20,14 +20,12 @@ _MAY_BE_ZERO: Final = frozenset(
         "grace", "stream_after", "retry", "quiet", "drain_notice", "drain",
     }
 )  # fmt: skip
-"""Where none at all, or at once, can be meant. Anywhere else 0 would mean that nothing ever works."""
-_REASONS: Final = dict.fromkeys(
-    ("idle", "lifetime"), "; else sessions that nobody deletes stay until no more fit"
-)
+"""Settings for which 0 is valid. For all others 0 would disable the server."""
+_REASONS: Final = dict.fromkeys(("idle", "lifetime"), "; otherwise sessions without a DELETE fill the store")
 
 
 def _check_numbers(settings: Struct) -> None:
-    """Refuse what cannot be meant: negative, zero where that is never, endless, no number at all."""
+    """Refuse an invalid number: negative, infinite, not a number, or 0 if the setting does not allow it."""
     for name, kind in type(settings).__annotations__.items():
         value = getattr(settings, name)
         zero = name in _MAY_BE_ZERO
@@ -57,130 +55,136 @@ def _is_range(low: object, high: object, *, zero: bool) -> bool:
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Bounds. Each has an answer when it is reached: wait, a clear refusal, or a gap that is said."""
+    """Limits. When one is reached, the caller waits, gets a clear refusal, or is informed about a gap.
+
+    Raises:
+        ConfigError: a number is invalid.
+    """
 
     body: int = 4 * MIB
     """Bytes of one incoming message; beyond: 413."""
     depth: int = 64
     """Nesting of one incoming message; beyond: 400."""
     values: int = 100_000
-    """Values (numbers, texts, objects, …) in one incoming message; beyond: 400. Decoding so many takes the loop some
-    tens of milliseconds, in which all other clients wait; 4 MiB of small ones would take a second."""
+    """Values (numbers, texts, objects, …) in one incoming message; beyond: 400. Decoding that many blocks the event loop
+    for some tens of milliseconds; 4 MiB of small values would block it for a second."""
     client_bytes: int = 16 * KIB
-    """What a client says of itself (clientInfo and capabilities, as JSON); beyond: −32602. A session keeps it as long
-    as it lives, and real clients send less than 1 KiB."""
+    """Bytes of clientInfo and capabilities, as JSON; beyond: −32602. A session stores them, and real clients send less
+    than 1 KiB."""
     headers: int = 16 * KIB
     """Bytes of a request's head under `holdfast serve`; beyond: 431."""
     header_seconds: float = 10.0
     body_seconds: float = 30.0
-    """How long a head and a body may take under `holdfast serve`; beyond: 408 and the connection closes."""
+    """Seconds in which the head and the body of a request must arrive under `holdfast serve`; beyond: 408, and the
+    connection closes."""
 
     verifier_seconds: float = 10.0
-    """How long a verifier may take to check a token; beyond: 503. Longer than any identity provider should, and
-    shorter than clients wait."""
+    """Seconds in which a verifier must check a token; beyond: 503. Identity providers answer faster, and clients wait
+    longer."""
 
     sessions: int = 100_000
     """Sessions in the store; beyond: 503 with Retry-After."""
     sessions_per_principal: int = 1_000
-    """Beyond it an authenticated principal's longest idle session is evicted (some clients open one per call)."""
+    """Sessions of one authenticated principal; beyond: its longest idle session is evicted (some clients open one per
+    call)."""
     subscriptions: int = 1_000
     """Resource subscriptions of a session, or of one listener (2026-07-28)."""
     subscription_bytes: int = 256 * KIB
-    """Their URIs together. A URI may be as long as a message: the number alone bounds nothing."""
+    """Bytes of these URIs together. One URI may be as long as a message, so their number alone is no limit."""
 
     running: int = 256
-    """Calls of one session that run at once; the next ones queue."""
+    """Calls of one session that run at the same time; further ones wait in the queue."""
     queued: int = 1_024
     """Calls of one session that wait for a slot; beyond: 429, −31001."""
     queue_seconds: float = 30.0
-    """How long a call may wait for a slot before it is refused as busy."""
+    """Seconds that a call waits in the queue; beyond: 429, −31001."""
 
     work_bytes: int = 256 * MIB
     principal_work_bytes: int = 128 * MIB
     session_work_bytes: int = 64 * MIB
-    """Memory of messages of 16 KiB or more whose calls run or wait, in this process: of all, of a principal (anonymous
-    clients count by address) and of a session; beyond: 429, −31001. About what they occupy once decoded: 4 MiB of text
-    are 4 MiB, of small values 14. A session may so run at least four of the largest messages at once, and no client
-    can take more than half of a process that has 512 MiB."""
+    """Memory of the messages of 16 KiB or more whose calls run or wait in this process: in all, of a principal (of an
+    address, for anonymous clients) and of a session; beyond: 429, −31001. It counts the decoded size: 4 MiB of text
+    use 4 MiB, 4 MiB of small values use 14. A session can run at least four of the largest messages at the same time,
+    and no client can use more than half of a process with 512 MiB."""
 
     asks: int = 256
-    """Requests to the client outstanding per session; the next ones wait."""
+    """Open requests to the client of one session; further ones wait."""
     asks_queued: int = 256
-    """Asks that wait for one of those places; beyond: BackPressureError."""
+    """Asks of one session that wait until another is answered; beyond: BackPressureError."""
     ask_seconds: float = 600.0
-    """How long an ask waits for its answer. Ten minutes: a person may have to read and type."""
+    """Seconds that an ask waits for its answer. Ten minutes: a person may have to read and type."""
 
     store_seconds: float = 30.0
-    """How long what a handler sends waits for a store that is away; beyond: StoreUnavailable, raised in the handler.
-    Longer than a failover takes, shorter than a client waits."""
+    """Seconds that a message of a handler waits for an unavailable store; beyond: StoreUnavailable, raised in the
+    handler. A failover is faster, and clients wait longer."""
 
     sessionless_calls: int = 10_000
     """Calls of clients without a session (2026-07-28) that run at once; beyond: 429, −31001."""
     handles: int = 10_000
     handles_per_principal: int = 1_000
-    """Handles for state (`ctx.new_handle`), in all and per authenticated principal; beyond: StateError."""
+    """Handles of state (`ctx.new_handle`), in all and per authenticated principal; beyond: StateError."""
     principal_states: int = 100_000
-    """Principals whose own state is kept (`Settings.state`); beyond: StateError. As many as there may be sessions."""
+    """Principals with a state of their own (`Settings.state`); beyond: StateError. The same number as sessions."""
     listeners: int = 10_000
     listeners_per_principal: int = 1_000
     """Open `subscriptions/listen` streams, in all and per authenticated principal; beyond: 429, −31001."""
     listener_bytes: int = 64 * MIB
     principal_listener_bytes: int = 16 * MIB
-    """What listeners subscribe to, in all and per authenticated principal: the names, and 256 bytes for the
-    entries of each; beyond: 429, −31001."""
+    """Memory of the subscriptions of listeners, in all and per authenticated principal: the names, and 256 bytes for
+    each; beyond: 429, −31001."""
     listener_changes: int = 1_024
-    """Different changes that may wait for a listener that reads slowly; beyond: its stream is dropped. Above
-    `subscriptions`, no burst of changes is too much for it."""
+    """Different changes that wait for a slow listener; beyond: its stream is closed. If it is above `subscriptions`, a
+    burst of changes cannot reach it."""
     parked: int = 10_000
     parked_per_principal: int = 1_000
-    """Calls that have asked and not ended, in all and per authenticated principal; beyond: busy. Anonymous clients share
-    what there is in all."""
+    """Parked calls, in all and per authenticated principal; beyond: busy. Anonymous clients have no limit of their
+    own."""
 
     finished_bytes: int = 64 * MIB
     principal_finished_bytes: int = 16 * MIB
-    """What calls that had asked and have ended answered in all their rounds, kept for a repeat of a retry whose response
-    was lost, in all and per authenticated principal; beyond: the oldest are dropped, and a repeat gets −31003."""
+    """Bytes of the answers of ended calls that had asked, kept in case a response was lost and the client repeats its
+    retry, in all and per authenticated principal; beyond: the oldest are dropped, and a repeat gets −31003."""
 
     parked_bytes: int = 64 * MIB
     principal_parked_bytes: int = 32 * MIB
-    """What such calls have asked for, the answers they were given so far, and arguments that are not part of
-    `work_bytes`, in all and per authenticated principal; beyond: busy. Half for one principal: another one can always
-    ask."""
+    """Bytes of the asks, answers and arguments of parked calls (without those in `work_bytes`), in all and per
+    authenticated principal; beyond: busy. One principal gets at most half, so another one can always ask."""
 
     tasks: int = 10_000
     tasks_per_principal: int = 1_000
-    """Tasks kept, running and ended, in all and per principal (anonymous clients count as one); beyond: busy."""
+    """Stored tasks, running and ended, in all and per principal (all anonymous clients are one); beyond: busy."""
     task_bytes: int = 4 * MIB
     tasks_bytes: int = 128 * MIB
     principal_tasks_bytes: int = 32 * MIB
-    """What is kept of one task, of all, and of those of one principal (anonymous clients count as one), results
-    included; beyond: busy, and a result that finds no room fails its task. A quarter for one principal: it cannot
-    take the room of the others."""
+    """Stored bytes of one task, of all tasks, and of those of one principal (all anonymous clients are one), with
+    results; beyond: busy, and a task whose result does not fit fails. One principal gets at most a quarter."""
 
     stream_events: int = 1_000
     stream_bytes: int = MIB
     session_bytes: int = 8 * MIB
     store_bytes: int = 256 * MIB
-    """What stays replayable. Beyond it the oldest events go, and a resume says GAP; a terminal message goes last."""
+    """Stored events that can be replayed: of a stream (number, bytes), a session and the store; beyond: the oldest are
+    removed, and a resume reports a gap. Terminal messages are removed last."""
     finished_streams: int = 1_024
-    """Finished streams of a session kept for clients that come back for them. As many as may run and queue at
-    once, about: what was written is not yet received, and hundreds of calls may end in the same second."""
+    """Finished streams of a session that are kept for clients that reconnect. About as many as can run and queue:
+    hundreds of calls may end in the same second, before the client has received the answers."""
     rerun_bytes: int = MIB
-    """Requests of a session that are kept while they run, so that another replica may run them again
-    (`Settings.reruns`); beyond: the next ones are not, and end with −31002 if their replica dies."""
+    """Bytes of the running requests of a session that are stored so that another replica can rerun them
+    (`Settings.reruns`); beyond: further ones are not stored, and end with −31002 if their replica dies."""
     state_bytes: int = 256 * KIB
-    """User state of one session or handle; beyond: StateError."""
+    """Bytes of the state of one session or handle; beyond: StateError."""
     principal_state_bytes: int = 256 * KIB
-    """A principal's own state; beyond: StateError."""
+    """Bytes of a principal's own state; beyond: StateError."""
     principal_kept_bytes: int = 64 * MIB
     """What the sessions and handles of one principal keep in the store beside streams and tasks (anonymous clients count
     as one): state, subscriptions and the requests of `rerun_bytes`, and 256 bytes for each field and subscription;
     beyond: StateError, −32602, and a request is not kept. Without it the limits above would multiply by the number of
     sessions: one principal could make a store keep 1.5 GiB."""
     idle_readers: int = 4
-    """Superseded GET readers left open and idle per session. Closing them makes clients flap."""
+    """Superseded GET readers of a session that stay open and idle. Some clients reconnect in a loop if they are
+    closed."""
     threads: int = 64
-    """Plain functions that run at once in a process of ours (`holdfast serve`, `server.run`); the next ones wait."""
+    """Plain functions that run at the same time in one process (`holdfast serve`, `server.run`); further ones wait."""
     page_size: int = 100
     """Items on a page of a list."""
 
@@ -189,55 +193,60 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Times(Struct, frozen=True, kw_only=True):
-    """Clocks of sessions and streams, in seconds."""
+    """Times of sessions and streams, in seconds.
+
+    Raises:
+        ConfigError: a number is invalid, or `lease_renewal` is too long for `lease`.
+    """
 
     idle: float = 1_800.0
-    """A session without work or reader closes after this; half an hour, as the official SDKs."""
+    """A session without exchanges and readers closes after this time. Half an hour, as in the official SDKs."""
     grace: float | None = None
-    """A detached session lives this long; None: as long as `idle` (a laptop may sleep); 0: removed at once."""
+    """A detached session is kept for this time. None: as long as `idle` (a laptop may sleep); 0: removed at once."""
     lifetime: float = 86_400.0
-    """A session closes at this age as soon as nothing is in flight."""
+    """A session of this age closes when it has no exchange in flight."""
     stream_after: float = 0.25
-    """An answer that takes longer than this becomes a stream, so that it is resumable."""
+    """A call that takes longer is answered with a stream, which can be resumed."""
     keep_alive: float = 15.0
-    """A comment on a silent stream, well below the 60 s at which balancers cut."""
+    """A comment is sent on a stream that was silent for this time. Balancers cut silent connections after 60 s."""
     write_stall: float = 30.0
-    """A reader that takes no byte for this long is detached."""
+    """A reader that accepts no byte for this time is detached."""
     stream_age: tuple[float, float] = (300.0, 600.0)
-    """A stream's connection ends between these ages, where the revision allows it, and the client resumes."""
+    """The connection of a stream ends at an age between these, if the revision allows it, and the client resumes."""
     retry: tuple[float, float] = (0.5, 3.0)
-    """The reconnection delay we ask clients for, jittered so that they do not come back together."""
+    """The reconnection delay that clients are asked for: a random value between these, so that they do not all
+    reconnect at the same time."""
     quiet: float = 0.01
-    """Asks of a call without a session that are made within this of each other go out in one round."""
+    """Asks of a call of 2026-07-28 that follow each other within this time are sent in one round."""
     parked: float = 600.0
-    """How long such a call waits for its retry, and its outcome for a repeat of it."""
+    """How long a parked call waits for its retry, and how long its answer is kept for a repeat of the retry."""
     key_rotation: float = 86_400.0
-    """How long one key seals the state that clients carry for such calls, before the next one does; never shorter than
-    `parked`. A key opens for one period more, and is forgotten after four."""
+    """How long one key seals `requestState` before the next key does; at least `parked`. A key can open states for one
+    more period, and is deleted after four."""
     continue_after: float | None = None
-    """Answer such a call that still runs after this with its state alone; the client comes back for the rest.
-    For balancers that cut every response: set it well below their limit."""
+    """A call of 2026-07-28 that runs longer is answered with `requestState` alone, and the client retries for the rest.
+    For balancers that cut every long response: set it well below their limit."""
     handle: float = 86_400.0
-    """How long state is kept under a handle that nobody uses."""
+    """How long the state of an unused handle is kept."""
     principal_state: float = 2_592_000.0
-    """How long a principal's own state is kept that no call uses. Thirty days: people come back after a holiday."""
+    """How long the unused state of a principal is kept. Thirty days: longer than a holiday."""
     task: float = 3_600.0
-    """How long a task is kept after it last changed: the time a client has to come for the result."""
+    """How long a task is kept after its last change: the client must fetch the result in this time."""
     task_poll: float = 1.0
-    """How often clients are asked to look after a task."""
+    """The interval at which clients are asked to poll a task."""
     lease: float = 10.0
-    """A replica that has not renewed its lease for this long is declared dead by one that has, and its calls end.
-    For this long after an outage of the store no replica is declared dead: every living one renews first."""
+    """A replica that did not renew its lease for this time is declared dead by another replica, and its calls end. For
+    this time after an outage of the store no replica is declared dead, so that every living one can renew first."""
     lease_renewal: float = 3.0
-    """How often the lease is renewed: at least three times in a lease, so that one lost renewal is no death."""
+    """The interval of renewals: at least three in a lease, so that a replica survives one lost renewal."""
     loop_patience: float = 30.0
-    """A loop that a handler has blocked for longer than this no longer counts as alive."""
+    """A replica whose event loop is blocked for longer than this is reported as not alive."""
     sweep: float = 1.0
-    """How often due sessions are looked for."""
+    """The interval of the search for sessions that are due to close."""
     drain_notice: float = 0.0
-    """How long a server that was told to stop goes on as before, only not ready: the time a balancer needs to notice."""
+    """How long a stopping server serves as before while it reports not ready, so that balancers notice."""
     drain: float = 30.0
-    """How long running handlers may take to finish when the server stops."""
+    """How long running handlers may finish when the server stops."""
 
     def __post_init__(self) -> None:
         _check_numbers(self)
@@ -249,7 +258,7 @@ class Times(Struct, frozen=True, kw_only=True):
 
     @property
     def grace_seconds(self) -> float:
-        """The grace that applies."""
+        """The effective grace period: `grace`, or `idle` if it is None."""
         return self.idle if self.grace is None else self.grace
 
 
@@ -261,26 +270,30 @@ ResponseMode = Literal["adaptive", "json", "sse"]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """How an engine behaves."""
+    """The behaviour of a server.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
 
     limits: Limits = Limits()
     times: Times = Times()
     duplicates: Duplicates = "reject"
-    """A request id already in flight: refuse the second, or run both apart."""
+    """A request whose id is in flight: `reject` refuses it, `isolate` runs both, each with its own answer."""
     in_order: bool = False
-    """Run a session's calls strictly one after another, whichever replica each of them reaches."""
+    """Run the calls of a session one after another, on all replicas."""
     reruns: int = 0
-    """How often a call of a tool that declares itself idempotent is run again by another replica after the death of
-    the one that ran it. 0: never, the call ends with −31002."""
+    """How often another replica reruns a call of an idempotent tool after its replica died. 0: never, the call ends
+    with −31002."""
     eras: Eras = "both"
     eras_by_client: Mapping[str, Eras] = {}
-    """By the name a client gives itself: what it is served instead, where one era of it is known to be broken."""
+    """The eras for clients with this name, if one era is known not to work with them."""
     state: StateOf = "session"
-    """The owner of `ctx.state`: the session (a client without sessions has no state), or the principal, in both eras."""
+    """The owner of `ctx.state`: the session (then clients of 2026-07-28 have no state), or the principal."""
     mask_errors: bool = False
-    """Send clients a correlation id instead of the text of an exception that an author's function raised."""
+    """Send clients a correlation id instead of the text of an exception in an author's function."""
     stateless: bool = False
-    """Serve 2025-era clients without sessions: nothing is remembered between two requests."""
+    """Serve clients of the session era without sessions: nothing is stored between two requests."""
 
     def __post_init__(self) -> None:
         _choose("duplicates", self.duplicates, Duplicates)
@@ -293,7 +306,7 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
 Names = tuple[str, ...] | list[str]
-"""Several texts. A type checker takes one text for a sequence of texts, which here is a mistake."""
+"""A list of texts. `Sequence[str]` would accept a single text, which is a mistake here."""
 
 
 class HttpOptions(TypedDict, total=False):
@@ -307,20 +320,25 @@ class HttpOptions(TypedDict, total=False):
 
 
 class HttpSettings(Struct, frozen=True, kw_only=True):
-    """How the HTTP front behaves."""
+    """The behaviour of an HTTP endpoint.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
 
     path: str = "/mcp"
     response: ResponseMode = "adaptive"
-    """`json` never streams (asks and progress are then impossible); `sse` answers every call as a stream."""
+    """`adaptive` streams slow and interactive calls; `json` never streams (no asks, no progress); `sse` streams every call."""
     allowed_hosts: Sequence[str] = LOOPBACK_HOSTS
-    """Host header values served, with or without port; anything else gets 421. `*` serves all."""
+    """The accepted Host headers, with or without port; others get 421. `*` accepts all."""
     allowed_origins: Sequence[str] = ()
-    """Origins of browsers that may call, exactly as sent (`https://app.example`). Loopback origins always may."""
+    """The accepted Origin headers of browsers, exactly as sent (`https://app.example`). Loopback origins are always
+    accepted."""
     allow_anonymous: bool | None = None
-    """Serve without a token verifier. None: only for clients that connect from this machine."""
+    """Serve clients without a token. None: only clients that connect from this machine."""
     host_signals: bool = True
-    """Mounted in another server: end our streams when that server receives SIGINT or SIGTERM. Otherwise it waits for
-    them, and Ctrl+C hangs while a client is connected."""
+    """In another ASGI server: end streams when that server receives SIGINT or SIGTERM. Otherwise the server waits for
+    the streams, and Ctrl+C has no effect while a client is connected."""
 
     def __post_init__(self) -> None:
         _choose("response", self.response, ResponseMode)

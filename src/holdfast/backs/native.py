@@ -1,6 +1,6 @@
-"""The native back: exchanges answered by functions of this process, one table from method to handler.
+"""The native back: functions of this process answer exchanges, by one table from method to handler.
 
-A result is a Struct until the very end and is encoded once.
+A result stays a Struct until it is encoded, once, at the end.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,25 +25,25 @@ Handler = Callable[[Exchange, dict[str, Any]], Awaitable[Result]]
 
 
 class App(Protocol):
-    """Whose functions answer."""
+    """The application whose functions answer: a `Server`."""
 
     handlers: Mapping[str, Handler]
     info: Implementation
 
     def describe(self) -> dict[str, Any]:
-        """Return capabilities, server info and instructions as they travel."""
+        """Return capabilities, server info and instructions for an initialize result."""
         ...
 
     def encode_sessionless(self, result: Result) -> bytes:
-        """Encode a result with what 2026-07-28 wants of every one."""
+        """Encode a result with the members that 2026-07-28 requires."""
         ...
 
     def mirrored(self, tool: object) -> tuple[Mirrored, ...]:
-        """Return the parameters of a tool that headers mirror; nothing for what is no tool."""
+        """Return the parameters of a tool that HTTP headers repeat; empty for an unknown tool."""
         ...
 
     def is_idempotent(self, tool: object, client: Client | None) -> bool:
-        """Tell whether a tool declares that calling it again has no further effect; False for what is no tool."""
+        """Return True if a tool declares that a second call has no further effect; False for an unknown tool."""
         ...
 
     async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
@@ -51,24 +51,24 @@ class App(Protocol):
         ...
 
     async def start(self) -> None:
-        """Get ready to answer."""
+        """Prepare to answer."""
         ...
 
     async def stop(self) -> None:
-        """Let go of what `start` took."""
+        """Release what `start` acquired."""
         ...
 
     async def heard(self, session: Session, method: str, params: dict[str, Any]) -> None:
-        """Take a client's notification."""
+        """Process a notification of a client."""
         ...
 
     async def moved(self, event: str, session: Session, *reason: str) -> None:
-        """Take note of a session's transition: opened, detached, reattached or closed."""
+        """Process a session event: opened, detached, reattached or closed."""
         ...
 
 
 class NativeBack:
-    """Answers from an app's table."""
+    """Answers exchanges from the table of an application."""
 
     __slots__ = ("_app",)
 
@@ -87,7 +87,7 @@ class NativeBack:
         await self._app.stop()
 
     def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:  # noqa: ARG002
-        """Return what the app says of itself, in the words of this revision."""
+        """Return the app's description in the format of this revision."""
         described = self._app.describe()
         return {**described, "serverInfo": fit(revision.name, described["serverInfo"])}
 
@@ -97,19 +97,19 @@ class NativeBack:
         return self._app.info
 
     def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
-        """Ask the app about the tool that is called."""
+        """Return the parameters of the called tool that HTTP headers repeat."""
         return self._app.mirrored(params.get("name")) if method == "tools/call" else ()
 
     def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
-        """Ask the app about the tool that is called; nothing else is ever run again."""
+        """Return True if the request calls an idempotent tool; no other request is run again."""
         return request.method == "tools/call" and self._app.is_idempotent(request.params.get("name"), client)
 
     async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
-        """Ask the app."""
+        """Return the part of the filter that the app supports for this client."""
         return await self._app.honoured(client, wanted)
 
     async def handle(self, exchange: Exchange) -> bytes:
-        """Look up, call, encode."""
+        """Find the handler, call it, encode its result."""
         request, revision = exchange.request, exchange.session.revision
         handler = self._app.handlers.get(request.method)
         if handler is None or request.method in (
@@ -123,25 +123,25 @@ class NativeBack:
         try:
             return self._app.encode_sessionless(await handler(exchange, request.params))
         except ResourceNotFound as error:
-            # What used to have a code of its own is a wrong parameter here.
+            # 2026-07-28 has no code for an unknown resource: it is an invalid parameter.
             raise InvalidParams(error.message, error.data) from error
 
     async def notify(self, session: Session, method: str, params: dict[str, Any]) -> None:
-        """Pass it on."""
+        """Forward it to the app."""
         await self._app.heard(session, method, params)
 
     async def opened(self, session: Session) -> None:
-        """Pass it on."""
+        """Forward it to the app."""
         await self._app.moved("opened", session)
 
     async def detached(self, session: Session) -> None:
-        """Pass it on."""
+        """Forward it to the app."""
         await self._app.moved("detached", session)
 
     async def reattached(self, session: Session) -> None:
-        """Pass it on."""
+        """Forward it to the app."""
         await self._app.moved("reattached", session)
 
     async def closed(self, session: Session, reason: Input) -> None:
-        """Pass it on, with the reason's word."""
+        """Forward the event with the text of the reason."""
         await self._app.moved("closed", session, reason.value)

@@ -1,7 +1,7 @@
-"""`Server`: what authors register their functions with, and what is served.
+"""`Server`: authors register functions with it, and serve it over HTTP, stdio or inside an ASGI application.
 
-A server holds its catalogs and one engine, built when first needed; any number of mounts share
-that engine. Registering is cheap and may go on while the server runs.
+A server has its catalogs and one engine. The engine is built on first use, and all endpoints of the server share
+it. Functions can be registered before the server runs and while it runs.
 """
 
 import sys
@@ -52,7 +52,7 @@ Transport = Literal["stdio", "http"]
 
 
 class Server(Registration):
-    """An MCP server made of functions."""
+    """An MCP server whose tools, resources and prompts are Python functions."""
 
     settings: Settings
     _engine: Engine | None = None
@@ -78,19 +78,18 @@ class Server(Registration):
         mask_errors: bool = False,
         state: StateOf | None = None,
     ) -> None:
-        """Describe the server.
+        """Describe the server. Nothing is started or connected.
 
-        `lifespan` makes an asynchronous context manager (or is an async generator function); it
-        is given the server if it takes a parameter, is entered once per process, and what it
-        yields is `ctx.lifespan`. `store` is a store or a store's URL (`sqlite:///path`, `redis://…`);
-        without one sessions live in memory. `namespace` keeps servers apart that share a store; it
-        is the server's name unless given. Without an `observer` events are logged under
-        `holdfast`. `eras` and `eras_by_client` are those of `Settings`. `cache` is what clients of
-        2026-07-28 are told of keeping what they get, in all or by method. `mask_errors` and
-        `state` are those of `Settings`.
+        `lifespan` returns an asynchronous context manager, or is an async generator function. It gets the
+        server if it has a parameter without a default, is entered once per process, and the value that it
+        yields is `ctx.lifespan`. `store` is a store or the URL of one (`sqlite:///path`, `redis://…`); the
+        default is memory. `namespace` separates servers that share a store; the default is the server's
+        name. `observer` receives events; the default logs them under `holdfast`. `cache` is the caching hint
+        that clients of 2026-07-28 receive, for all methods or by method. `eras`, `eras_by_client`,
+        `mask_errors` and `state` override the members of `settings` with these names.
 
         Raises:
-            ConfigError: a caching hint, or an era, is none.
+            ConfigError: `cache`, `eras`, `eras_by_client` or `state` is invalid.
         """
         super().__init__()
         self.info: Implementation = Implementation(
@@ -115,7 +114,7 @@ class Server(Registration):
         self._hosts: list[tuple[Server, Callable[[str], str]]] = []
         self._sessionless = SessionlessResults(self.info)
         self.handlers: Mapping[str, Handler] = MethodHandlers(self, self).table()
-        """What answers each method."""
+        """The handler of each method."""
 
     def __repr__(self) -> str:
         counts = f"{len(self.tools)} tools, {len(self.resources)} resources, {len(self.prompts)} prompts"
@@ -123,17 +122,17 @@ class Server(Registration):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The server's name."""
         return self.info.name
 
     @cached_property
     def back(self) -> NativeBack:
-        """This server as the engine sees it."""
+        """The back that the engine calls."""
         return NativeBack(self)
 
     @property
     def engine(self) -> Engine:
-        """The one engine that all mounts of this server share, built when the first of them is used."""
+        """The engine that all endpoints of this server share. It is built on first use."""
         if self._engine is None:
             store = store_for(
                 self.store, limits=self.settings.limits, namespace=self.namespace, observer=self._observer
@@ -143,38 +142,38 @@ class Server(Registration):
 
     @property
     def is_built(self) -> bool:
-        """Whether this process has built the engine."""
+        """True if this process has built the engine."""
         return self._engine is not None
 
     @property
     def lifespan_value(self) -> Any:
-        """What the lifespan yielded; None while there is none."""
+        """The value that the lifespan yielded; None without a lifespan or before it is entered."""
         return self._lifespan.value
 
     # Listeners
 
     def on_opened(self, hook: H) -> H:
-        """Call with each session that was opened."""
+        """Call the function with each session that is opened."""
         self._hooks.add("opened", hook)
         return hook
 
     def on_detached(self, hook: H) -> H:
-        """Call with each session whose last connection broke."""
+        """Call the function with each session whose last connection broke."""
         self._hooks.add("detached", hook)
         return hook
 
     def on_reattached(self, hook: H) -> H:
-        """Call with each session that came back."""
+        """Call the function with each detached session that has a connection again."""
         self._hooks.add("reattached", hook)
         return hook
 
     def on_closed(self, hook: H) -> H:
-        """Call with each session that ended, and with the reason if the function takes it."""
+        """Call the function with each session that is closed, and with the reason if it has a second parameter."""
         self._hooks.add("closed", hook)
         return hook
 
     def on_roots_changed(self, hook: H) -> H:
-        """Call with each session whose client says that its roots have changed."""
+        """Call the function with each session whose client reports that its roots have changed."""
         self._hooks.add("roots_changed", hook)
         return hook
 
@@ -187,7 +186,10 @@ class Server(Registration):
         return middleware
 
     def route(self, path: str, *, methods: Iterable[str] = ("GET",)) -> Callable[[R], R]:
-        """Serve `async (HttpRequest) -> HttpResponse` at a path beside the endpoint, to everyone its Host and Origin rules admit."""
+        """Serve `async (HttpRequest) -> HttpResponse` at a path beside the endpoint.
+
+        The Host and Origin rules of the endpoint apply; its verifier does not.
+        """
 
         def register(handler: R) -> R:
             self.routes.append(Route(path, tuple(method.upper() for method in methods), handler))
@@ -196,15 +198,16 @@ class Server(Registration):
         return register
 
     def include(self, other: "Server", prefix: str | None = None) -> None:
-        """Offer another server's tools, resources, prompts and completions as this one's, now and as they change.
+        """Offer the tools, resources, prompts and completions of another server, now and after later changes.
 
-        With a prefix, names become `prefix_name` and URIs `scheme://prefix/rest`. Its lifespan is
-        entered with this one's and is what its functions see; its middleware wraps its tools,
-        resources, prompts and completions, inside this one's; its listeners are told of this server's
-        sessions. Its routes and per-session visibility stay its own.
+        With a prefix, names become `prefix_name` and URIs `scheme://prefix/rest`. The lifespan of the other
+        server is entered with this one's, and its functions see their own value. Its middleware runs around
+        its own components, inside the middleware of this server. Its listeners are called for the sessions of
+        this server. Its routes, and its visibility by session or principal, are not included.
 
         Raises:
-            ConfigError: a name is taken, it has a verifier, or it would include itself; nothing was included.
+            ConfigError: a name is taken, the other server has a verifier, or it would include itself; nothing
+                was included.
         """
         check_included(other, self)
         name, uri = prefixed_name(prefix), prefixed_uri(prefix)
@@ -224,21 +227,21 @@ class Server(Registration):
         other._hosts.append((self, uri))
 
     def completers(self) -> list[Completer]:
-        """Return all that complete arguments here, those of included servers last."""
+        """Return the functions that complete arguments, those of included servers last."""
         return [*self.completions, *(item for _, completed in self._included for item in completed())]
 
     def all_included(self) -> "list[Server]":
-        """Return the servers that this one includes, and those that they include, each once."""
+        """Return the servers that this one includes, directly or through others, each once."""
         found = [server for item, _ in self._included for server in (item, *item.all_included())]
         return list(dict.fromkeys(found))
 
     @property
     def chain(self) -> Sequence[Middleware]:
-        """Its middleware, the outermost first."""
+        """The middleware, the outermost first."""
         return self._middleware
 
     async def resource_updated(self, uri: str) -> None:
-        """Tell every client that subscribed to this resource, also through servers that include this one."""
+        """Notify every client that subscribed to this resource, also through servers that include this one."""
         if self.is_built and self.engine.started:
             await self.engine.changed(Change("resource", uri))
         for host, rename in self._hosts:
@@ -249,17 +252,17 @@ class Server(Registration):
     def asgi(self, path: str = "/mcp", **http: Unpack[HttpOptions]) -> Mount:
         """Return an ASGI application that serves this server at a path.
 
-        Further arguments are those of `HttpSettings`. It builds and starts itself on first use, in the
-        process that serves, and honours lifespan.
+        Further arguments are those of `HttpSettings`. The application starts on the lifespan event or on the
+        first request, in the process that serves.
         """
         settings = HttpSettings(path=path, **http)
         return Mount(lambda: self.front(settings), host_signals=settings.host_signals)
 
     def front(self, settings: HttpSettings) -> HttpFront:
-        """Build the HTTP endpoint, and the engine if no other endpoint has.
+        """Build the HTTP endpoint, and the engine if it does not exist yet.
 
         Raises:
-            ConfigError: anonymous clients of other machines would share one state.
+            ConfigError: with `state="principal"`, anonymous clients of other machines would share one state.
         """
         if self.settings.state == "principal" and self.verifier is None:
             check_strangers(settings)
@@ -275,13 +278,13 @@ class Server(Registration):
         path: str = "/mcp",
         **http: Unpack[HttpOptions],
     ) -> None:
-        """Serve until the client hangs up (stdio) or a signal stops it, and let running calls finish.
+        """Serve until the client closes stdin (stdio) or a signal arrives; running calls may finish first.
 
         Further arguments are those of `HttpSettings`.
 
         Raises:
-            ConfigError: the address cannot be bound, other machines could call without a verifier, or options of HTTP
-                were given for stdio.
+            ConfigError: the address cannot be bound, other machines could call without a verifier, or HTTP
+                options were given for stdio.
         """
         match transport:
             case "stdio":
@@ -300,10 +303,13 @@ class Server(Registration):
         sys.stderr.write(f"{self.name}: serving {url}\n")
         sys.stderr.flush()
 
-    # What the back asks (holdfast.backs.native.App)
+    # The interface that the back calls (holdfast.backs.native.App)
 
     def describe(self) -> dict[str, Any]:
-        """Return what an initialize result says of this server: what it has now, it has."""
+        """Return capabilities, server info and instructions for an initialize result.
+
+        A capability is declared if the server has a component of its kind now.
+        """
         listed: dict[str, Any] = {"listChanged": True}
         has_resources = len(self.resources) or len(self.templates)
         capabilities = ServerCapabilities(
@@ -317,7 +323,7 @@ class Server(Registration):
         return described if self.instructions is None else {**described, "instructions": self.instructions}
 
     def sessionless_capabilities(self) -> dict[str, Any]:
-        """Return the capabilities of 2026-07-28: with tasks, if any tool can be one."""
+        """Return the capabilities of 2026-07-28: with the tasks extension if a tool can run as a task."""
         capabilities: dict[str, Any] = self.describe()["capabilities"]
         return {**capabilities, **EXTENSION} if self._has_tasks() else capabilities
 
@@ -326,21 +332,25 @@ class Server(Registration):
         return any(entry.task is not None for entry in self.tools.entries.values())
 
     def encode_sessionless(self, result: Result) -> bytes:
-        """Encode a result as 2026-07-28 has it: its type, who answers, and how long it may be kept."""
+        """Encode a result with the members of 2026-07-28: its type, the server's info, the caching hint."""
         return self._sessionless.encode(result)
 
     def hint(self, method: str, result: C, cache: Cache | None = None, *, alike: bool = False) -> C:
-        """Return a result with its caching hint; it may be shared if all callers get an alike one, unguarded."""
+        """Return a result with its caching hint.
+
+        Clients may share it if every caller gets the same (`alike`) and neither a verifier nor a middleware
+        can change it.
+        """
         shared = alike and self.verifier is None and not self._middleware
         return (cache or self._cache[method]).on(result, "public" if shared else "private")
 
     def mirrored(self, tool: object) -> tuple[Mirrored, ...]:
-        """Return the parameters of a tool that headers mirror."""
+        """Return the parameters of a tool that HTTP headers repeat."""
         entry = self.tools.entries.get(tool) if type(tool) is str else None
         return entry.mirrored if entry is not None else ()
 
     def is_idempotent(self, tool: object, client: Client | None) -> bool:
-        """Tell whether a tool declares `idempotentHint`; with a client, only one that it may see."""
+        """Return True if a tool declares `idempotentHint` and, with a client, that client may see the tool."""
         if type(tool) is not str:
             return False
         entry = self.tools.entries.get(tool) if client is None else self.tools.get(tool, client)
@@ -348,7 +358,7 @@ class Server(Registration):
         return hints is not None and hints.idempotent_hint is True
 
     async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
-        """Return what of a listener's filter it will be told of: what is declared, and of that what it may see."""
+        """Return the part of a listener's filter that it gets notifications for: what is declared and visible to it."""
         honoured = wanted.within(self.sessionless_capabilities())
         uris = honoured.names.get("resource", ())
         tasks = await self.engine.tasks.known(honoured.names.get("task", ()), client.record.principal)
@@ -385,18 +395,18 @@ class Server(Registration):
         self._list_changes.start()
 
     async def stop(self) -> None:
-        """Leave them, the last one first."""
+        """Leave the lifespans, the last one first."""
         self._list_changes.stop()
         for server in reversed((self, *self.all_included())):
             await server._lifespan.leave()
 
     async def heard(self, session: Client, method: str, params: dict[str, Any]) -> None:  # noqa: ARG002
-        """Take a client's notification; those nobody here waits for are passed over."""
+        """Process a notification of a client; unknown ones are ignored."""
         if method == "notifications/roots/list_changed":
             await self.moved("roots_changed", session)
 
     async def moved(self, event: str, session: Client, *reason: str) -> None:
-        """Tell the listeners of an event."""
+        """Call the listeners of an event."""
         for server in (self, *self.all_included()):
             await server._hooks.tell(event, SessionView(session, self), *reason, observer=self._observer)
         if event == "closed":

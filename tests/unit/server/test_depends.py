@@ -207,7 +207,7 @@ def test_partials_and_unhashable_objects_are_dependencies_too() -> None:
     assert run(RegisteredFunction(tool)) == ("pt", True)
 
 
-def test_a_circle_is_refused_when_registered() -> None:
+def test_a_dependency_cycle_is_refused_when_registered() -> None:
     def left(x: Any) -> None: ...
 
     def right(x: Annotated[None, Depends(left)]) -> None: ...
@@ -216,7 +216,7 @@ def test_a_circle_is_refused_when_registered() -> None:
 
     def tool(x: Annotated[None, Depends(left)]) -> None: ...
 
-    with pytest.raises(TypeError, match="form a circle: left → right → left"):
+    with pytest.raises(TypeError, match="form a cycle: left → right → left"):
         RegisteredFunction(tool)
 
 

@@ -174,7 +174,7 @@ async def test_a_childs_middleware_may_change_answer_refuse_and_come_later() -> 
             assert await client.text("c_tool", word="changed") == "child's for the better"
             assert await client.failure("c_tool", word="no") == "not here"
             assert await client.failure("c_tool", word="fault") == "LookupError: lost"
-            with pytest.raises(McpError, match="may change everything but that"):
+            with pytest.raises(McpError, match="may change everything else"):
                 await client.call("c_tool", word="elsewhere")
             with pytest.raises(McpError, match="not here"):
                 await client.request("prompts/get", {"name": "c_prompt", "arguments": {"word": "no"}})
@@ -275,12 +275,12 @@ async def test_a_child_with_a_verifier_is_refused() -> None:
     guarded, between, host = Server("guarded", verifier=verifier), Server("between"), Server("host")
     guarded.add_tool(lambda: "secret", name="secret")
     for parent in (host, between):
-        with pytest.raises(ConfigError, match="'guarded' has a verifier of its own"):
+        with pytest.raises(ConfigError, match="'guarded' has a verifier"):
             parent.include(guarded)
     assert len(host.tools) == 0
     late = Server("late")
     between.include(late)
     host.include(between)
     late.verifier = verifier
-    with pytest.raises(ConfigError, match="'late' has a verifier of its own"):
+    with pytest.raises(ConfigError, match="'late' has a verifier"):
         await host.engine.ensure_started()

@@ -1,8 +1,8 @@
-"""Completions: values a client offers while its user fills in a prompt's or template's argument.
+"""Completions: values that a client suggests while its user fills in an argument of a prompt or template.
 
-A function names the parameters it wants, of: `value` (what is typed so far), `arguments` (the
-values of other arguments), `argument` (name and value), `ref` (prompt or template), `context`
-(the specification's object); and the context by annotation.
+A function takes any of these parameters by name: `value` (the text typed so far), `arguments` (the values of the
+other arguments), `argument` (name and value), `ref` (the prompt or template), `context` (the object of the
+specification). It gets the `Context` by annotation.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ from holdfast.server.functions.signature import describe, is_async, read
 from holdfast.server.functions.threads import called_in_thread
 
 MAX_VALUES: Final = 100
-"""The specification's limit on one answer."""
+"""The limit of the specification for one answer."""
 
 OFFERED: Final[dict[str, Callable[[CompleteParams], object]]] = {
     "value": lambda params: params.argument.value,
@@ -43,7 +43,7 @@ NO_ANSWER: Final = CompleteResult(completion=NOTHING)
 
 
 class Completer(Struct, frozen=True):
-    """A function that completes, and what for: empty means anything."""
+    """A function that completes arguments, and for which prompt, template and argument; empty means all."""
 
     fn: Callable[..., Any]
     wanted: tuple[str, ...]
@@ -55,7 +55,7 @@ class Completer(Struct, frozen=True):
     within: tuple[Layer, ...] = ()
 
     def included(self, name: Callable[[str], str], uri: Callable[[str], str], server: object) -> "Completer":
-        """Return this one as a server has it that includes its own."""
+        """Return a copy for the server that includes `server`, under the names there."""
         return replace(
             self,
             prompt=name(self.prompt) if self.prompt else "",
@@ -64,7 +64,7 @@ class Completer(Struct, frozen=True):
         )
 
     def fits(self, params: CompleteParams) -> bool:
-        """Tell whether this is one to ask."""
+        """Return True if this function can complete the argument."""
         if self.argument not in ("", params.argument.name):
             return False
         if isinstance(params.ref, PromptReference):
@@ -81,10 +81,10 @@ class Completer(Struct, frozen=True):
 
 
 def completer(fn: Callable[..., Any], owner: object, prompt: str, resource: str, argument: str) -> Completer:
-    """Make a completer of a function.
+    """Make a completer from a function.
 
     Raises:
-        TypeError: it wants a parameter that there is not.
+        TypeError: the function has another parameter without a default.
     """
     parameters = read(fn).parameters
     contexts = tuple(item.name for item in parameters if item.is_context)
@@ -100,7 +100,7 @@ def completer(fn: Callable[..., Any], owner: object, prompt: str, resource: str,
 async def complete(
     completers: Iterable[Completer], exchange: Exchange, params: CompleteParams, server: ServerControls
 ) -> Result:
-    """Ask those that fit, the most particular first, until one has something to say."""
+    """Call the functions that fit, the most specific first, until one returns a value other than None."""
     fitting = [item for item in completers if item.fits(params)]
     fitting.sort(key=lambda item: -sum(map(bool, (item.prompt, item.resource, item.argument))))
     try:
@@ -116,10 +116,10 @@ async def complete(
 async def _completed(
     item: Completer, exchange: Exchange, params: CompleteParams, server: ServerControls
 ) -> Result:
-    """Ask one of them, through the middleware of the included servers that it comes from."""
+    """Call one function, through the middleware of the included servers that it comes from."""
 
     async def inner(given: dict[str, Any]) -> Result:
-        # What a middleware changed is read again.
+        # A middleware may have changed the params: parse them again.
         read = params if given is exchange.request.params else msgspec.convert(given, CompleteParams)
         value = await item(exchange, read, server)
         return NO_ANSWER if value is None else CompleteResult(completion=to_completion(value))
@@ -129,7 +129,7 @@ async def _completed(
 
 
 def to_completion(value: object) -> Completion:
-    """Turn a completion or an iterable of values into a completion within the limit."""
+    """Convert a completion or an iterable of values to a completion within the limit."""
     if isinstance(value, Completion):
         found = value
     elif isinstance(value, Iterable) and not isinstance(value, str):

@@ -1,9 +1,9 @@
-"""Servers within a server: whose middleware stands around a component, and how a request reads there.
+"""Included servers: their checks, and the middleware that a request for one of their components passes.
 
-A component of an included server keeps its layers: the servers it came through, the outermost first, and
-what it is called in each. A request for it passes through their middleware, inside that of the server
-that answers; each sees the request as its own server would, with the component's own name. A middleware
-that is added later counts, since it is looked up with each request.
+A component of an included server has layers: the servers that it comes from, the outermost first, and its name in
+each. A request passes the middleware of the answering server, then that of each layer. Each middleware sees the
+component's name in its own server. The chain is looked up for each request, so a middleware that is added later
+runs too.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -33,23 +33,23 @@ class Includable(Protocol):
 
 
 Inner = Callable[[Params], Awaitable[Result]]
-"""Answers a request, given its params as the answering server reads them."""
+"""Answers a request whose params have the names of the answering server."""
 Local = Callable[[Layer], tuple[str, object]]
-"""Tells which member of the params names the component, and what it reads in a layer."""
+"""Returns the member of the params that names the component, and its value in a layer."""
 
 
 def by_name(layer: Layer) -> tuple[str, object]:
-    """Name a tool or prompt."""
+    """Return the member and value for a tool or prompt."""
     return "name", layer.key
 
 
 def by_uri(values: Mapping[str, str]) -> Local:
-    """Name a resource by its URI; of a template, with these values."""
+    """Return the member and value for a resource; a template is expanded with these values."""
     return lambda layer: ("uri", Template(layer.key).expand(**values) if "{" in layer.key else layer.key)
 
 
 def by_ref(ref: dict[str, Any]) -> Local:
-    """Name what a completion is for: the prompt or template that its function was registered for, if one."""
+    """Return the member and value for a completion: its prompt or template, if it is for one."""
     member = "name" if "name" in ref else "uri"
     return lambda layer: ("ref", {**ref, member: layer.key} if layer.key else ref)
 
@@ -57,7 +57,7 @@ def by_ref(ref: dict[str, Any]) -> Local:
 def through(
     layers: tuple[Layer, ...], local: Local, inner: Inner, exchange: Exchange, server: ServerControls
 ) -> Inner:
-    """Return a way to an answer that leads through the middleware of each layer."""
+    """Return a function that answers a request through the middleware of each layer."""
     for layer in reversed(layers):
         inner = _within(layer, local, inner, exchange, server)
     return inner
@@ -77,8 +77,8 @@ def _within(layer: Layer, local: Local, inner: Inner, exchange: Exchange, server
         async def following(request: MiddlewareRequest) -> Result:
             if request.params.get(member) != name:
                 raise InvalidParams(
-                    f"a middleware of {layer.server.name} sent a request for {str(name)[:128]!r} elsewhere; "
-                    "in an included server it may change everything but that"
+                    f"a middleware of {layer.server.name} changed the name {str(name)[:128]!r} of a request; "
+                    "in an included server a middleware may change everything else"
                 )
             return await inner({**request.params, member: params.get(member)})
 
@@ -88,10 +88,10 @@ def _within(layer: Layer, local: Local, inner: Inner, exchange: Exchange, server
 
 
 def check_included(child: Includable, parent: Includable) -> None:
-    """Refuse a server that another cannot stand for.
+    """Refuse a server that cannot be included.
 
     Raises:
-        ConfigError: it would include itself, or it has a verifier.
+        ConfigError: the server would include itself, or has a verifier.
     """
     if child is parent or parent in child.all_included():
         raise ConfigError(f"{child.name!r} cannot be included: it would include itself")
@@ -99,14 +99,14 @@ def check_included(child: Includable, parent: Includable) -> None:
 
 
 def check_unguarded(child: Includable) -> None:
-    """Refuse an included server that has a verifier: the verifier would not be called, and its tools would be open.
+    """Refuse an included server with a verifier: the verifier would not be called, and its tools would be public.
 
     Raises:
-        ConfigError: it, or one that it includes, has one.
+        ConfigError: the server, or one that it includes, has a verifier.
     """
     for server in (child, *child.all_included()):
         if server.verifier is not None:
             raise ConfigError(
-                f"{server.name!r} has a verifier of its own and cannot be included: callers are verified by the "
-                "server that includes it; give that one the verifier, and leave it out here"
+                f"{server.name!r} has a verifier and cannot be included: the including server verifies callers; "
+                "give the verifier to the including server, and none to this one"
             )

@@ -1,7 +1,7 @@
-"""A server's lifespan: one asynchronous context manager around everything a process answers.
+"""The lifespan of a server: an asynchronous context manager around the time in which a process serves.
 
-It is entered and left in one task of its own, so that cancel scopes and task groups inside it
-work whoever starts and stops the engine.
+A separate task enters and leaves it, so that cancel scopes and task groups inside it work even if different tasks
+start and stop the engine.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 Factory = Callable[..., AbstractAsyncContextManager[Any]]
-"""Makes the context manager; takes the server, or nothing."""
+"""Returns the context manager; takes the server or no argument."""
 
 
 class Lifespan:
-    """Entered once for all its holders, and left when the last of them leaves; `value` is what it yielded.
+    """Entered once for all its holders, and left when the last holder leaves. `value` is the value that it yielded.
 
-    Several hold it where servers that run in one process include the same one, or it is served itself.
+    A lifespan has several holders if several servers of one process include the same server.
     """
 
     __slots__ = ("_entered", "_factory", "_holders", "_leave", "_task", "value")
@@ -31,7 +31,7 @@ class Lifespan:
         self.value: Any = None
 
     async def enter(self) -> None:
-        """Enter, or wait until it is entered, and take the value; what entering raises is raised here."""
+        """Enter the lifespan, or wait until another holder has entered it. Raises what entering raises."""
         if self._factory is None:
             return
         self._holders += 1
@@ -40,21 +40,21 @@ class Lifespan:
             self._entered, self._leave = loop.create_future(), asyncio.Event()
             self._task = loop.create_task(self._live(self._factory(), self._entered, self._leave))
         try:
-            # Shielded: a holder that gives up does not take it from the others.
+            # Shielded: a holder that is cancelled must not cancel it for the others.
             self.value = await asyncio.shield(self._entered)
         except BaseException:
             self._let_go()
             raise
 
     async def leave(self) -> None:
-        """Leave; the last one waits for its end, and what leaving raises is raised there."""
+        """Leave the lifespan. The last holder waits for its end, and gets what leaving raises."""
         task = self._task
         if task is not None and self._let_go():
             await task
             self.value = None
 
     def _let_go(self) -> bool:
-        """Give up one hold; tell whether it was the last."""
+        """Release one hold; return True if it was the last."""
         self._holders -= 1
         if self._holders:
             return False

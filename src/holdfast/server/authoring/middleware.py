@@ -1,6 +1,6 @@
-"""Middleware: an author's functions around every request but initialize.
+"""Middleware: an author's functions around every request except initialize.
 
-Composed once, when one is added; without any, requests do not pass through here at all.
+The chain is composed when a middleware is added. Without middleware, requests do not pass through this module.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,23 +17,26 @@ from holdfast.server.functions.client_errors import failed_call, failed_request
 
 
 class MiddlewareRequest(Struct, frozen=True):
-    """A request on its way in. To change its params, pass on a `msgspec.structs.replace` of it."""
+    """The request that a middleware gets. To change its params, pass a `msgspec.structs.replace` of it to `call_next`."""
 
     method: str
+    """The method, such as `tools/call`."""
     params: dict[str, Any]
+    """The params as the client sent them; of an included server, with its own names."""
     ctx: Context
+    """The context of the request."""
 
 
 CallNext = Callable[[MiddlewareRequest], Awaitable[Result]]
 """Passes the request on: to the next middleware, or to the handler."""
 Middleware = Callable[[MiddlewareRequest, CallNext], Awaitable[Result]]
-"""Returns what `call_next(request)` returned, or another result; what it raises is the answer's error."""
+"""Returns the result of `call_next(request)`, or another one. An exception becomes the answer, as in a handler."""
 
 
 def surround(
     handlers: Mapping[str, Handler], chain: Sequence[Middleware], server: ServerControls
 ) -> Mapping[str, Handler]:
-    """Put the chain around each handler, the first outermost."""
+    """Put the chain around each handler; the first middleware is the outermost."""
     if not chain:
         return handlers
     return {method: _surrounded(method, handler, chain, server) for method, handler in handlers.items()}
@@ -59,7 +62,7 @@ async def passed(
     exchange: Exchange,
     server: ServerControls,
 ) -> Result:
-    """Pass a request through a chain; what is raised on the way is its answer."""
+    """Pass a request through a chain; an exception becomes its answer."""
     call = innermost
     for middleware in reversed(chain):
         call = _link(middleware, call)

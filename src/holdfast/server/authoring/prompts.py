@@ -27,18 +27,24 @@ R = TypeVar("R")
 
 
 class PromptOptions(TypedDict, total=False):
-    """What a prompt may be registered with, besides its function."""
+    """The options of `@server.prompt` and `add_prompt`."""
 
     name: str
+    """The prompt's name; the function's name by default."""
     title: str
+    """A name for people."""
     description: str
+    """The description; the function's docstring by default."""
     icons: list[Icon]
+    """Images that represent the prompt."""
     meta: Meta
+    """The `_meta` of the prompt in `prompts/list`."""
     enabled: bool
+    """False hides the prompt until `enable_prompt`."""
 
 
 class PromptEntry(Struct, frozen=True):
-    """A prompt as registered."""
+    """A registered prompt."""
 
     listed: Prompt
     run: Run
@@ -54,10 +60,10 @@ class PromptEntry(Struct, frozen=True):
 
 
 def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: Host) -> PromptEntry:
-    """Make a prompt of a function.
+    """Make the catalog entry of a prompt from a function.
 
     Raises:
-        TypeError: the function cannot be one, or an option is none.
+        TypeError: the function's signature cannot be described to a client, or an option is unknown.
     """
     check_options(options, PromptOptions, "a prompt")
     function = RegisteredFunction(
@@ -84,18 +90,20 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: Host) ->
             ctx = Context(exchange, server, owner) if wants_context else None
             return function.call(function.bind(arguments), ctx)
 
-        return await told(call, lambda value: to_prompt_result(value, listed.description), exchange, server)
+        return await answered(
+            call, lambda value: to_prompt_result(value, listed.description), exchange, server
+        )
 
     return PromptEntry(listed, run)
 
 
-async def told(
+async def answered(
     call: Again, convert: Callable[[object], R], exchange: Exchange, server: ServerControls
 ) -> R | InputRequiredResult:
-    """Call an author's function, again where it wants input, and convert what it returns.
+    """Call an author's function, again for each round of input, and convert its value.
 
     Raises:
-        McpError: it raised, or returned what cannot be converted: that is an error answer.
+        McpError: the function raised, or its value cannot be converted.
     """
     try:
         try:

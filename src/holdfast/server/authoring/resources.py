@@ -1,4 +1,4 @@
-"""Resources: a function behind a URI, or behind a template that many URIs fit."""
+"""Resources: a function that answers for one URI, or for all URIs that match a template."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypedDict
@@ -18,7 +18,7 @@ from holdfast.protocol.types import (
     ResourceTemplate,
 )
 from holdfast.server.authoring.caching import Cache
-from holdfast.server.authoring.prompts import told
+from holdfast.server.authoring.prompts import answered
 from holdfast.server.authoring.tools import needs_context
 from holdfast.server.catalog.catalog import Layer
 from holdfast.server.catalog.server_controls import ServerControls
@@ -36,26 +36,34 @@ Run = Callable[
 
 
 class ResourceOptions(TypedDict, total=False):
-    """What a resource may be registered with, besides its URI and function."""
+    """The options of `@server.resource` and `add_resource`."""
 
     name: str
+    """The resource's name; the function's name by default."""
     title: str
+    """A name for people."""
     description: str
+    """The description; the function's docstring by default."""
     mime_type: str
+    """The type of the contents."""
     size: int
-    """In bytes; not for templates."""
+    """The size in bytes; not for templates."""
     annotations: Annotations
+    """Hints for the client: audience, priority, last change."""
     icons: list[Icon]
+    """Images that represent the resource."""
     meta: Meta
+    """The `_meta` of the resource in the list."""
     cache: Cache
-    """How long clients of 2026-07-28 may keep its contents, and whether they may share them."""
+    """How long clients of 2026-07-28 may keep the contents, and whether users may share them."""
     absolute: bool
-    """Let the path variables of a template be absolute: `/x`, `C:/x`, `//host/x`. Else such URIs match nothing."""
+    """Allow absolute paths (`/x`, `C:/x`, `//host/x`) in the path variables of a template; else they do not match."""
     enabled: bool
+    """False hides the resource until `enable_resource`."""
 
 
 class ResourceEntry(Struct, frozen=True):
-    """A resource as registered, under its URI."""
+    """A registered resource; its key is its URI."""
 
     listed: Resource
     run: Run
@@ -72,7 +80,7 @@ class ResourceEntry(Struct, frozen=True):
 
 
 class TemplateEntry(Struct, frozen=True):
-    """A template as registered, under its text."""
+    """A registered template; its key is its text."""
 
     listed: ResourceTemplate
     template: Template
@@ -97,15 +105,15 @@ class TemplateEntry(Struct, frozen=True):
 def resource_entry(
     uri: str, fn: Callable[..., Any], options: ResourceOptions, owner: Host
 ) -> ResourceEntry | TemplateEntry:
-    """Make a resource, or a template where the URI has variables, of a function.
+    """Make the catalog entry of a resource or, if the URI has variables, of a template.
 
     Raises:
-        TypeError: the function cannot be one, or does not take exactly the URI's variables.
-        ConfigError: the URI cannot be one.
+        TypeError: the function's parameters are not exactly the URI's variables, or an option is unknown.
+        ConfigError: the URI is invalid.
     """
     check_options(options, ResourceOptions, "a resource")
     if ":" not in uri:
-        raise ConfigError(f"{uri!r} is no URI: it has no scheme, as in data://{uri}")
+        raise ConfigError(f"{uri!r} is not a URI: it has no scheme, as in data://{uri}")
     function = RegisteredFunction(
         fn,
         name=options.get("name"),
@@ -153,6 +161,6 @@ def _runner(function: RegisteredFunction, mime_type: str | None, owner: Host) ->
             ctx = Context(exchange, server, owner) if wants_context else None
             return function.call(function.bind(values), ctx)
 
-        return await told(call, lambda value: to_read_result(value, uri, mime_type), exchange, server)
+        return await answered(call, lambda value: to_read_result(value, uri, mime_type), exchange, server)
 
     return run

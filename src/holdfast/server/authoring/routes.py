@@ -1,7 +1,7 @@
 """Custom HTTP routes beside the endpoint: a path, its methods, a function from request to response.
 
-Small on purpose: health checks, a landing page, the far end of a URL elicitation. Whoever wants
-a web framework mounts the endpoint in one.
+They are for small things: health checks, a landing page, the page of a URL elicitation. To use a web framework,
+mount the endpoint in its application.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ MAX_BODY: Final = 4 * 1024 * 1024
 
 
 class HttpRequest(Struct, frozen=True, kw_only=True):
-    """A request to a custom route, read to its end. Names of headers are in lower case."""
+    """A request to a custom route with its complete body. The names of headers are in lower case."""
 
     method: str
     path: str
@@ -27,18 +27,18 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
     headers: dict[str, str]
     body: bytes
     client: str | None = None
-    """The address it comes from."""
+    """The address of the client."""
 
 
 class HttpResponse(Struct, frozen=True):
-    """Its answer. A str is sent as text, bytes as they are, anything else as JSON."""
+    """The answer of a custom route. A str is sent as text, bytes unchanged, and any other body as JSON."""
 
     body: Any = b""
     status: int = 200
     headers: dict[str, str] = {}
 
     def encoded(self) -> tuple[bytes, str]:
-        """Return the body's bytes and their type."""
+        """Return the bytes of the body and its content type."""
         if isinstance(self.body, bytes):
             return self.body, "application/octet-stream"
         if isinstance(self.body, str):
@@ -63,10 +63,10 @@ class Route(Struct, frozen=True):
 
 
 def applications(routes: Iterable[Route], body_seconds: float) -> Mapping[str, Application]:
-    """Return the routes as the front takes them: one ASGI application for each path.
+    """Return one ASGI application for each path.
 
-    A handler is called with a whole body or not at all: one that is cut off, too large or too slow is answered by
-    the front, which knows the exceptions that tell of it.
+    A handler is called only with a complete body. A body that is cut off, too large or too slow raises exceptions
+    that the front answers.
     """
     table: dict[str, dict[str, RouteHandler]] = {}
     for route in routes:

@@ -1,4 +1,4 @@
-"""An author's listeners. What one of them raises is told to the operator and to nobody else."""
+"""Listeners of session events: `@server.on_opened` and similar. Their exceptions are logged and not sent to clients."""
 
 import inspect
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from holdfast.server.functions.threads import in_thread
 
 EVENTS: Final = ("opened", "detached", "reattached", "closed", "roots_changed")
 SessionListener = Callable[..., Any]
-"""Takes the session; of `closed` also the reason, if it has a second parameter. Plain ones run in a thread."""
+"""Takes the session, and for `closed` the reason if it has a second parameter. Plain functions run in a thread."""
 
 
 class SessionListeners:
@@ -30,7 +30,7 @@ class SessionListeners:
         self._hooks[event].append((hook, taken))
 
     async def tell(self, event: str, session: SessionView, *reason: str, observer: Observer) -> None:
-        """Call each listener, one after another."""
+        """Call each listener of the event in order; log what they raise."""
         for hook, taken in self._hooks[event]:
             arguments = (session, *reason)[:taken]
             try:
@@ -38,7 +38,7 @@ class SessionListeners:
                     await hook(*arguments)
                 else:
                     await in_thread(hook, *arguments)
-            except BaseException as error:  # an author's fault must not stop the other listeners
+            except BaseException as error:  # a failing listener must not stop the others
                 if ends_the_task(error):
                     raise
                 observer.note("listener.failed", session=session.name, event_name=event, error=error)

@@ -1,7 +1,7 @@
-"""Tools: what is listed of them, and the shortest way through a call of one.
+"""Tools: their entries in the catalog, and the path of one call.
 
-Everything that can be decided at registration is: a call binds the arguments, awaits the
-function, makes the result. A context is made only for functions that want one.
+Everything that can be decided at registration is decided there. A call binds the arguments, awaits the function and
+converts its value to a result. Only functions that use a context get one.
 """
 
 import asyncio
@@ -39,40 +39,49 @@ from holdfast.server.functions.signature import Callee
 from holdfast.server.host import Host
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-"""What the specification asks of a tool's name."""
+"""The names that the specification allows for a tool."""
 
 
 class ToolOptions(TypedDict, total=False):
-    """What a tool may be registered with, besides its function."""
+    """The options of `@server.tool` and `add_tool`."""
 
     name: str
+    """The tool's name; the function's name by default."""
     title: str
+    """A name for people."""
     description: str
+    """The description for the model; the function's docstring by default."""
     annotations: ToolAnnotations
+    """Hints about the tool's effects. `idempotent_hint` also allows reruns (`Settings.reruns`)."""
     icons: list[Icon]
+    """Images that represent the tool."""
     meta: Meta
+    """The `_meta` of the tool in `tools/list`."""
     timeout: float
-    """Seconds after which a call is given up as a failed result."""
+    """Seconds until a call ends with a failed result."""
     input_schema: Mapping[str, Any]
+    """The JSON schema of the arguments, instead of one made from the signature."""
     output_schema: Mapping[str, Any] | Literal[False]
+    """The JSON schema of the structured content, instead of one made from the annotation; False: none."""
     enabled: bool
+    """False hides the tool until `enable_tool`."""
     task: TaskMode
-    """Calls run as tasks where the client (2026-07-28) takes one; `required`: others are refused."""
+    """Calls run as tasks if the client (2026-07-28) supports tasks; `required` refuses other clients of that era."""
     task_by_hand: bool
-    """A call becomes a task where its handler says `await ctx.start_task()`, and not at once."""
+    """A call becomes a task when its function awaits `ctx.start_task()`, not at its start."""
 
 
 class ToolEntry(Struct, frozen=True):
-    """A tool as registered."""
+    """A registered tool."""
 
     listed: Tool
     run: Run
     mirrored: tuple[Mirrored, ...] = ()
-    """Parameters that headers repeat."""
+    """The parameters that HTTP headers repeat."""
     task: TaskMode | None = None
-    """Whether its calls may, or must, become tasks."""
+    """Whether its calls can or must run as tasks."""
     within: tuple[Layer, ...] = ()
-    """The included servers that it comes through."""
+    """The included servers that the tool comes from, the outermost first."""
 
     @property
     def key(self) -> str:
@@ -84,11 +93,11 @@ class ToolEntry(Struct, frozen=True):
 
 
 def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> ToolEntry:
-    """Make a tool of a function.
+    """Make the catalog entry of a tool from a function.
 
     Raises:
-        TypeError: the function cannot be one, or an option is none.
-        ConfigError: its name, its timeout or its way to be a task cannot be one.
+        TypeError: the function's signature cannot be described to a client, or an option is unknown.
+        ConfigError: the name, the timeout or the task mode is invalid.
     """
     check_options(options, ToolOptions, "a tool")
     function = RegisteredFunction(
@@ -101,7 +110,7 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> Too
     )
     if NAME.fullmatch(function.name) is None:
         raise ConfigError(
-            f"{function.name!r} cannot name a tool: 1 to 128 letters, digits, underscores, dots and hyphens can"
+            f"{function.name!r} is not a valid tool name: use 1 to 128 letters, digits, underscores, dots and hyphens"
         )
     listed = Tool(
         name=function.name,
@@ -123,7 +132,7 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> Too
 
 
 def needs_context(function: RegisteredFunction) -> bool:
-    """Tell whether a call needs a context: the function takes one, or something it depends on may."""
+    """Return True if a call needs a context: the function takes one, or one of its dependencies may."""
     return function.wants_context or isinstance(function.call, Injector)
 
 
@@ -140,7 +149,7 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
         try:
             kwargs = bind(arguments)
         except InvalidArguments as error:
-            # The model, not the client, made them: told in a result, it can correct itself.
+            # The model chose the arguments. In a result it can read the problem and correct them.
             return failed(error.message)
         try:
             try:
@@ -154,7 +163,7 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
                 if isinstance(value, InputRequiredResult):
                     return value
             return to_result(value, structure, wraps_result=wraps_result)
-        except Exception as error:  # noqa: BLE001 - whatever an author's function raises is its answer
+        except Exception as error:  # noqa: BLE001 - any exception of an author's function becomes its answer
             return failed_call(error, exchange, server)
 
     return run
@@ -170,7 +179,7 @@ def _limited(call: Callee, name: str, seconds: float) -> Callee:
             async with limit:
                 return await call(kwargs, ctx)
         except TimeoutError:
-            # A TimeoutError of the tool's own making is not ours to explain.
+            # The tool itself raised TimeoutError; its own text explains it.
             if not limit.expired():
                 raise
             raise ToolError(f"{name} did not finish within its limit of {seconds:g} s") from None

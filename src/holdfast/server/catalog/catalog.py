@@ -1,8 +1,8 @@
-"""What is registered under a name, who may see it, and who follows.
+"""`Catalog`: the components of one kind, who may see each, and which catalogs include them.
 
-The whole is copied on every change and never altered in place, so that a reader in any thread
-sees one consistent state, and looking a name up costs one dict access as long as nothing is
-scoped. Registries live in one process: change them in code that runs on every replica.
+Every change replaces the dicts and never modifies them, so a reader in any thread sees one consistent state. A lookup
+costs one dict access while no component has a visibility for a session or principal. A catalog belongs to one
+process: change it in code that runs on every replica.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,20 +15,20 @@ from holdfast.errors import ConfigError
 
 
 class Layer(Struct, frozen=True):
-    """A server that a component comes from or through, and what the component is called there."""
+    """An included server that a component comes from, and the component's name there."""
 
     server: Any
     key: str
 
 
 class Entry(Protocol):
-    """Something registered."""
+    """A registered component."""
 
     @property
     def key(self) -> str: ...
 
     def included(self, key: str, server: object) -> Self:
-        """Return it as a server has it that includes this one's: under that server's name for it."""
+        """Return a copy for the server that includes `server`, under its name there."""
         ...
 
 
@@ -36,7 +36,7 @@ E = TypeVar("E", bound=Entry)
 
 
 class Audience(Struct, frozen=True):
-    """Whom a change concerns: a session by its key, a principal, or (neither) everyone."""
+    """The clients that a change concerns: a session by its key, a principal by its key, or (both empty) everyone."""
 
     session: str = ""
     principal: str = ""
@@ -50,8 +50,7 @@ Changed = Callable[[Audience], None]
 class Catalog(Generic[E]):
     """Entries in the order of their registration.
 
-    What a session sees of one is decided by the nearest word: the session's own, else its
-    principal's, else everyone's.
+    The visibility of an entry is that of the session if it is set, else of its principal, else of everyone.
     """
 
     def __init__(self, kind: str, changed: Changed) -> None:
@@ -59,9 +58,9 @@ class Catalog(Generic[E]):
         self._changed = changed
         self.entries: dict[str, E] = {}
         self.enabled: dict[str, E] = {}
-        """Those that everyone sees."""
+        """The entries that are visible to everyone."""
         self._scopes: dict[Audience, dict[str, bool]] = {}
-        """Who sees what otherwise; never a word for everyone."""
+        """The visibility of entries by session and principal; never for everyone."""
         self._followers: list[tuple[Catalog[E], Callable[[str], str], object]] = []
 
     def __repr__(self) -> str:
@@ -72,23 +71,23 @@ class Catalog(Generic[E]):
 
     @property
     def is_alike(self) -> bool:
-        """Whether every principal sees the same."""
+        """True if every principal sees the same entries."""
         return not any(audience.principal and words for audience, words in self._scopes.items())
 
-    # Looking
+    # Lookup
 
     def get(self, name: str, session: Client) -> E | None:
         """Return the entry if this session may see it."""
         if self._scopes:
             record = session.record
             for audience in (Audience(session=record.key), Audience(principal=record.principal)):
-                word = self._scopes.get(audience, NO_CHOICES).get(name)
-                if word is not None:
-                    return self.entries.get(name) if word else None
+                visible = self._scopes.get(audience, NO_CHOICES).get(name)
+                if visible is not None:
+                    return self.entries.get(name) if visible else None
         return self.enabled.get(name)
 
     def visible(self, session: Client) -> Mapping[str, E]:
-        """Return all that this session may see, in order."""
+        """Return the entries that this session may see, in order."""
         record = session.record
         words = {
             **self._scopes.get(Audience(principal=record.principal), NO_CHOICES),
@@ -98,7 +97,7 @@ class Catalog(Generic[E]):
             return self.enabled
         return {name: entry for name, entry in self.entries.items() if words.get(name, name in self.enabled)}
 
-    # Changing
+    # Changes
 
     def add(self, entry: E, *, enabled: bool = True) -> None:
         """Register an entry.
@@ -115,10 +114,10 @@ class Catalog(Generic[E]):
             follower.add(entry.included(rename(entry.key), server), enabled=enabled)
 
     def remove(self, name: str) -> None:
-        """Forget an entry, and every word about who sees it.
+        """Remove an entry and its visibility.
 
         Raises:
-            KeyError: there is none.
+            KeyError: there is no such entry.
         """
         self._known(name)
         self.entries = {key: entry for key, entry in self.entries.items() if key != name}
@@ -130,7 +129,7 @@ class Catalog(Generic[E]):
             follower.remove(rename(name))
 
     def switch(self, name: str, audience: Audience, *, on: bool) -> None:
-        """Show or hide an entry for an audience; a change that changes nothing tells nobody.
+        """Show or hide an entry for an audience. No client is notified if nothing changes.
 
         Raises:
             KeyError: there is no such entry.
@@ -153,18 +152,18 @@ class Catalog(Generic[E]):
             self._changed(audience)
 
     def forget(self, session: str) -> None:
-        """Drop what was said for a session that is gone."""
+        """Remove the visibility settings of a closed session."""
         audience = Audience(session=session)
         if audience in self._scopes:
             self._scopes = {key: words for key, words in self._scopes.items() if key != audience}
 
     def check_follow(self, other: "Catalog[E]", rename: Callable[[str], str]) -> None:
-        """Raise ConfigError where `follow` would, and change nothing."""
+        """Raise ConfigError if `follow` would raise it; change nothing."""
         for name in other.entries:
             self._check_free(rename(name))
 
     def follow(self, other: "Catalog[E]", rename: Callable[[str], str], server: object) -> None:
-        """Take all of another server's entries under new names, now and whenever its catalog changes."""
+        """Add all entries of another server under new names, now and whenever its catalog changes."""
         for name, entry in other.entries.items():
             self.add(entry.included(rename(name), server), enabled=name in other.enabled)
         other._followers.append((self, rename, server))

@@ -1,7 +1,7 @@
-"""What a handler can want of its client: a form, a page, a completion, its roots. One description for both eras.
+"""The asks that a handler can send to its client: a form, a page, a sampling request, the roots. For both eras.
 
-`ctx.elicit` and its siblings ask for one and wait. A handler that must not wait returns an
-`InputRequired` instead: it is called again, from the start, once the answers are there.
+`ctx.elicit` and the similar methods send one ask and wait. A handler that must not wait returns an
+`InputRequired` instead: it is called again, from its start, when the client has answered.
 """
 
 from collections.abc import Callable
@@ -21,26 +21,26 @@ from holdfast.server.context.elicitation import Form, form, form_for
 from holdfast.server.context.sampling import SamplingOptions, check_sampling, sampling_params
 
 Mint = Callable[[], str]
-"""Makes a name that nobody can guess."""
+"""Returns a new name that cannot be guessed."""
 
 
 class Ask:
-    """Something to ask a client for."""
+    """A question to a client."""
 
     __slots__ = ()
     method = ""
 
     def params(self, client: Client, mint: Mint) -> object:
-        """Return the ask's parameters in the words of this client's revision.
+        """Return the parameters of the ask in the format of this client's revision.
 
         Raises:
-            CapabilityMissing: the client did not declare what this needs.
+            CapabilityMissing: the client did not declare the capability that this ask needs.
         """
         raise NotImplementedError
 
 
 class FormAsk(Ask):
-    """A form for the user."""
+    """A form that the user fills in."""
 
     __slots__ = ("form", "message")
     method = "elicitation/create"
@@ -63,7 +63,7 @@ class FormAsk(Ask):
 
 
 class PageAsk(Ask):
-    """A page for the user to open."""
+    """A page that the user opens."""
 
     __slots__ = ("elicitation_id", "message", "url")
     method = "elicitation/create"
@@ -86,7 +86,7 @@ class PageAsk(Ask):
 
 
 class SamplingAsk(Ask):
-    """A completion by the client's model."""
+    """A message that the client's model generates."""
 
     __slots__ = ("asked",)
     method = "sampling/createMessage"
@@ -100,7 +100,7 @@ class SamplingAsk(Ask):
 
 
 class RootsAsk(Ask):
-    """The places of its file system that the client works in."""
+    """The directories that the client works in."""
 
     __slots__ = ()
     method = "roots/list"
@@ -114,7 +114,7 @@ class RootsAsk(Ask):
 
 
 class Want:
-    """Makes what an `InputRequired` asks for."""
+    """The questions that an `InputRequired` can hold. Each function returns one."""
 
     @staticmethod
     def form(message: str, shape: Any) -> Ask:
@@ -133,10 +133,10 @@ class Want:
 
     @staticmethod
     def roots() -> Ask:
-        """Ask which places of its file system the client works in."""
+        """Ask for the directories that the client works in."""
         return RootsAsk()
 
 
 def capabilities_of(client: Client) -> ClientCapabilities:
-    """Return what a client declared."""
+    """Return the capabilities that a client declared."""
     return ClientCapabilities.from_wire(client.record.capabilities)

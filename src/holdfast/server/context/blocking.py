@@ -1,8 +1,8 @@
-"""The context for plain functions, which run in worker threads: the same methods, which block.
+"""`ctx.sync`: the context for plain functions, which run in worker threads. Its methods block.
 
-Each call runs on the engine's event loop while the thread waits. Once nobody waits for the
-function's result any more (cancelled, timed out, session gone), a call raises
-`concurrent.futures.CancelledError`, also one that is waiting: the nearest that threads have to cancellation.
+Each call runs on the engine's event loop while the thread waits. When the exchange has ended (cancelled, timed
+out, session closed), a call raises `concurrent.futures.CancelledError`, and so does a call that is waiting: a
+thread cannot be cancelled from outside.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 class _Bridge:
-    """From a thread to the loop of an exchange's task, for as long as that runs."""
+    """Runs coroutines on the event loop of an exchange's task, called from a thread, as long as that task runs."""
 
     def __init__(self, owner: asyncio.Task[None]) -> None:
         self._owner = owner
 
     def over(self, method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-        """Return the method as one that blocks until it is done."""
+        """Return a function that calls the method and blocks until it has finished."""
 
         def blocking(*args: P.args, **kwargs: P.kwargs) -> T:
             if asyncio._get_running_loop() is not None:
@@ -54,7 +54,7 @@ class _Bridge:
 
 
 class BlockingState:
-    """`ctx.state` for threads; `update` calls its function on the event loop, so that one must not block."""
+    """`ctx.state` for threads. `update` calls its function on the event loop, so that function must not block."""
 
     def __init__(self, state: "State", bridge: _Bridge) -> None:
         self.get: Final = bridge.over(state.get)
@@ -66,7 +66,7 @@ class BlockingState:
 
 
 class BlockingSession:
-    """What `ctx.session` sends, for threads."""
+    """The methods of `ctx.session` that send, for threads."""
 
     def __init__(self, session: "SessionView", bridge: _Bridge) -> None:
         self.notify: Final = bridge.over(session.notify)
@@ -78,7 +78,7 @@ class BlockingSession:
 
 
 class BlockingContext:
-    """`ctx.sync`."""
+    """`ctx.sync`: the methods of `Context` for plain functions in threads. Each blocks until it has finished."""
 
     def __init__(self, ctx: "Context", owner: asyncio.Task[None]) -> None:
         bridge = _Bridge(owner)
@@ -102,9 +102,9 @@ class BlockingContext:
 
     @property
     def state(self) -> BlockingState:
-        """The session's state. Raises NoSession where there is no session."""
+        """The session's state. Raises NoSession for a client without a session."""
         return BlockingState(self._ctx.state, self._bridge)
 
     def state_for(self, handle: str) -> BlockingState:
-        """Return the state kept under a handle."""
+        """Return the state that is kept under a handle. Raises HandleNotFound as `Context.state_for` does."""
         return BlockingState(self._bridge.over(self._ctx.state_for)(handle), self._bridge)

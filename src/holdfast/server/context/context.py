@@ -1,7 +1,7 @@
-"""What a handler may do while it answers: tell progress, log, ask the client, keep state.
+"""`Context`: what a function can do while it runs: report progress, log, ask the client, keep state.
 
-Functions get it by annotating a parameter as `Context`. Cancellation is asyncio's: a cancelled
-handler sees CancelledError at its next await.
+A function gets it in a parameter that is annotated as `Context`. Cancellation is that of asyncio: a cancelled
+function gets CancelledError at its next await.
 """
 
 from collections.abc import Mapping
@@ -41,21 +41,20 @@ NO_META: Final[Meta] = {}
 
 
 class Context(ContextBase):
-    """One request, seen from its handler.
+    """The request that a function answers.
 
-    Asks raise `CapabilityMissing` before anything is sent when the client did not declare what
-    they need, `AskRefused` when it answers with an error, `AskTimeout` when it does not answer
-    in time (`Limits.ask_seconds`, or the ask's own `timeout`), `NoBackChannel` where the answer
-    is one plain JSON body. Uncaught in a tool, their text becomes a failed result.
+    Asks (`sample`, `elicit`, `elicit_url`, `roots`) raise `CapabilityMissing`, before anything is sent, if
+    the client did not declare the capability; `AskRefused` if the client answers with an error; `AskTimeout`
+    if it does not answer in time (`Limits.ask_seconds`, or the `timeout` of the ask); `NoBackChannel` if the
+    answer is one plain JSON body. If a tool does not catch them, their text becomes a failed result.
 
-    A client of 2026-07-28 is asked by an answer that wants input, and goes on with a retry: the
-    handler waits meanwhile, and its body runs once. From then on the request's id, `meta`,
-    headers, capabilities and log level are the retry's. `key` names an ask for such clients.
+    A client of 2026-07-28 receives an ask as an `input_required` result and sends its answer with a retry. The
+    function waits meanwhile, and its body runs once. After that, the request's id, `meta`, headers,
+    capabilities and log level are those of the retry. `key` names an ask for such clients.
 
-    Plain functions run in worker threads. There, use `ctx.sync`, whose methods do the same and
-    block; and read `ctx.cancelled` in long loops, because nobody can stop a thread from outside:
-    a plain function that was cancelled or timed out runs on to its end, or to its next use of
-    `ctx.sync`, and its result is dropped.
+    Plain functions run in worker threads and use `ctx.sync`, whose methods block. A thread cannot be stopped
+    from outside: a plain function that was cancelled or timed out runs to its end, or to its next use of
+    `ctx.sync`, and its result is dropped. In long loops it should check `ctx.cancelled`.
     """
 
     __slots__ = ("_done", "_exchange", "_owner", "_state", "server")
@@ -66,7 +65,7 @@ class Context(ContextBase):
         self._done: float | None = None
         self._state: State | None = None
         self.server: ServerControls = server
-        """The server that answers; of an included one, the one that includes it."""
+        """The server that answers. In a function of an included server: the server that includes it."""
 
     def __repr__(self) -> str:
         return f"<Context of {self._exchange!r}>"
@@ -75,12 +74,12 @@ class Context(ContextBase):
 
     @property
     def request_id(self) -> RequestId:
-        """The id the client gave its request."""
+        """The id of the request."""
         return self._exchange.request.id
 
     @property
     def meta(self) -> Meta:
-        """The request's `_meta`, empty where it has none."""
+        """The request's `_meta`; empty if it has none."""
         meta = self._exchange.request.params.get("_meta")
         return meta if isinstance(meta, dict) else NO_META
 
@@ -91,20 +90,21 @@ class Context(ContextBase):
 
     @property
     def principal(self) -> Principal | None:
-        """Who the client is authenticated as; None for an anonymous one."""
+        """The principal that the request is authenticated as; None for an anonymous client."""
         return self._exchange.principal
 
     @property
     def session(self) -> SessionView:
-        """The client's session; of a client that has none, what it says of itself."""
+        """The client's session. For a client without sessions: its info, capabilities and version only."""
         return SessionView(self._exchange.session, self.server)
 
     @property
     def state(self) -> State:
-        """The session's state; the principal's own with `Server(state="principal")`, which works in both eras.
+        """The state of the session, or of the principal with `Server(state="principal")`, which works in both eras.
 
         Raises:
-            NoSession: it is the session's, and the client has none (2026-07-28); `state_for` works with all.
+            NoSession: the state belongs to the session, and the client has none (2026-07-28). `state_for` works
+                for all clients.
         """
         if self.server.settings.state == "principal":
             if self._state is None:
@@ -117,32 +117,33 @@ class Context(ContextBase):
         return State(self._exchange.store, self._random, key)
 
     async def new_handle(self, *, ttl: float | None = None) -> str:
-        """Begin state that outlives the request and return the handle it is kept under.
+        """Create state that outlives the request, and return its handle.
 
-        Give the handle to the client in a result, and take it back as an argument. It works for
-        this caller's principal only, until nobody has used it for `ttl` seconds (`Times.handle`).
+        Send the handle to the client in a result, and take it back as an argument. It works only for this
+        caller's principal, and ends when it was not used for `ttl` seconds (default: `Times.handle`).
 
         Raises:
-            StateError: there are too many.
+            StateError: the limit of handles is reached.
+            ValueError: `ttl` is not a positive number.
         """
         return await open_handle(self._exchange, self._random, ttl, self.server.settings.times.handle)
 
     async def state_for(self, handle: str) -> State:
-        """Return the state kept under a handle.
+        """Return the state that is kept under a handle.
 
         Raises:
-            HandleNotFound: there is none for this caller: unknown, expired and foreign are the same.
+            HandleNotFound: this caller has no state under this handle: it is unknown, expired or foreign.
         """
         return await find_handle(self._exchange, self._random, handle)
 
     @property
     def input_responses(self) -> Mapping[str, Any]:
-        """The client's answers to the `InputRequired` that was returned before, by key; empty in the first round."""
+        """The client's answers to the `InputRequired` of the last round, by key; empty in the first round."""
         return self._exchange.given.answers
 
     @property
     def request_state(self) -> str | None:
-        """The state of the `InputRequired` that was returned before; None in the first round."""
+        """The `state` of the `InputRequired` of the last round; None in the first round."""
         return self._exchange.given.state
 
     @property
@@ -151,28 +152,28 @@ class Context(ContextBase):
 
     @property
     def lifespan(self) -> Any:
-        """What the server's lifespan yielded; None without one."""
+        """The value that the server's lifespan yielded; None without a lifespan."""
         return self._owner.lifespan_value
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the result any more. May be read from any thread."""
+        """True if the exchange has ended, so that the result will be dropped. May be read from any thread."""
         return self._exchange.settled
 
     @property
     def sync(self) -> BlockingContext:
-        """The same for plain functions, which run in threads: methods that block."""
+        """The context for plain functions, which run in threads: its methods block."""
         task = self._exchange.task
         if task is None:
             raise RuntimeError("the exchange is not running")
         return BlockingContext(self, task)
 
-    # Telling
+    # Notifications
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell how far the work is; nothing where the client did not ask for it. A task's status message says it.
+        """Send progress: only if the client passed a `progressToken`; values that do not increase are dropped.
 
-        Progress only goes up: the specification forbids sending what is not more than before, so that is left out.
+        The specification requires that progress increases. In a task, progress becomes the status message.
         """
         if self._done is not None and done <= self._done:
             return
@@ -181,7 +182,7 @@ class Context(ContextBase):
         if await describe(self._exchange, done, total, message) or token is None:
             return
         params = ProgressParams(progress_token=token, progress=done, total=total, message=message)
-        await self._tell("notifications/progress", params)
+        await self._notify("notifications/progress", params)
 
     @property
     def _progress_token(self) -> ProgressToken | None:
@@ -189,63 +190,66 @@ class Context(ContextBase):
         return token if type(token) in (int, str) else None
 
     async def log(self, level: LoggingLevel, data: object, logger: str | None = None) -> None:
-        """Send the client a log message: any JSON value.
+        """Send the client a log message with any JSON value.
 
-        What is below the level that the client set is left out. One that set none gets `info` and
-        above in a session, and nothing at all in 2026-07-28, where each request sets its own.
+        Messages below the client's level are dropped. The default level is `info` in a session; in 2026-07-28
+        each request sets its level, and a request without one gets no messages.
+
+        Raises:
+            ValueError: the level is unknown.
         """
         params = log_params(self._exchange.session, level, data, logger)
         if params is not None:
-            await self._tell("notifications/message", params)
+            await self._notify("notifications/message", params)
 
     async def debug(self, data: object, logger: str | None = None) -> None:
-        """Log for debugging."""
+        """Send a log message of level `debug`."""
         await self.log("debug", data, logger)
 
     async def info(self, data: object, logger: str | None = None) -> None:
-        """Log for information."""
+        """Send a log message of level `info`."""
         await self.log("info", data, logger)
 
     async def warning(self, data: object, logger: str | None = None) -> None:
-        """Log a warning."""
+        """Send a log message of level `warning`."""
         await self.log("warning", data, logger)
 
     async def error(self, data: object, logger: str | None = None) -> None:
-        """Log an error."""
+        """Send a log message of level `error`."""
         await self.log("error", data, logger)
 
     async def resource_updated(self, uri: str) -> None:
-        """Tell every client that subscribed to this resource, in either era."""
+        """Notify every client that subscribed to this resource, in both eras."""
         await self.server.resource_updated(uri)
 
     async def close_stream(self) -> None:
-        """End this request's connection now; the client comes back for the rest, which is kept.
+        """End the connection of this request now. The client reconnects and receives the rest, which is stored.
 
-        For long work behind impatient proxies. Nothing where the client's revision does not allow
-        it; clients of 2026-07-28 are what `Times.continue_after` is for.
+        Use it for long work behind proxies that cut long responses. It has no effect if the client's revision
+        does not allow it; for clients of 2026-07-28 use `Times.continue_after`.
         """
         await self._exchange.close_stream()
 
     async def start_task(self) -> bool:
-        """From here on this call is a task: its client has the answer, and comes for the result.
+        """Turn this call into a task: the client receives the task now, and requests its result later.
 
-        For tools registered with `task_by_hand`. What they ask before is asked in the call itself,
-        what they ask after in the task. False where the client takes no tasks: then nothing changes.
+        Use it in tools that are registered with `task_by_hand`. Asks before it belong to the call, asks after
+        it to the task. Returns False, without effect, if the client does not support tasks.
 
         Raises:
             RuntimeError: the tool is not registered with `task`.
-            Busy: there are too many tasks.
+            Busy: the limit of tasks is reached.
         """
         return await start_task(self._exchange, self.server)
 
-    async def _tell(self, method: str, params: object) -> None:
+    async def _notify(self, method: str, params: object) -> None:
         try:
             await self._exchange.notify(method, params)
         except NoBackChannel:
-            # Always-JSON: the answer has no room for anything beside the result, which matters more.
+            # Always-JSON mode: the response holds only the result, so notifications are dropped.
             return
 
-    # Asking
+    # Asks
 
     async def sample(
         self,
@@ -255,13 +259,13 @@ class Context(ContextBase):
         key: str | None = None,
         **options: Unpack[SamplingOptions],
     ) -> CreateMessageResult:
-        """Ask the client's model for a completion.
+        """Ask the client's model to generate a message.
 
         `messages` is a text, a `Message`, `SamplingMessage`, `Image` or `Audio`, a dict with `role` and
         `content`, or a list of them.
 
         Raises:
-            TypeError: it is anything else.
+            TypeError: `messages` has another type, or an option is unknown.
         """
         return await self._ask(SamplingAsk(messages, options), CreateMessageResult, timeout, key)
 
@@ -278,12 +282,12 @@ class Context(ContextBase):
     ) -> Elicited[Any]:
         """Ask the user to fill in a form.
 
-        `shape` is a pydantic model, dataclass, TypedDict, or a JSON schema. Never ask for secrets
-        this way: that is what `elicit_url` is for.
+        `shape` is a pydantic model, dataclass, TypedDict, or a JSON schema. Do not ask for secrets in a form:
+        use `elicit_url`.
 
         Raises:
             TypeError: the shape is not flat.
-            AskError: the answer does not fit it.
+            AskError: the answer does not match the shape.
         """
         wanted = FormAsk(message, shape)
         result = await self._ask(wanted, ElicitResult, timeout, key)
@@ -299,17 +303,17 @@ class Context(ContextBase):
         timeout: float | None = None,
         key: str | None = None,
     ) -> Elicited[None]:
-        """Ask the user to open a page, for what must not pass through the client.
+        """Ask the user to open a page, for data that must not pass through the client.
 
-        Acceptance means the user agreed to go there. Call `session.elicitation_complete` with the
-        returned id once they are done.
+        "accept" means that the user agreed to open the page. When the user has finished there, call
+        `session.elicitation_complete` with the returned id.
         """
         name = elicitation_id or self._random.token(12)
         result = await self._ask(PageAsk(message, url, name), ElicitResult, timeout, key)
         return Elicited(result.action, None, name)
 
     async def roots(self, *, timeout: float | None = None, key: str | None = None) -> list[Root]:
-        """Ask which places of its file system the client works in."""
+        """Ask for the directories that the client works in."""
         return (await self._ask(RootsAsk(), ListRootsResult, timeout, key)).roots
 
     async def _ask(self, wanted: Ask, kind: type[T], timeout: float | None, key: str | None) -> T:

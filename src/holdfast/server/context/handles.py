@@ -1,8 +1,8 @@
-"""State that belongs to a principal instead of a session, and so works in both eras: under handles, or its own.
+"""State that belongs to a principal instead of a session, so that it works in both eras: under handles, or its own.
 
-A handle is a name nobody can guess, made here and carried by the client. The store knows its
-hash only; it works only for the principal that it was made for. A principal's own state needs no
-handle: its name in the store is derived from the principal.
+A handle is an unguessable name that the server makes and the client carries. The store has only its hash, and it
+works only for the principal that it was made for. A principal's own state needs no handle: its key in the store is
+derived from the principal.
 """
 
 from hashlib import sha256
@@ -15,7 +15,7 @@ from holdfast.server.context.state import State
 from holdfast.stores.scopes import own_scope
 
 _MAX_HANDLE = 128
-"""No handle of ours is longer."""
+"""The handles that this module makes are shorter."""
 
 
 async def open_handle(exchange: Exchange, random: Random, ttl: float | None, default: float) -> str:
@@ -23,7 +23,7 @@ async def open_handle(exchange: Exchange, random: Random, ttl: float | None, def
 
     Raises:
         StateError: the store has no room for more.
-        ValueError: that is no time to keep something.
+        ValueError: `ttl` is not a positive number.
     """
     seconds = default if ttl is None else ttl
     if not 0 < seconds < float("inf"):
@@ -36,10 +36,10 @@ async def open_handle(exchange: Exchange, random: Random, ttl: float | None, def
 
 
 async def find_handle(exchange: Exchange, random: Random, handle: str) -> State:
-    """Return the state under a handle; its time starts again.
+    """Return the state under a handle; its time to live starts again.
 
     Raises:
-        HandleNotFound: there is none for this principal.
+        HandleNotFound: this principal has no state under this handle.
     """
     scope, principal = _scope(handle[:_MAX_HANDLE]), exchange.session.record.principal
     if not await exchange.store.find_scope(scope, principal):
@@ -48,9 +48,9 @@ async def find_handle(exchange: Exchange, random: Random, handle: str) -> State:
 
 
 def principal_state(exchange: Exchange, random: Random, ttl: float) -> State:
-    """Return the principal's own state; its first use in a request begins it, or starts its time again.
+    """Return the principal's own state; its first use in a request creates it, or restarts its time to live.
 
-    Replicas that begin it at once begin one: the store makes no second scope of a name.
+    If two replicas create it at the same time, they get the same state: the store has one scope for each name.
     """
     principal = exchange.session.record.principal
     scope = own_scope(principal)
@@ -65,10 +65,10 @@ def principal_state(exchange: Exchange, random: Random, ttl: float) -> State:
 
 
 def check_strangers(settings: HttpSettings) -> None:
-    """Refuse to keep one state for anonymous clients that may be different people.
+    """Refuse one shared state for anonymous clients that may be different people.
 
     Raises:
-        ConfigError: other machines may call, by a setting or through a proxy under another name.
+        ConfigError: other machines may call: `allow_anonymous` is set, or a Host other than loopback is allowed.
     """
     if settings.allow_anonymous or set(settings.allowed_hosts) - set(LOOPBACK_HOSTS):
         raise ConfigError(

@@ -1,8 +1,8 @@
-"""Rounds by hand: a handler that returned `InputRequired` is called again when its client has answered.
+"""Rounds of input: a handler that returned `InputRequired` is called again with the client's answers.
 
-A client of 2026-07-28 is answered with what is wanted, and its retry is the next call. In a
-session or a task the client is asked as any handler asks it, and the next call follows within
-the same request: one source works in all.
+A client of 2026-07-28 receives an `input_required` result, and its retry is the next round. In a session or a
+task the client gets the questions as asks, and the next round runs within the same request. The same handler
+works in both.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from holdfast.server.functions.input_required import InputRequired
 from holdfast.server.host import Host
 
 MAX_ROUNDS: Final = 16
-"""How often a handler may want more within one request of a session."""
+"""How often a handler may return `InputRequired` within one request of a session."""
 
 Again = Callable[[], Awaitable[object]]
-"""Calls the handler once more, from the start."""
+"""Calls the handler again, from its start."""
 
 
 async def run_input_rounds(value: object, exchange: Exchange, server: Host, again: Again) -> object:
-    """Return what the handler returns in the end, or the result that asks for input.
+    """Return the handler's last value, or the result that asks a client of 2026-07-28 for input.
 
     Raises:
-        CapabilityMissing: the client did not declare what is wanted of it.
-        McpError: it wants more and more.
+        CapabilityMissing: the client did not declare a capability that the questions need.
+        McpError: the handler asked in more than `MAX_ROUNDS` rounds.
     """
     for _ in range(MAX_ROUNDS):
         if not isinstance(value, InputRequired):
@@ -60,10 +60,10 @@ async def _answers(exchange: Exchange, wanted: dict[str, Asked]) -> dict[str, An
 
 
 def open_pages_first(error: UrlElicitationRequired, exchange: Exchange) -> InputRequired:
-    """Return the error of the session era as 2026-07-28 says it: pages to open before the next call.
+    """Return the pages of the error as an `InputRequired`: 2026-07-28 has no such error.
 
     Raises:
-        UrlElicitationRequired: the client has a session, where it is the answer.
+        UrlElicitationRequired: the client has a session; there the error is the answer.
     """
     if exchange.session.revision is not SESSIONLESS:
         raise error

@@ -1,7 +1,7 @@
-"""A session as authors see it: who the client is, and what can be sent that belongs to no request.
+"""`SessionView`: a session as authors see it. It describes the client and sends notifications outside requests.
 
-A client of 2026-07-28 has no session: what it says of itself can be read here too, all else
-raises `NoSession`.
+A client of 2026-07-28 has no session: its info, capabilities and version can be read here too, and all other
+members raise `NoSession`.
 """
 
 from typing import Any, Final
@@ -24,21 +24,21 @@ from holdfast.server.functions.content import jsonable
 from holdfast.server.host import Host
 
 DEFAULT_LEVEL: Final = LOGGING_LEVELS["info"]
-"""What a client that never set a level gets: everything but debugging."""
+"""The level of a client in a session that has not set one."""
 _PLAIN: Final = (str, int, float, bool, type(None))
 
 
 def log_params(
     session: Client, level: LoggingLevel, data: object, logger: str | None
 ) -> LoggingMessageParams | None:
-    """Return a log message as it travels; None where the client asked for graver ones only.
+    """Return the parameters of a log message; None if the client does not want messages of this level.
 
     Raises:
-        ValueError: there is no such level.
+        ValueError: the level is unknown.
     """
     rank = LOGGING_LEVELS.get(level)
     if rank is None:
-        raise ValueError(f"{level!r} is no level; levels are {', '.join(LOGGING_LEVELS)}")
+        raise ValueError(f"{level!r} is not a level; levels are {', '.join(LOGGING_LEVELS)}")
     wanted: Any = session.record.level
     if not wanted and session.revision is SESSIONLESS:
         return None
@@ -50,7 +50,7 @@ def log_params(
 
 
 class SessionView:
-    """One session. What it sends goes to the standalone stream; a session that is gone is no error."""
+    """A session. It sends on the standalone stream; sending to a closed session has no effect and raises nothing."""
 
     __slots__ = ("_server", "_session")
 
@@ -73,10 +73,10 @@ class SessionView:
 
     @property
     def key(self) -> str:
-        """What names the session in the store. Not its id, which nobody here knows.
+        """The key of the session in the store. It is not the session id, which the server does not keep.
 
         Raises:
-            NoSession: the client has none.
+            NoSession: the client has no session.
         """
         return self._needed("ctx.session.key")
 
@@ -93,7 +93,7 @@ class SessionView:
 
     @property
     def client_info(self) -> Implementation:
-        """What the client calls itself."""
+        """The name and version that the client sent."""
         client = self._session.record.client
         try:
             return msgspec.convert({"version": "", **client}, Implementation)
@@ -103,46 +103,46 @@ class SessionView:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """What the client declared it can do."""
+        """The capabilities that the client declared."""
         return ClientCapabilities.from_wire(self._session.record.capabilities)
 
     @property
     def protocol_version(self) -> str:
-        """The revision that was agreed on, or that the request names."""
+        """The negotiated protocol version; without a session, the version of the request."""
         return self._session.record.version
 
     @property
     def state(self) -> State:
-        """The session's state."""
+        """The session's state. Raises NoSession for a client without a session."""
         engine = self._server.engine
         return State(engine.store, engine.random, self._needed("ctx.session.state"))
 
     async def notify(self, method: str, params: object = None) -> None:
-        """Send any notification."""
+        """Send a notification. Raises NoSession for a client without a session."""
         key = self._needed(f"sending {method} outside a request")
         await self._server.engine.sessions.push(key, method, params)
 
     async def log(self, level: LoggingLevel, data: object, logger: str | None = None) -> None:
-        """Send a log message, if the client wants this level."""
+        """Send a log message if the client wants this level."""
         self._needed("ctx.session.log")
         params = log_params(self._session, level, data, logger)
         if params is not None:
             await self.notify("notifications/message", params)
 
     async def tools_changed(self) -> None:
-        """Tell this session alone that its tools have changed."""
+        """Send `tools/list_changed` to this session only."""
         await self.notify("notifications/tools/list_changed")
 
     async def resources_changed(self) -> None:
-        """Tell this session alone that its resources have changed."""
+        """Send `resources/list_changed` to this session only."""
         await self.notify("notifications/resources/list_changed")
 
     async def prompts_changed(self) -> None:
-        """Tell this session alone that its prompts have changed."""
+        """Send `prompts/list_changed` to this session only."""
         await self.notify("notifications/prompts/list_changed")
 
     async def elicitation_complete(self, elicitation_id: str) -> None:
-        """Tell the client that the user is done at the URL of this elicitation; nothing where its revision cannot."""
+        """Notify the client that the user has finished at the URL of this elicitation. No effect in 2026-07-28."""
         if self._session.revision is SESSIONLESS:
             return
         await self.notify(

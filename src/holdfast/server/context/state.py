@@ -1,6 +1,7 @@
-"""State of a session, a handle or a principal: named fields with JSON values, changed one at a time and never lost to a race (law 11).
+"""The state of a session, a handle or a principal: named fields with JSON values.
 
-There is no way to load or save the whole.
+Each method changes one field in one atomic step of the store, so concurrent calls lose no change (law 11). There is
+no method that loads or saves all fields.
 """
 
 import inspect
@@ -16,7 +17,7 @@ from holdfast.stores.base import Store
 
 Begin = Callable[[], Awaitable[None]]
 MAX_TRIES: Final = 16
-"""Rounds of compare-and-set before a field counts as fought over."""
+"""Attempts of a compare-and-set before `update` gives up."""
 
 _encode: Final = msgspec.json.Encoder(enc_hook=jsonable).encode
 _decode: Final = msgspec.json.decode
@@ -25,10 +26,10 @@ _decode: Final = msgspec.json.decode
 class State:
     """The fields of one session, handle or principal. Every method is one atomic step in the store.
 
-    `begin` is awaited before the first of them: a principal's state is begun by its first use.
+    `begin` is awaited before the first step: the state of a principal is created by its first use.
 
     Raises:
-        StateError: over the limit of state (`Limits.state_bytes`); nothing was changed.
+        StateError: the state would exceed its limit (`Limits.state_bytes`); nothing was changed.
         SessionGone: the session is closed.
     """
 
@@ -48,26 +49,26 @@ class State:
         self._begin = None
 
     async def get(self, field: str, default: Any = None) -> Any:
-        """Return a field's value, or the default where there is none."""
+        """Return the value of a field, or the default if the field does not exist."""
         if self._begin is not None:
             await self._start(self._begin)
         cell = await self._store.get_state(self._scope, field)
         return default if cell is None else _decode(cell.value)
 
     async def set(self, field: str, value: object) -> None:
-        """Set a field to anything with a JSON form."""
+        """Set a field to a value that can be encoded as JSON."""
         if self._begin is not None:
             await self._start(self._begin)
         await self._store.set_state(self._scope, field, _encode(value), op=self._op())
 
     async def delete(self, field: str) -> None:
-        """Forget a field; one that is not there is no error."""
+        """Delete a field. A missing field is not an error."""
         if self._begin is not None:
             await self._start(self._begin)
         await self._store.set_state(self._scope, field, None, op=self._op())
 
     async def set_if_absent(self, field: str, value: object) -> bool:
-        """Set a field that has no value yet; tell whether this call did."""
+        """Set a field if it does not exist. Return True if this call set it."""
         if self._begin is not None:
             await self._start(self._begin)
         version = await self._store.set_state(self._scope, field, _encode(value), op=self._op(), version=0)
@@ -77,7 +78,7 @@ class State:
         """Add to a counter, which starts at 0, and return its new value.
 
         Raises:
-            StateError: the field holds something else.
+            StateError: the field does not hold an integer.
         """
         if self._begin is not None:
             await self._start(self._begin)

@@ -1,4 +1,4 @@
-"""Client-visible errors: what a client reads of an exception that an author's function raised.
+"""Client-visible errors: the text that a client receives when an author's function raises an exception.
 
 | raised | a tool's client | a prompt's or resource's client |
 |---|---|---|
@@ -7,13 +7,12 @@
 | `StoreError` | a failed result with a correlation id | error −32603 with a correlation id |
 | any other `Exception` | a failed result `ValueError: its text` | error −32603 `ValueError: its text` |
 
-The last is masked by a correlation id where the operator asked for that (`mask_errors`), and logged
-with its traceback under that id. What a store says of itself (addresses, paths) is never a client's
-business. Asks made together in an `asyncio.TaskGroup` fail as a group: it says what its members say,
-each thing once.
+The last one is logged with its traceback and a correlation id; with `mask_errors` the client receives only that
+id. The text of a `StoreError` can contain addresses and paths, so it is never sent. Asks in an
+`asyncio.TaskGroup` fail as an exception group: the client receives the text of each member once.
 
-`Fenced`, `StreamClosed` and `SessionGone` are not failures of the function: the exchange was ended
-elsewhere, and the engine knows what to do.
+`Fenced`, `StreamClosed` and `SessionGone` are not failures of the function: the exchange was ended elsewhere, and
+the engine handles them.
 """
 
 from collections.abc import Iterator
@@ -40,39 +39,39 @@ from holdfast.protocol.versions import SESSIONLESS
 from holdfast.server.host import Host
 
 CLIENT_VISIBLE: Final = (ToolError, AskError, NoSession, HandleNotFound)
-"""Raised to be read: their text is for the client."""
+"""Exceptions whose text is meant for the client."""
 ENDED_ELSEWHERE: Final = (Fenced, StreamClosed, SessionGone)
 MAX_TEXT: Final = 4_096
-"""Characters of an exception's text that a client is sent: an exception may quote all that it worked on."""
+"""Characters of an exception's text that a client receives: the text may quote large input."""
 
 
 def failed(text: str) -> CallToolResult:
-    """Return a result that tells the model what went wrong."""
+    """Return a failed result with this text for the model."""
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
 
 
 def failed_call(error: Exception, exchange: Exchange, server: Host) -> CallToolResult:
-    """Return the result of a tool's call that raised.
+    """Return the result of a tool call whose function raised this error.
 
     Raises:
-        McpError: the error is the answer.
+        McpError: the function raised it as its answer.
         Fenced, StreamClosed, SessionGone: the exchange was ended elsewhere.
     """
     return failed(text_for_client(error, exchange, server))
 
 
 def failed_request(error: Exception, exchange: Exchange, server: Host) -> McpError:
-    """Return the answer to any other request whose function raised: it has no result that could say so.
+    """Return the error answer of a prompt, resource or completion whose function raised this error.
 
     Raises:
-        McpError: the error is the answer.
+        McpError: the function raised it as its answer.
         Fenced, StreamClosed, SessionGone: the exchange was ended elsewhere.
     """
     return McpError(INTERNAL_ERROR, text_for_client(error, exchange, server))
 
 
 def text_for_client(error: Exception, exchange: Exchange, server: Host) -> str:
-    """Return what this client reads; log what is a fault of the function. Raises as `failed_call` does."""
+    """Return the text for this client, and log a fault of the function. Raises as `failed_call` does."""
     leaves = list(_leaves(error))
     for leaf in leaves:
         if isinstance(leaf, ENDED_ELSEWHERE):
@@ -90,7 +89,7 @@ def text_for_client(error: Exception, exchange: Exchange, server: Host) -> str:
 
 
 def visible_text(error: Exception) -> str:
-    """Return one exception's text, with its kind where it was not raised to be read; always text that can be sent."""
+    """Return the text of one exception as valid UTF-8, after its type if its text is not meant for clients."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - an author's __str__
@@ -99,7 +98,7 @@ def visible_text(error: Exception) -> str:
     words = f"{kind}: {text}" if kind and text else text or kind
     if len(words) > MAX_TEXT:
         words = f"{words[:MAX_TEXT]}…"
-    # A lone surrogate cannot be sent.
+    # A lone surrogate is not valid in UTF-8.
     return words.encode(errors="backslashreplace").decode()
 
 
@@ -112,7 +111,7 @@ def _leaves(error: Exception) -> Iterator[Exception]:
 
 
 def _refuse_missing(leaves: list[Exception], error: Exception) -> None:
-    """Raise what 2026-07-28 answers where its client must declare more."""
+    """Raise the error of 2026-07-28 for a client that must declare another capability."""
     missing = [leaf for leaf in leaves if isinstance(leaf, CapabilityMissing) and leaf.required]
     if missing:
         why = "; ".join(dict.fromkeys(map(str, missing)))

@@ -1,7 +1,7 @@
-"""`Depends`: parameters that the server fills in, hidden from the client.
+"""`Depends`: parameters that the server fills in and that clients do not see.
 
-Each dependency is made at most once per call, before the function runs; generators are ended after
-it, the last made first, and see the call's error but cannot swallow it.
+Each dependency is created at most once per call, before the function runs. Generators are finished after the
+function, the last one first; they see the exception of the call but cannot suppress it.
 """
 
 import inspect
@@ -16,7 +16,7 @@ from holdfast.server.functions.threads import called_in_thread, in_thread
 
 
 class Dependency:
-    """The mark that `Depends` leaves."""
+    """The marker that `Depends` returns."""
 
     __slots__ = ("dependency",)
 
@@ -31,10 +31,13 @@ class Dependency:
 
 
 def Depends(dependency: Callable[..., Any]) -> Any:  # noqa: N802  # reads like the annotation that it is
-    """Mark a parameter as made by `dependency`: as its default value (of any type), or inside `Annotated`.
+    """Mark a parameter whose value `dependency` returns: as its default value, or inside `Annotated`.
 
-    The dependency is a function, plain or async, or a generator that yields once; it may take the
-    context and further dependencies. Plain functions run in a worker thread.
+    The dependency is a plain or async function, or a generator that yields once. It may take the context and
+    further dependencies. Plain functions run in a worker thread.
+
+    Raises:
+        TypeError: the dependency is not callable.
     """
     return Dependency(dependency)
 
@@ -48,14 +51,14 @@ def marker(parameter: Parameter) -> Dependency | None:
 
 
 class Node:
-    """A dependency ready to be made: what it takes, and how it is run."""
+    """A dependency, prepared at registration: its parameters and how it is called."""
 
     __slots__ = ("_context", "_key", "_make", "_needs")
 
     def __init__(self, dependency: Callable[..., Any], path: tuple[Callable[..., Any], ...] = ()) -> None:
         if dependency in path:
             names = " → ".join(_name(item) for item in (*path, dependency))
-            raise TypeError(f"dependencies form a circle: {names}")
+            raise TypeError(f"dependencies form a cycle: {names}")
         is_hashable = getattr(type(dependency), "__hash__", None) is not None
         self._key: object = dependency if is_hashable else id(dependency)
         self._make = _maker(dependency)
@@ -73,7 +76,7 @@ class Node:
                 )
 
     async def make(self, ctx: object, made: dict[Any, object], stack: AsyncExitStack) -> object:
-        """Return this call's value, made now unless it is among those `made`."""
+        """Return the value for this call: the one in `made`, or a new one."""
         if self._key in made:
             return made[self._key]
         kwargs = {name: await need.make(ctx, made, stack) for name, need in self._needs}
@@ -99,7 +102,7 @@ def _maker(dependency: Callable[..., Any]) -> Maker:
 
 @asynccontextmanager
 async def _threaded(generator: Callable[..., Any], kwargs: dict[str, object]) -> Any:
-    """Run a plain generator's two halves in worker threads."""
+    """Run the two halves of a plain generator in worker threads."""
     manager = contextmanager(generator)(**kwargs)
     value = await in_thread(manager.__enter__)
     try:
@@ -111,7 +114,7 @@ async def _threaded(generator: Callable[..., Any], kwargs: dict[str, object]) ->
 
 
 class Injector:
-    """Calls a function with its dependencies made and torn down around it."""
+    """Calls a function with its dependencies: creates them before and finishes them after the call."""
 
     __slots__ = ("_invoke", "_needs")
 
@@ -130,7 +133,7 @@ class Injector:
             except BaseException as error:
                 failure = error
                 raise
-        # Reached only where a generator swallowed the error: the caller would take silence for success.
+        # Reached only if a generator suppressed the exception: the call must not look successful.
         raise failure or RuntimeError("a dependency ended the call")
 
 

@@ -1,4 +1,4 @@
-"""The one way of an author's plain function into a worker thread."""
+"""Running an author's plain function in a worker thread."""
 
 import asyncio
 import inspect
@@ -10,10 +10,10 @@ from holdfast.engine.turns import TURN, Turn
 
 
 async def in_thread(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
-    """Run a plain function in a worker thread with the caller's context variables; return what it returned.
+    """Run a plain function in a worker thread with the caller's context variables; return its value.
 
-    Cancelling abandons the thread: the function runs on to its end and its result is dropped. Where calls run in
-    order, its call keeps its turn until then.
+    Cancellation does not stop the thread: the function runs to its end and its value is dropped. With
+    `Settings.in_order` its call keeps its turn until then.
 
     Raises:
         RuntimeError: the function raised StopIteration or GeneratorExit, which cannot pass into a coroutine.
@@ -30,7 +30,7 @@ async def in_thread(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
 
 
 async def called_in_thread(fn: Callable[..., Any], /, **kwargs: object) -> Any:
-    """Run an author's function as `in_thread` does. A plain decorator may have returned its function's coroutine."""
+    """Run an author's function as `in_thread` does; await its value if a plain decorator returned a coroutine."""
     value = await in_thread(fn, **kwargs)
     return await value if inspect.isawaitable(value) else value
 
@@ -39,13 +39,13 @@ def _called(fn: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, 
     try:
         return fn(*args, **kwargs)
     except (StopIteration, GeneratorExit) as error:
-        # They steer coroutines: a future refuses the first, and before Python 3.12 never wakes who awaits it;
-        # raised in a coroutine from outside, the second closes it.
+        # Both have a meaning in coroutines. A future refuses StopIteration, and before Python 3.12 the task that
+        # awaits it never wakes up; GeneratorExit would close the awaiting coroutine.
         raise RuntimeError(f"the function raised {type(error).__name__}") from error
 
 
 class _Job:
-    """A function of a call that has a turn: the turn lasts until the function has ended, or was never begun."""
+    """A function of a call that has a turn: the turn ends when the function has ended, or was dropped before it started."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -65,7 +65,7 @@ class _Job:
             self._turn.leave()
 
     def drop(self) -> None:
-        """Let a function that has not begun never begin."""
+        """Prevent the start of a function that has not started."""
         with self._lock:
             if self._begun:
                 return
