@@ -21,7 +21,6 @@ from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.readers import Readers
-from holdfast.engine.writer import LogWriter
 from holdfast.errors import Fenced
 from holdfast.fronts.http.answer import Answer
 from holdfast.fronts.http.front import HttpFront
@@ -80,9 +79,9 @@ def map_by_id() -> Patches:
             session.ids.clear()
         return await claim(self, key, principal, wanted)
 
-    async def misled(self: Readers, exchange: SessionExchange, writer: LogWriter) -> Reader:
+    async def misled(self: Readers, exchange: SessionExchange) -> Reader:
         found = by_id.setdefault((exchange.session.record.key, str(exchange.request.id)), exchange)
-        return await first(self, found, found.log_writer)
+        return await first(self, found)
 
     return _with((MemoryStore, "claim", unchecked), (Readers, "first", misled))
 

@@ -14,21 +14,22 @@ carries out what the table says (actions). No other module decides what an excha
     (adopted) ──▶ RERUN ────── START ──────┘
 
     RUNNING, STREAMING,                            STORED               UNREAD
-    PARKED, TASK ───────── RETURNED ───▶ ENDING ───────────▶ SETTLED ───────────▶ KEPT
-    QUEUED, QUEUED_OPEN,                  ▲ │ │                                    ▲
-    RERUN ────── CANCELLED, LATE ─────────┘ │ └────────── STORED_KEPT ─────────────┘
+    TASK ───────────────── RETURNED ───▶ ENDING ───────────▶ SETTLED ───────────▶ KEPT
+    QUEUED, QUEUED_OPEN,                  ▲ │ │               ▲                    ▲
+    RERUN ────── CANCELLED, LATE ─────────┘ │ └───────────────┼─ STORED_KEPT ──────┘
+    RUNNING, PARKED (no session) ─ ANSWERED ┼─────────────────┘
                                             │ LOST
     live states of a session ─── LOST ──▶ FENCED       AWAY: ENDING stays, and the end is stored again later
 
     CANCELLED and CLOSED while the handler runs lead to the second form of these states: ENDING_HELD, SETTLED_HELD,
     KEPT_HELD, FENCED_HELD. The exchange has ended and its handler still runs. OVER leads from the second form to the
-    first one and frees the slot. CLOSED means that the store has ended the exchange: it leads to SETTLED at once.
+    first one and frees the slot. After CLOSED and ANSWERED the store need not be told: they lead to SETTLED at once.
 
 Where an exchange begins. In a session: CLAIMED, after the store has accepted its id. After the death of the replica
 that ran it: RERUN. Its stream exists, and the store has given it a new fence. Without a session: RUNNING.
 RERUN also covers the wait for a slot, because a rerun must not end as "busy": it may have had its effect before.
 
-Why exactly one terminal message leaves an exchange. The states from ENDING on are the ended ones. No row leads from
+Why exactly one terminal message leaves an exchange (law 3). The states from ENDING on are the ended ones. No row leads from
 an ended state back to a live one, and each row from a live state to an ended one has exactly one action of `ENDS`:
 the handler, a cancellation, the end of the session and the queue's deadline race for the same row, and the losers
 find an ended state, where their input changes nothing. `END` only asks the store: the store accepts one end for each
@@ -37,7 +38,7 @@ that was decided here is dropped (DISOWN), and a client that waits here reads th
 tried again only from ENDING (TRY_AGAIN), with the same message under the same tag, which a store counts once.
 
 Why a slot is never freed twice, and never lost. RUN takes the slot. FREE_SLOT stands in two kinds of rows only: the
-handler itself reports its end (RETURNED or LOST in a live state), which leads to a state that is not held; or OVER,
+handler itself reports its end (RETURNED, ANSWERED or LOST in a live state), which leads to a state that is not held; or OVER,
 which leads from a held state to the same state not held. No row leads from "not held" to "held", so each path
 passes one FREE_SLOT. If somebody else ends the exchange, the handler is stopped and the slot is held until the handler's task
 is really over: a function that ignores its cancellation, or cleans up for long, still uses its slot.
@@ -100,6 +101,9 @@ class State(IntEnum):
     FENCED_HELD = 15
 
 
+FENCED_STATES: Final = (State.FENCED, State.FENCED_HELD)
+
+
 class Input(IntEnum):
     """What happened to an exchange."""
 
@@ -124,7 +128,7 @@ class Input(IntEnum):
     CANCELLED = 9
     """The client, a deadline or a stop of the server ends it."""
     CLOSED = 10
-    """Its session was closed, and the store has ended it in the same step."""
+    """The same, where the store need not be told: it has ended the exchange with its session, or there is no session."""
     LOST = 11
     """The store says that another replica has ended it or runs it."""
     STORED = 12
@@ -137,6 +141,8 @@ class Input(IntEnum):
     """Its handler's task has ended after the exchange had ended."""
     UNREAD = 16
     """The connection broke before the client had the answer."""
+    ANSWERED = 17
+    """Its handler has an outcome, and the store need not be told: there is no session."""
 
 
 class Action(Enum):
@@ -185,6 +191,8 @@ _Written = dict[Input, tuple[State, Actions] | None]
 _RUN: Final = (Action.RUN,)
 _OWN_END: Final = (Action.FREE_SLOT, Action.END)
 _STOPPED: Final = (Action.STOP, Action.HOLD_SLOT, Action.END)
+_CLOSED: Final = (Action.STOP, Action.HOLD_SLOT, Action.SHOW_END)
+_UNSTORED_END: Final = (Action.FREE_SLOT, Action.SHOW_END)
 _UNSTARTED: Final = (Action.LEAVE_QUEUE, Action.END)
 _SAME: Final = None
 """The input changes nothing. An input that a row does not name cannot come."""
@@ -198,15 +206,14 @@ _QUEUED: Final[_Written] = {
 _AT_WORK: Final[_Written] = {
     Input.RETURNED: (State.ENDING, _OWN_END),
     Input.CANCELLED: (State.ENDING_HELD, _STOPPED),
-    Input.CLOSED: (State.SETTLED_HELD, (Action.STOP, Action.HOLD_SLOT, Action.SHOW_END)),
+    Input.CLOSED: (State.SETTLED_HELD, _CLOSED),
     Input.LOST: (State.FENCED, (Action.FREE_SLOT, Action.DISOWN)),
     Input.LATE: _SAME,
 }
-_SESSIONLESS: Final[_Written] = {
-    Input.RETURNED: (State.ENDING, _OWN_END),
-    Input.CANCELLED: (State.ENDING_HELD, _STOPPED),
-    Input.RETRIED: _SAME,
-    Input.BECAME_TASK: _SAME,
+_UNSTORED: Final[_Written] = {
+    Input.ANSWERED: (State.SETTLED, _UNSTORED_END),
+    Input.CLOSED: (State.SETTLED_HELD, _CLOSED),
+    Input.BECAME_TASK: (State.TASK, ()),
 }
 _ENDED: Final[_Written] = dict.fromkeys(
     (
@@ -215,6 +222,7 @@ _ENDED: Final[_Written] = dict.fromkeys(
         Input.RETRIED,
         Input.BECAME_TASK,
         Input.RETURNED,
+        Input.ANSWERED,
         Input.CANCELLED,
         Input.CLOSED,
         Input.LOST,
@@ -249,18 +257,19 @@ _LIVE_ROWS: Final[dict[State, _Written]] = {
     },
     State.RUNNING: {
         **_AT_WORK,
+        **_UNSTORED,
         Input.OPENED: (State.STREAMING, ()),
         Input.PARKED: (State.PARKED, ()),
         Input.RETRIED: _SAME,
-        Input.BECAME_TASK: (State.TASK, ()),
     },
     State.STREAMING: {**_AT_WORK, Input.OPENED: _SAME},
-    State.PARKED: {
-        **_SESSIONLESS,
-        Input.RETRIED: (State.RUNNING, ()),
-        Input.BECAME_TASK: (State.TASK, ()),
+    State.PARKED: {**_UNSTORED, Input.RETRIED: (State.RUNNING, ())},
+    State.TASK: {
+        Input.RETURNED: (State.ENDING, _OWN_END),
+        Input.CANCELLED: (State.ENDING_HELD, _STOPPED),
+        Input.RETRIED: _SAME,
+        Input.BECAME_TASK: _SAME,
     },
-    State.TASK: _SESSIONLESS,
 }
 _ENDED_ROWS: Final[dict[State, _Written]] = {
     State.ENDING: {

@@ -1,7 +1,25 @@
-"""Running again what a dead replica ran, where its operator and its tool allow it (law 12).
+"""Running the calls of a dead replica again, where the operator and the tool allow it (law 12).
 
-The exchange stays the one it was: its id, its stream, its one terminal message. What is new is
-the fence, so that an owner that was only frozen can write nothing more beside the second run.
+    replica A dies ──▶ its lease ends ──▶ B finds the orphan (`replica.py`) ──▶ store.adopt ──▶ Exchanges.rerun
+                                                                                   │
+                                    C finds it too ──▶ store.adopt: refused ───────┘ the store gives it to one
+
+What may run again. Only a call whose request was stored when it was claimed: `reruns` is above 0, the store is shared,
+and the tool is declared idempotent. All others end with −31002, outcome unknown. So does a call that has run
+`reruns` times already, and a call that this replica cannot run (its tool is unknown here, or no longer idempotent).
+
+The exchange stays the same: its id, its stream, its one terminal message. A client that waits or comes back
+sees one stream, in which messages of the first run may be followed by those of the second one.
+
+Why the two runs cannot both write. `store.adopt` is one atomic step: it checks that the exchange still belongs to the
+dead owner, makes this replica the owner, and gives the exchange a new fence. Every write of an exchange carries its
+fence. If the first owner was only paused, its next write is refused (Fenced), and its handler's outcome is dropped.
+
+Why the first owner does not run it again itself. A replica that finds its own exchange among the orphans has lost its
+lease and lives. Its handler still runs, so it leaves the exchange alone.
+
+Why a rerun never ends as "busy". The first run may have had its effect. If all slots are taken, the honest end
+is "outcome unknown". The table of exchanges has the state RERUN for this.
 """
 
 from holdfast.engine.exchanges import Exchanges
@@ -12,18 +30,18 @@ from holdfast.stores.base import Adopted, Orphan
 
 
 class Adoption:
-    """Adopts orphans."""
+    """Takes over the exchanges of dead replicas."""
 
     def __init__(self, runtime: Runtime, exchanges: Exchanges) -> None:
         self._runtime = runtime
         self._exchanges = exchanges
 
     def may_adopt(self, orphan: Orphan) -> bool:
-        """Tell whether an orphan was kept to be run again, and not run often enough already."""
+        """True if the orphan's request was stored to be run again, and may run once more."""
         return 0 < orphan.runs <= self._runtime.settings.reruns
 
     async def adopt(self, orphan: Orphan) -> None:
-        """Run an orphan again, unless another replica does; one that cannot run here ends with the honest error."""
+        """Run an orphan again, unless another replica does; one that cannot run here ends as outcome unknown."""
         if self._runs_here(orphan):
             return
         self._exchanges.claiming += 1
@@ -35,7 +53,7 @@ class Adoption:
             await self._begin(orphan, adopted)
 
     def _runs_here(self, orphan: Orphan) -> bool:
-        """Tell whether it is our own of before our lease ended: it goes on, and needs no second run."""
+        """True if it is an exchange of this process, from before its lease ended: its handler still runs."""
         session = self._runtime.sessions.get(orphan.session)
         return session is not None and orphan.stream in session.exchanges
 

@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from holdfast.auth import Principal
 from holdfast.core.budget import Charge
+from holdfast.core.exchange import FENCED_STATES, Input, State, step
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.engine.writer import ExchangeWriter, LogWriter, SessionWriter
+from holdfast.engine.writer import ExchangeWriter, SessionWriter
+from holdfast.errors import Busy
 from holdfast.stores.base import Claim, Store
 from holdfast.wire.jsonrpc import Request, notification_message
 
@@ -44,9 +46,9 @@ NOTHING_GIVEN: Final = Given()
 
 
 class Exchange:
-    """What a back is given. Starts at most once, ends with exactly one terminal message."""
+    """What a back is given. Starts at most once, ends with exactly one terminal message (`core/exchange.py`)."""
 
-    __slots__ = ("caller", "given", "key", "request", "session", "settled", "store", "task", "writer")
+    __slots__ = ("caller", "given", "key", "request", "session", "state", "store", "task", "writer")
 
     session: Client
     writer: ExchangeWriter
@@ -59,26 +61,35 @@ class Exchange:
         caller: Caller,
         writer: ExchangeWriter,
         store: Store,
+        state: State = State.RUNNING,
     ) -> None:
         self.key: str = key
-        """Minted by us; the client's id is only a label (law 1)."""
+        """Made by the server; the client's id is only a label (law 1)."""
         self.session = session
         self.request: Request = request
         self.caller: Caller = caller
         self.writer = writer
         self.store: Store = store
         self.given: Given = NOTHING_GIVEN
-        self.settled: bool = False
+        self.state: State = state
+        """Where it is in its life. Changes by the table only."""
         self.task: asyncio.Task[None] | None = None
+        """Its handler's; None while it has not started."""
 
     def __repr__(self) -> str:
-        state = "settled" if self.settled else "running" if self.task else "queued"
-        return f"<{type(self).__name__} {self.request.method} {state} in {self.session.name}>"
+        return (
+            f"<{type(self).__name__} {self.request.method} {self.state.name.lower()} in {self.session.name}>"
+        )
 
-    def let_go(self) -> None:
-        """Drop what a large request brought, once its handler has ended: the exchange may be kept for long after."""
+    def drop_request(self) -> None:
+        """Free the memory of a large request once its handler has ended: the exchange may be kept for long after."""
         self.request = Request(self.request.id, self.request.method, {})
         self.caller = replace(self.caller, charge=None)
+
+    @property
+    def settled(self) -> bool:
+        """True if its end is decided."""
+        return self.state >= State.ENDING
 
     @property
     def principal(self) -> Principal | None:
@@ -92,7 +103,7 @@ class Exchange:
 
     async def notify(self, method: str, params: object = None) -> None:
         """Send a notification that belongs to this exchange. Dropped once it is settled."""
-        if not self.settled:
+        if self.state < State.ENDING:
             await self.writer.send(notification_message(method, params))
 
     async def ask(
@@ -111,10 +122,19 @@ class Exchange:
         """End this exchange's connection now; the client comes back for the rest. Nothing where that is not allowed."""
 
 
+class Waiting(Struct, frozen=True):
+    """What an exchange has while it waits for its slot or its turn."""
+
+    context: Context
+    """The context variables of its request: it starts from another task."""
+    deadline: asyncio.TimerHandle | None = None
+    """When it is refused as busy; None where calls run in order, which has a limit of its own."""
+
+
 class SessionExchange(Exchange):
     """An exchange of a session: it has claimed its id in the store."""
 
-    __slots__ = ("busy", "claim", "context", "deadline", "fence", "is_rerun", "turn")
+    __slots__ = ("claim", "fence", "refusal", "turn", "waiting")
 
     session: Session
     writer: SessionWriter
@@ -128,31 +148,34 @@ class SessionExchange(Exchange):
         fence: int,
         writer: SessionWriter,
         caller: Caller,
+        state: State = State.CLAIMED,
     ) -> None:
         # Not by super(), which makes an object for each request.
-        Exchange.__init__(self, claim.stream, session, request, caller, writer, store)
+        Exchange.__init__(self, claim.stream, session, request, caller, writer, store, state)
         self.claim: Claim = claim
         self.fence: int = fence
-        self.context: Context | None = None
-        """While it waits for a slot: the context variables of its request. It starts in another task's."""
-        self.deadline: asyncio.TimerHandle | None = None
-        """While it waits for a slot: when it is refused as busy."""
+        self.waiting: Waiting | None = None
+        """None once it has started, and for one that started at once."""
         self.turn: Turn | None = None
         """What still runs of it, where calls run in order."""
-        self.busy: bool = False
-        """It was refused because no slot became free."""
-        self.is_rerun: bool = False
-        """It had begun at a replica that died: whether it has had its effect is not known."""
+        self.refusal: Busy | None = None
+        """The error of an exchange that ended before it could start: no slot became free."""
 
     @property
-    def log_writer(self) -> LogWriter:
-        """The exchange's stream; only exchanges of the HTTP front have one."""
-        if not isinstance(self.writer, LogWriter):
-            raise TypeError("this exchange writes to a connection, not to a stream")
-        return self.writer
+    def is_fenced(self) -> bool:
+        """True if another replica has ended it, or runs it again: its end is in the log."""
+        return self.state in FENCED_STATES
+
+    @property
+    def is_due(self) -> bool:
+        """True if the POST that waits has something to do: the answer is there, or a stream has begun."""
+        writer = self.writer
+        return writer.terminal is not None or writer.position is not None or self.is_fenced
+
+    def opened(self) -> None:
+        """Take note that its stream has begun."""
+        self.state, _ = step(self.state, Input.OPENED)
 
     async def close_stream(self) -> None:
         """End this exchange's connection now; the client comes back for the rest. Nothing where that is not allowed."""
-        if isinstance(self.writer, LogWriter) and self.session.revision.early_close and self.writer.streams:
-            await self.writer.open()
-            self.writer.release_reader()
+        await self.writer.release()

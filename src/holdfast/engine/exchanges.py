@@ -1,26 +1,56 @@
-"""Exchanges from claim to terminal message.
+"""Exchanges of sessions, from the claim to the terminal message.
 
-Claim before work (law 2), run in the engine's task, settle exactly once (law 3): whoever
-settles first — the handler, a cancellation, the end of the session — is the only one.
+The life of an exchange is a table (`core/exchange.py`). This module reports inputs to it and carries out the actions:
+
+    submit ──▶ store.claim ──▶ _begin ──START──▶ handler's task ──RETURNED──┐
+                  │               ├──WAIT───▶ gate's queue, or a turn       │
+                  │               └──REFUSE──────────────────────────────┐  │
+                  ▼                                                      ▼  ▼
+             Duplicate: refused, or a Repeat                end ──────▶ settle ──▶ writer.settle ──▶ store
+                                                     (cancel, close)      │
+                                                                          └──▶ the next call in the queue starts
+
+Claim before work (law 2). One step in the store checks the session, the principal, the id and the quota, and gives the
+exchange its fence. Nothing runs before it, and a request that is refused there has had no effect. If the claim's
+answer is lost (the request is cancelled, or the store does not answer in time), it is not known whether the claim was
+made. Then it is made again under the same stream name, which a store counts once, and given back (`_undo`). A request
+with the same id that comes meanwhile waits for that.
+
+The handler runs in a task of the engine, not in the task of its connection: a connection that breaks costs a reader
+and nothing else (law 6).
+
+Why an exchange is settled once (law 3). `settle` is the only way to an end. It moves the state before its first await: what
+comes later finds an ended state, gets no actions and returns. With the state, the exchange leaves `session.exchanges`,
+so no later wake-up finds it.
+
+What happens if the end cannot be stored. The exchange is in ENDING, and the store is asked again every half second.
+The client need not wait for that: a POST without a stream takes the answer from the writer at once. The lease holds
+meanwhile, so no other replica declares the outcome unknown; if this process dies before the end is stored, one
+does. If the store says that the exchange is no longer ours (Fenced), the end decided here is dropped: another
+replica has written one, and the client reads that one.
+
+Why the queue does not lose a slot. A slot is passed on in `_free_slot` only: to the first exchange in the gate's queue,
+which starts in the same step. An exchange that ends while it waits gives up its place in the queue in the same step as
+it ends, so a slot is never given to one that has ended. (`settled` while a handler still runs: see the table.)
 """
 
 import asyncio
 import contextlib
 from contextvars import copy_context
-from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
 from holdfast.core.admission import Admission
-from holdfast.engine.exchange import Caller, SessionExchange
+from holdfast.core.exchange import Action, Actions, Input, State, step
+from holdfast.engine.exchange import Caller, SessionExchange, Waiting
 from holdfast.engine.forwarded import ForwardedRequest, encode_forwarded
 from holdfast.engine.handling import run
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.repeats import Repeats
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
-from holdfast.engine.turns import Turns
+from holdfast.engine.turns import Turns, too_late
 from holdfast.engine.writer import ConnectionWriter, LogWriter, SessionWriter
 from holdfast.errors import (
     Busy,
@@ -37,11 +67,18 @@ from holdfast.stores.base import Adopted, Claim, Claimed, Duplicate, Refusal
 from holdfast.wire.jsonrpc import Request, RequestId
 
 _STORE_SECONDS: Final = 0.5
-"""How often an end that could not be written is tried again."""
+"""How often an end that could not be stored is tried again."""
+# What a plain call uses has names here: a member of an enumeration is looked up slowly in Python 3.11.
+_END: Final = Action.END
+_FREE_SLOT: Final = Action.FREE_SLOT
+_START: Final = Input.START
+_STORED: Final = Input.STORED
+_ENTERED: Final = Admission.START
+_REFUSED: Final = Outcome(happened=Input.REFUSE)
 
 
 class Repeat(Struct, frozen=True):
-    """A word-for-word repeat of a POST that was cut: attach to the exchange it repeats."""
+    """An exact repeat of a POST whose connection broke: it attaches to the exchange that it repeats."""
 
     session: Session
     stream: str
@@ -57,18 +94,18 @@ class Exchanges:
         self._keeps = (
             runtime.settings.reruns > 0 and runtime.store.is_shared and not runtime.settings.stateless
         )
-        """What may be run again is kept: others could, and somebody can come back for the answer."""
+        """Store the requests of idempotent calls, so that another replica can run them again."""
         self._turns = (
-            Turns(runtime, self._started, self.settle)
+            Turns(runtime, self._start, self.settle)
             if runtime.settings.in_order and not runtime.settings.stateless
             else None
         )
         self.ending: int = 0
-        """Ends on their way to the store: a stop waits for them, though nothing runs any more."""
+        """How many ends are on their way to the store: a stop waits for them, although no handler runs any more."""
         self.claiming: int = 0
-        """Claims on their way to the store: what they win is work, though nothing runs yet."""
+        """How many claims are on their way to the store: a stop waits for them, although no handler runs yet."""
         self._undoing: dict[str, asyncio.Task[None]] = {}
-        """Claims that are being given back, by their streams."""
+        """By stream: the tasks that give claims back."""
 
     async def submit(
         self,
@@ -119,7 +156,7 @@ class Exchanges:
         return exchange
 
     def _undo(self, key: str, principal: str, claim: Claim) -> None:
-        """Give back a claim whose fate is not known: its request was cancelled, or the store did not answer in time."""
+        """Give back a claim that may have been made: its request was cancelled, or the store did not answer in time."""
         undoing = self._runtime.begin(self._undone(key, principal, claim))
         self._undoing[claim.stream] = undoing
         undoing.add_done_callback(lambda _: self._undoing.pop(claim.stream))
@@ -130,12 +167,12 @@ class Exchanges:
         claimed = await insist(lambda: store.claim(key, principal, claim))
         if isinstance(claimed, Claimed):
             fence = claimed.fence
-            # Others may have freed it.
+            # Another replica may have freed it.
             with contextlib.suppress(StoreError, SessionGone):
                 await insist(lambda: store.settle(key, claim.stream, fence, None))
 
     def _payload(self, key: str, stream: str, caller: Caller, request: Request, *, streams: bool) -> bytes:
-        """Return what is kept of a request; nothing of one that must not run twice, or whose connection is its session."""
+        """Return what to store of a request; nothing if it must not run twice, or if its session ends with its connection."""
         session = self._runtime.sessions.get(key)
         if session is not None and session.channel is not None:
             return b""
@@ -144,28 +181,25 @@ class Exchanges:
         return encode_forwarded(key, stream, caller, request, streams=streams)
 
     async def rerun(self, session: Session, adopted: Adopted, forwarded: ForwardedRequest) -> None:
-        """Start an exchange that has begun before, at a replica that died."""
+        """Start an exchange again that had started at a replica that died."""
         await self._begin(
             self._adopted(session, adopted, forwarded.request, forwarded.caller, streams=forwarded.streams)
         )
 
     async def give_up(self, session: Session, adopted: Adopted) -> None:
-        """End an exchange that has begun before and cannot run here: its outcome is not known."""
+        """End an exchange that had started at a replica that died, and cannot run here: its outcome is unknown."""
         request = Request(adopted.claim.id, "", {})
         exchange = self._adopted(session, adopted, request, Caller(session.record.principal), streams=True)
         session.exchanges[adopted.claim.stream] = exchange
-        await self.settle(exchange, Outcome(error=OutcomeUnknown()))
+        await self.settle(exchange, _REFUSED)
 
     def _adopted(
         self, session: Session, adopted: Adopted, request: Request, caller: Caller, *, streams: bool
     ) -> SessionExchange:
         runtime, claim, fence = self._runtime, adopted.claim, adopted.fence
         writer = LogWriter(runtime.store, runtime.random, session, claim, fence, streams=streams)
-        writer.start = writer.position = adopted.position
-        writer.has_reader = False
-        exchange = SessionExchange(runtime.store, session, request, claim, fence, writer, caller)
-        exchange.is_rerun = True
-        return exchange
+        writer.go_on_at(adopted.position)
+        return SessionExchange(runtime.store, session, request, claim, fence, writer, caller, State.RERUN)
 
     async def _refused(
         self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal
@@ -187,144 +221,170 @@ class Exchanges:
     # Running
 
     async def _begin(self, exchange: SessionExchange) -> None:
-        """Start what is claimed, or queue it."""
+        """Start what is claimed, let it wait, or refuse it."""
         session = exchange.session
         session.exchanges[exchange.claim.stream] = exchange
-        if self._turns is not None and not exchange.claim.control:
-            await self._await_turn(exchange, self._turns)
-            return
-        verdict = Admission.START if exchange.claim.control else session.gate.enter(exchange)
-        if verdict is Admission.START:
-            exchange.task = asyncio.get_running_loop().create_task(run(self._runtime, exchange, self.settle))
-        elif verdict is Admission.REFUSE and exchange.is_rerun:
-            await self.settle(exchange, Outcome(error=OutcomeUnknown()))
+        if exchange.claim.control:
+            admission = _ENTERED
+        elif self._turns is not None:
+            admission = self._turns.admit(session)
         else:
-            await self._queue(exchange, verdict)
+            admission = session.gate.enter(exchange)
+        if admission is _ENTERED:
+            exchange.state, _ = step(exchange.state, _START)
+            exchange.task = asyncio.get_running_loop().create_task(run(self._runtime, exchange, self.settle))
+        elif admission is Admission.WAIT:
+            self._wait(exchange)
+        else:
+            await self.settle(exchange, _REFUSED)
 
-    async def _await_turn(self, exchange: SessionExchange, turns: Turns) -> None:
-        try:
-            turns.wait(exchange)
-        except Busy:
-            if exchange.is_rerun:
-                await self.settle(exchange, Outcome(error=OutcomeUnknown()))
-            else:
-                await self._refuse(exchange)
+    def _wait(self, exchange: SessionExchange) -> None:
+        """Let it wait for its slot, or for its turn."""
+        exchange.state, _ = step(exchange.state, Input.WAIT)
+        if self._turns is not None:
+            self._turns.wait(exchange)
+        else:
+            self._queue(exchange)
 
-    async def _queue(self, exchange: SessionExchange, verdict: Admission) -> None:
-        """Leave it waiting for a slot, with a deadline; or refuse it before it has begun."""
-        if verdict is Admission.REFUSE:
-            await self._refuse(exchange)
-        exchange.context = copy_context()
+    def _queue(self, exchange: SessionExchange) -> None:
+        """Let it wait for a slot, with a deadline."""
         seconds = self._runtime.settings.limits.queue_seconds
-        exchange.deadline = asyncio.get_running_loop().call_later(seconds, self._give_up, exchange)
+        deadline = asyncio.get_running_loop().call_later(seconds, self._late, exchange, seconds)
+        exchange.waiting = Waiting(copy_context(), deadline)
 
-    async def _refuse(self, exchange: SessionExchange) -> None:
-        exchange.settled = True
-        session, claim = exchange.session, exchange.claim
-        del session.exchanges[claim.stream]
-        settle = self._runtime.store.settle
-        await self._runtime.surely(lambda: settle(session.record.key, claim.stream, exchange.fence, None))
-        raise Busy("Busy: too many calls are waiting in this session; try again shortly")
+    def _late(self, exchange: SessionExchange, seconds: float) -> None:
+        self._runtime.spawn(self.settle(exchange, too_late(seconds)))
 
-    def _give_up(self, exchange: SessionExchange) -> None:
-        if exchange.session.gate.abandon(exchange):
-            exchange.busy = True
-            seconds = self._runtime.settings.limits.queue_seconds
-            busy = Busy(f"Busy: no slot became free within {seconds:g} s")
-            error = OutcomeUnknown() if exchange.is_rerun else busy
-            self._runtime.spawn(self.settle(exchange, Outcome(error=error)))
+    def _start(self, exchange: SessionExchange) -> None:
+        """Start a call that has waited, in the context of its request."""
+        exchange.state, _ = step(exchange.state, Input.START)
+        waiting, exchange.waiting = exchange.waiting, None
+        context = None if waiting is None else waiting.context
+        if waiting is not None and waiting.deadline is not None:
+            waiting.deadline.cancel()
+        work = run(self._runtime, exchange, self.settle)
+        exchange.task = asyncio.get_running_loop().create_task(work, context=context)
 
     # Ending
-
-    async def settle(self, exchange: SessionExchange, outcome: Outcome) -> None:
-        """End the exchange with this outcome, unless it has ended."""
-        if exchange.settled:
-            return
-        exchange.settled = True
-        session = exchange.session
-        del session.exchanges[exchange.claim.stream]
-        self.ending += 1
-        try:
-            if self._turns is not None:
-                session.look_for_turn(exchange.claim.stream)
-                await self._turns.hold(exchange)
-            elif exchange.task is not None and not exchange.claim.control:
-                self._free_slot(exchange, exchange.task)
-            if exchange.deadline is not None:
-                exchange.deadline.cancel()
-            if outcome.fenced and isinstance(exchange.writer, LogWriter):
-                exchange.writer.fence_off()
-                self._runtime.observer.note("exchange.fenced", session=session.name)
-            elif not await self._is_written(
-                exchange, outcome.message(exchange.request.id), closed=outcome.closed
-            ):
-                self._runtime.spawn(self._write_later(exchange, outcome.message(exchange.request.id)))
-            if self._runtime.store.is_shared:
-                self._runtime.release(session)
-        finally:
-            self.ending -= 1
-
-    async def _is_written(self, exchange: SessionExchange, terminal: bytes, *, closed: bool = False) -> bool:
-        """Write the end of an exchange. False: the store is away, and has to be told when it is back."""
-        writer = exchange.writer
-        try:
-            await (writer.close(terminal) if closed else writer.settle(terminal))
-        except asyncio.CancelledError:
-            self._runtime.spawn(self._write_later(exchange, terminal))
-            raise
-        except SessionGone:
-            # Closed by another replica, whose bell is late or was lost.
-            self._runtime.on_gone(exchange.session)
-        except (Fenced, StreamClosed, OSError) as error:
-            # The connection is gone, or somebody else ended this exchange: nothing is left to write to.
-            self._runtime.observer.note("exchange.fenced", session=exchange.session.name, error=error)
-        except StoreError as error:
-            # Whatever the store's trouble is, it is no sign that somebody else has ended this exchange.
-            self._runtime.observer.note("exchange.unsettled", session=exchange.session.name, error=error)
-            return False
-        return True
-
-    async def _write_later(self, exchange: SessionExchange, terminal: bytes) -> None:
-        """Write the end once the store is back: an owner that lives is reaped by nobody."""
-        while True:
-            await asyncio.sleep(_STORE_SECONDS)
-            if await self._is_written(exchange, terminal):
-                return
-
-    def _free_slot(self, exchange: SessionExchange, task: asyncio.Task[None]) -> None:
-        """Give the slot to the next call once the handler has really ended, cancelled ones included."""
-        if task is not asyncio.current_task():
-            task.add_done_callback(partial(self._next, exchange.session))
-        elif (following := exchange.session.gate.leave()) is not None:
-            self._go(following)
-
-    def _next(self, session: Session, _ended: object) -> None:
-        following = session.gate.leave()
-        if following is not None:
-            self._go(following)
-        else:
-            self._runtime.release(session)
-
-    def _go(self, following: SessionExchange) -> None:
-        """Start a call whose turn has come."""
-        if following.deadline is not None:
-            following.deadline.cancel()
-        following.task = self._started(following)
-
-    def _started(self, exchange: SessionExchange) -> asyncio.Task[None]:
-        work = run(self._runtime, exchange, self.settle)
-        return asyncio.get_running_loop().create_task(work, context=exchange.context)
 
     async def end(self, exchange: SessionExchange, error: McpError, *, closed: bool = False) -> None:
         """Stop the handler and settle with an error; what the handler still returns is dropped.
 
         `closed`: the store has ended the exchange already, with its session.
         """
-        if exchange.settled:
+        happened = Input.CLOSED if closed else Input.CANCELLED
+        await self.settle(exchange, Outcome(error=error, happened=happened))
+
+    async def settle(self, exchange: SessionExchange, outcome: Outcome) -> None:
+        """End the exchange with this outcome, unless it has ended.
+
+        Raises:
+            Busy: it was refused before it could start.
+        """
+        exchange.state, actions = step(exchange.state, outcome.happened)
+        if not actions:
             return
-        exchange.session.gate.abandon(exchange)
-        # The handler wakes up after `settle` has marked the exchange, and need not wait for a slow peer to be told.
-        # One that closes its own session must live to finish closing it.
-        if exchange.task is not None and exchange.task is not asyncio.current_task():
-            exchange.task.cancel()
-        await self.settle(exchange, Outcome(error=error, closed=closed))
+        session = exchange.session
+        del session.exchanges[exchange.claim.stream]
+        self.ending += 1
+        try:
+            if _FREE_SLOT in actions:
+                self._free_slot(exchange)
+            else:
+                self._leave_or_stop(exchange, actions)
+            if self._turns is not None:
+                session.look_for_turn(exchange.claim.stream)
+                await self._turns.hold(exchange)
+            if _END not in actions:
+                await self._end_otherwise(exchange, actions[-1], outcome)
+            else:
+                exchange.writer.terminal = outcome.message(exchange.request.id)
+                if not await self._is_stored(exchange):
+                    self._runtime.spawn(self._store_later(exchange))
+        finally:
+            self.ending -= 1
+            if self._runtime.store.is_shared:
+                self._runtime.release(session)
+
+    def _leave_or_stop(self, exchange: SessionExchange, actions: Actions) -> None:
+        """Take an exchange out of the queue, or stop its handler."""
+        if Action.LEAVE_QUEUE in actions:
+            exchange.session.gate.abandon(exchange)
+            if exchange.waiting is not None and exchange.waiting.deadline is not None:
+                exchange.waiting.deadline.cancel()
+        task = exchange.task
+        if Action.STOP in actions and task is not None:
+            task.add_done_callback(lambda _: self._over(exchange))
+            # A handler that closes its own session must live to finish closing it.
+            if task is not asyncio.current_task():
+                task.cancel()
+
+    async def _end_otherwise(self, exchange: SessionExchange, action: Action, outcome: Outcome) -> None:
+        """End an exchange by another way than with its handler's outcome in the store."""
+        writer = exchange.writer
+        if action is Action.REFUSE:
+            key, stream, fence = exchange.session.record.key, exchange.claim.stream, exchange.fence
+            await self._runtime.surely(lambda: self._runtime.store.settle(key, stream, fence, None))
+            raise Busy("Busy: too many calls are waiting in this session; try again shortly")
+        if action is Action.END_UNKNOWN:
+            outcome = Outcome(error=OutcomeUnknown())
+        elif action is Action.END_BUSY and isinstance(outcome.error, Busy):
+            exchange.refusal = outcome.error
+        writer.terminal = outcome.message(exchange.request.id)
+        if action is Action.SHOW_END:
+            # A connection may be gone too.
+            with contextlib.suppress(OSError):
+                await writer.show()
+        elif action is Action.DISOWN:
+            self._runtime.observer.note("exchange.fenced", session=exchange.session.name)
+            await writer.disown()
+        elif not await self._is_stored(exchange):
+            self._runtime.spawn(self._store_later(exchange))
+
+    async def _is_stored(self, exchange: SessionExchange) -> bool:
+        """Store the end of an exchange. False: the store is away, and the end must be stored later."""
+        try:
+            happened = Input.STORED_KEPT if await exchange.writer.settle() else _STORED
+        except asyncio.CancelledError:
+            exchange.state, _ = step(exchange.state, Input.AWAY)
+            self._runtime.spawn(self._store_later(exchange))
+            raise
+        except SessionGone:
+            # Another replica has closed the session, and its wake-up is late or was lost.
+            happened = Input.STORED
+            self._runtime.on_gone(exchange.session)
+        except (Fenced, StreamClosed, OSError) as error:
+            # The connection is gone, or another replica has ended this exchange.
+            happened = Input.LOST
+            self._runtime.observer.note("exchange.fenced", session=exchange.session.name, error=error)
+        except StoreError as error:
+            # Whatever the store's trouble is, it does not mean that another replica has ended this exchange.
+            happened = Input.AWAY
+            self._runtime.observer.note("exchange.unsettled", session=exchange.session.name, error=error)
+        exchange.state, actions = step(exchange.state, happened)
+        if not actions:
+            return True
+        if Action.DISOWN in actions:
+            await exchange.writer.disown()
+        return Action.TRY_AGAIN not in actions
+
+    async def _store_later(self, exchange: SessionExchange) -> None:
+        """Store the end once the store is back: no other replica ends the exchange of one that lives."""
+        while True:
+            await asyncio.sleep(_STORE_SECONDS)
+            if await self._is_stored(exchange):
+                return
+
+    def _over(self, exchange: SessionExchange) -> None:
+        """Take note that the handler of an exchange that has ended is over too, and free its slot."""
+        exchange.state, _ = step(exchange.state, Input.OVER)
+        self._free_slot(exchange)
+        self._runtime.release(exchange.session)
+
+    def _free_slot(self, exchange: SessionExchange) -> None:
+        """Give the slot to the next call. Control traffic has no slot, and calls in order have turns instead."""
+        if exchange.claim.control or self._turns is not None:
+            return
+        following = exchange.session.gate.leave()
+        if following is not None:
+            self._start(following)

@@ -1,9 +1,10 @@
-"""Running a handler: whatever it does, one outcome comes of it, and the exchange is settled with that."""
+"""Running a handler: whatever it does, it has one outcome, and the exchange is settled with that."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from holdfast.core.exchange import Input
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.failures import masked_words, note_failure
 from holdfast.engine.faults import ends_the_task
@@ -28,13 +29,13 @@ Settle = Callable[[E, Outcome], Coroutine[Any, Any, None]]
 
 
 async def run(runtime: Runtime, exchange: E, settle: Settle[E]) -> None:
-    """Let the back answer an exchange, then settle it. This is the whole of an exchange's task."""
+    """Let the back answer an exchange, then settle it. An exchange's task runs this and nothing else."""
     outcome = await handle(runtime, exchange)
     task = exchange.task
     if task is None or not task.cancelling():
         await settle(exchange, outcome)
     else:
-        # The handler has cancelled its own task: the cancellation may still come, at the next await here.
+        # The handler has cancelled its own task: the cancellation may be raised at the next await here.
         runtime.spawn(settle(exchange, outcome))
 
 
@@ -42,7 +43,7 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
     """Let the back answer an exchange.
 
     Raises:
-        CancelledError: the exchange has been settled by somebody else, who stopped the handler.
+        CancelledError: the exchange was ended from outside, and its handler was stopped.
     """
     try:
         return Outcome(await runtime.back.handle(exchange))
@@ -53,9 +54,9 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
             raise
         return Outcome(error=Cancelled())
     except (Fenced, StreamClosed) as error:
-        # No fault of the handler, and nothing to look into.
+        # The handler is not at fault: no traceback, and no correlation id.
         runtime.observer.note("handler.fenced", session=exchange.session.name, error=error)
-        return Outcome(error=OutcomeUnknown(), fenced=True)
+        return Outcome(error=OutcomeUnknown(), happened=_lost(exchange))
     except SessionGone as error:
         if await _is_closed(runtime, exchange):
             return Outcome(error=Cancelled("the session was closed"))
@@ -66,11 +67,18 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
         return _masked(runtime, exchange, error)
     finally:
         if exchange.caller.charge is not None:
-            exchange.let_go()
+            exchange.drop_request()
+
+
+def _lost(exchange: Exchange) -> Input:
+    """Return what a refused write means: without a log to read another replica's end from, it is an error like others."""
+    session = exchange.session
+    has_log = isinstance(session, Session) and session.channel is None
+    return Input.LOST if has_log else Input.RETURNED
 
 
 async def _is_closed(runtime: Runtime, exchange: Exchange) -> bool:
-    """Return True if the exchange's session is closed. A scope of state that is forgotten raises the same error."""
+    """True if the exchange's session is gone: a scope of state that is gone raises the same error."""
     if not isinstance(exchange.session, Session):
         return False
     try:
@@ -80,7 +88,7 @@ async def _is_closed(runtime: Runtime, exchange: Exchange) -> bool:
 
 
 def _refused(runtime: Runtime, exchange: Exchange, error: McpError) -> Outcome:
-    """Answer with the error, unless it cannot be encoded: that must be found out while it can still be answered."""
+    """Answer with the error; with another one if it cannot be encoded, which is checked while there is still time."""
     try:
         encode((error.message, error.data))
     except Exception as failed:  # noqa: BLE001 - whatever an author put into it
@@ -89,6 +97,6 @@ def _refused(runtime: Runtime, exchange: Exchange, error: McpError) -> Outcome:
 
 
 def _masked(runtime: Runtime, exchange: Exchange, error: BaseException) -> Outcome:
-    """Hide what happened from the client, tell the log, join the two by a correlation id."""
+    """Log what happened, and answer with a correlation id only."""
     correlation = note_failure(runtime, exchange, error)
     return Outcome(error=McpError(INTERNAL_ERROR, masked_words(correlation)))

@@ -1,17 +1,32 @@
-"""Keeping a replica's lease from a thread, so that a busy loop does not look dead.
+"""The lease of a replica: kept by a thread, so that a busy event loop does not look dead.
 
-Why no call is lost by an outage of the store, however long. Let L be the lease. A replica renews at least every L/3,
-and soon again after a failure. It may declare others dead only after it has renewed for L with no two renewals more
-than L/2 apart, by the store's clock. So an outage that it did not notice was shorter than L/2, and every living
-replica renewed at most L/3 before it and soon after it: its lease has not ended. An outage that it noticed begins its time
-anew; then the store is there for L before any replica is declared dead, and every living one renews in that time. Its lease
-may have ended long ago: as no other replica has declared it dead, it goes on under the same incarnation with all its calls. A
-process that was stopped, a host that slept and a clock that jumped are gaps between renewals, and the same. Only a
-replica that cannot reach the store while another one can is declared dead although it lives: its calls end with
--31002 there, and it is Fenced here. The store decides all this (`stores/base/`, `renew` and `orphans`).
+A replica counts as alive until its lease ends. It renews the lease at least every third of its length L, and soon
+again after a failure. When the lease has ended, another replica may declare it dead and end its calls (`replica.py`).
 
-A plain function that blocks the loop for a while is no reason to lose every call; a loop that
-hangs for good is. The thread renews while the loop has ticked lately, and stops when it has not.
+          renew        renew        renew                 no renewal              another replica may
+      ──────┼────────────┼────────────┼───────────────────────┼──────────────────── declare it dead
+            ◀── L/3 ────▶            ◀────────── L ──────────▶ the lease ends
+
+Why an outage of the store ends no call, however long it is.
+
+1. A replica may declare others dead only after it has renewed for a whole L with no two renewals more than L/2 apart,
+   by the store's clock.
+2. So an outage that it did not notice was shorter than L/2. Every living replica renewed at most L/3 before the outage
+   and soon after it: its lease has not ended.
+3. An outage that it noticed starts this time again. The store is then reachable for L before any replica is declared
+   dead, and every living replica renews in that time.
+4. The lease of a living replica may have ended during the outage. As no other one has declared it dead, it goes on
+   under the same incarnation, with all its calls.
+
+A process that was stopped, a host that slept and a clock that jumped are gaps between renewals, and the same proof
+holds. One case is left: a replica that cannot reach the store while others can is declared dead although it lives.
+Its calls end there with −31002, and its own writes are refused (Fenced). The store decides all this
+(`stores/base/`, `renew` and `orphans`).
+
+Why a thread. A plain function that blocks the event loop for some seconds must not cost every call of the process. A
+loop that hangs for good must. So the thread renews as long as the loop has ticked lately (`loop_patience`), and stops
+when it has not. It uses a store object of its own (`twin`) and its own event loop; nothing else crosses the threads
+but the time of the last tick, `lost` and `failed`.
 """
 
 import asyncio
@@ -29,9 +44,10 @@ _RETRY_SECONDS: Final = 0.5
 
 
 class LeaseKeeper:
-    """Renews a lease until stopped; calls `lost`, on the thread, when it came back as another incarnation.
+    """Renews a lease until it is stopped.
 
-    `failed` is called, on the thread, with what a renewal raised.
+    Calls `lost` if another replica has declared this one dead: the renewal made a new incarnation. Calls `failed` with
+    the exception of a renewal that failed. Both are called in the thread.
     """
 
     def __init__(
@@ -52,7 +68,7 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
 
     def tick(self) -> None:
-        """Show that the loop runs."""
+        """Report that the event loop runs."""
         self._ticked = self._clock.now()
 
     def start(self, incarnation: int) -> None:
@@ -64,7 +80,7 @@ class LeaseKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the lease go; returns when the thread has ended, or soon after."""
+        """Renew no more; returns when the thread has ended, or after a short wait."""
         self._stopping.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
@@ -78,7 +94,7 @@ class LeaseKeeper:
                     continue
                 try:
                     lease = await store.renew(self._times.lease)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the lease has to be kept
+                except Exception as error:  # noqa: BLE001 - after any failure the lease must be renewed
                     self._failed(error)
                     # If the lease ends meanwhile, this replica keeps its calls until another one declares it dead.
                     pause = min(pause, _RETRY_SECONDS)

@@ -1,7 +1,8 @@
-"""How an exchange ends: with a result or an error. Becomes a message when it is known whose id it answers."""
+"""How an exchange ends: with a result or an error, and by which input of its table."""
 
 from msgspec import Struct
 
+from holdfast.core.exchange import Input
 from holdfast.errors import McpError
 from holdfast.stores.base import Ending
 from holdfast.wire.jsonrpc import RequestId, encode, refusal, result_message
@@ -12,10 +13,8 @@ class Outcome(Struct, frozen=True, gc=False):
 
     result: bytes = b""
     error: McpError | None = None
-    fenced: bool = False
-    """Others have ended the exchange, or run it again: its end is in its stream, where there is one."""
-    closed: bool = False
-    """The session was closed: the store has ended the exchange with it."""
+    happened: Input = Input.RETURNED
+    """What ends the exchange: its handler, a cancellation, the end of its session, …"""
 
     @property
     def size(self) -> int:
@@ -31,6 +30,6 @@ class Outcome(Struct, frozen=True, gc=False):
 
 
 def ending(error: McpError, tag: int) -> Ending:
-    """Return the error as the end of each exchange that a closing finds in flight."""
+    """Return the error as the end of each exchange that is in flight when its session is closed."""
     before, name, after = refusal(0, error).partition(b'"id":0')
     return Ending(before + name[:-1], after, tag)

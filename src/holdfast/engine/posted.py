@@ -31,7 +31,7 @@ class PostedExchange:
     def __init__(self, readers: Readers, exchange: SessionExchange) -> None:
         self._readers = readers
         self._exchange = exchange
-        self._writer = exchange.log_writer
+        self._writer = exchange.writer
         self._is_answered = self._is_left = False
         self.reader: Reader | None = None
         """The POST as a reader of the exchange's stream, once there is one."""
@@ -41,18 +41,18 @@ class PostedExchange:
     @property
     def is_fenced(self) -> bool:
         """True if other replicas have ended the exchange before it had a reader here."""
-        return self.reader is None and not self._is_answered and self._writer.fenced
+        return self.reader is None and not self._is_answered and self._exchange.is_fenced
 
     @property
     def is_unread(self) -> bool:
         """True if the client went before the exchange had ended or had a stream."""
-        return self.reader is None and not self._is_answered and not self._writer.fenced
+        return self.reader is None and not self._is_answered and not self._exchange.is_fenced
 
     def is_over(self) -> bool:
         """True if the terminal message was written, the client has gone, or other replicas have ended the exchange."""
         if self.reader is not None:
             return self.reader.is_over()
-        return self._is_answered or self._writer.fenced or (self._is_left and not self._writer.is_due)
+        return self._is_answered or self._exchange.is_fenced or (self._is_left and not self._exchange.is_due)
 
     def leave(self) -> None:
         """Take note that the client has gone."""
@@ -100,9 +100,9 @@ class PostedExchange:
         Raises:
             SessionGone: as `take`.
         """
-        if self.reader is None and (self._exchange.task is not None or self._writer.is_due):
+        if self.reader is None and (self._exchange.task is not None or self._exchange.is_due):
             try:
-                self.reader = await self._readers.first(self._exchange, self._writer)
+                self.reader = await self._readers.first(self._exchange)
             except (Fenced, StoreUnavailable, StreamClosed):
                 return None
             self.wake = self.reader.wake

@@ -1,7 +1,30 @@
-"""One reader of one stream: the source of messages that are in the store's log (`delivery.py`).
+"""One reader of one stream: a cursor in the store's log, and a source for the one loop of `delivery.py`.
 
-A reader takes from its cursor, so replay and live delivery are the same thing (law 5). A reader that ends only
-gives its place back; it never ends the session (law 6).
+A reader is what a connection has of a stream. The loop does four things with it, in this order, again and again:
+
+       ┌──▶ clear the wake-up ──▶ take: read from the cursor ──▶ write it ──▶ written: move the cursor ──┐
+       │                                   │ nothing there                                              │
+       │                                   ▼                                                            │
+       └──────────────────────── wait for the wake-up ◀─────────────────────────────────────────────────┘
+                                 (a keep-alive is due if none comes)
+
+Why nothing is lost and nothing comes twice (law 5). There is no replay followed by live delivery: a reader that has
+just attached and one that waits for the next message run the same loop from the same cursor. The wake-up is cleared
+before the log is read. So a message that is appended after the read rings it again, and the wait ends at once. A wake-up
+that was lost on the way (a store sends them without a guarantee) costs time only: the next keep-alive reads too.
+
+When a message counts as read. The cursor moves after the connection has taken the batch. If the write fails, the
+cursor stays, and the store learns that position when the reader leaves. The client has its own position anyway: it
+sends the id of the last event that it received.
+
+How a reader ends. `end` says why, and the first reason counts. The connection breaks or stalls (BROKE, STALLED): the
+session may become detached. We end it (AGED): the client resumes, and this is no break. Another reader has the stream
+(TAKEN_OVER), the session is gone (CLOSED), the log is not the one it was (FORKED). The stream has ended and all of it was
+written (FINISHED). None of these ends the session or the work (law 6). A reader that leaves the loop without an end
+was cancelled by its host: see `Readers.detach`.
+
+A superseded reader of the standalone stream stays open: `active` is False, it reads nothing and writes keep-alives.
+If it were closed, its client would open a new one at once, and the two would close each other for ever.
 """
 
 from collections.abc import Callable
@@ -40,7 +63,7 @@ class End(Enum):
 
 
 class Reader:
-    """A cursor on a stream and the bell that says there is more."""
+    """A cursor in a stream, and the wake-up that says that there is more."""
 
     __slots__ = ("_clock", "_expires", "_is_nudged", "_store", "active", "cursor", "delivered_at", "end",
                  "ended", "generation", "is_taken", "keep_alive", "on_idle", "on_progress", "read_bytes", "session", "stream", "wake")  # fmt: skip
@@ -71,23 +94,23 @@ class Reader:
         """Superseded readers of the standalone stream stay open and idle."""
         self.end: End | None = None
         self.ended: Wake = Wake()
-        """Rung when its connection has let go of it."""
+        """Rung when its connection has detached it."""
         self.delivered_at: float = clock.now()
         self.read_bytes: int = 0
         self.on_progress: Callable[[], None] | None = None
-        """Called when it has moved: a writer may be waiting for it."""
+        """Called when the cursor has moved: a writer may wait for that."""
         self._is_nudged = False
         self.is_taken: Callable[[], bool | None] | None = None
-        """Tells whether the client has received all that was written; None: that cannot be known."""
+        """Returns whether the client has received all that was written; None: that cannot be known."""
         self.on_idle: Callable[[], None] | None = None
-        """Called at each keep-alive while another reader has its place: that one may have gone."""
+        """Called at each keep-alive of a superseded reader: the reader that superseded it may be gone."""
 
     def __repr__(self) -> str:
         state = self.end.value if self.end else "active" if self.active else "idle"
         return f"<Reader {self.session.name} {self.stream} at {self.cursor.seq}, {state}>"
 
     def expire_within(self, seconds: float) -> None:
-        """End at the latest after this long: the caller's token is valid no longer."""
+        """End after this time at the latest, when the caller's token expires."""
         expires = self._clock.now() + max(0.0, seconds)
         self._expires = expires if self._expires is None else min(self._expires, expires)
 
@@ -103,7 +126,7 @@ class Reader:
         self.wake.ring()
 
     def nudge(self) -> None:
-        """Write a keep-alive now: a connection whose other side is gone breaks by it, one that lives acknowledges it."""
+        """Write a keep-alive now: on a dead connection the write fails, on a live one the client's system acknowledges it."""
         self._is_nudged = True
         self.wake.ring()
 
@@ -122,7 +145,7 @@ class Reader:
                 self.session.record.key, self.stream, self.cursor, PAGE_EVENTS, PAGE_BYTES
             )
         except StoreUnavailable:
-            # The connection holds; the store's wake-ups, or the next keep-alive, lead to another read.
+            # The connection stays open; the next wake-up or keep-alive reads again.
             return None
         if page is None:
             self.end = self.end or End.CLOSED

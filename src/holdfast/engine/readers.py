@@ -1,16 +1,52 @@
-"""Readers: who reads a stream now, who waits behind them, and what their end means for the session."""
+"""Readers: which connection gets a stream's messages, and what the end of one means for its session.
+
+A stream has one active reader in the whole cluster. The store knows which: it counts the readers of a stream, and each
+new one gets the next generation. The POST that claims an exchange is the reader of generation 0, before it has read
+anything.
+
+    POST ── claim ──▶ generation 0 ──▶ plain answer, no Reader was ever made
+                           │
+                           └─ first(): the call became a stream ──▶ Reader, generation 0
+    GET with Last-Event-ID ── attach() ──▶ Reader, generation 1, 2, …       the reader before it ends (TAKEN_OVER)
+    GET without it ────────── attach() ──▶ Reader of the standalone stream; the reader before it becomes idle
+    repeated POST ─────────── repeat() ──▶ Reader from the start of the log of the call that it repeats
+
+Why an old connection cannot disturb a new one. Whatever a reader tells the store carries its generation. The end of a
+reader that has a successor has an old generation, and the store ignores it. In this process the same rule holds by
+identity: a writer forgets a reader only if it is the one that it has. If the store's answer to an attach comes later
+than that of a newer one, `_install` sees the higher generation and ends the late one.
+
+Why a place is not lost. A reader that the store has attached must be detached, or its session would count as attached
+for ever and would never begin its grace period. So the attach runs as a task of its own: if the request that wanted it is
+cancelled, the task still ends, and its reader is given back (`Runtime.take`). A detach that the store does not
+answer is sent until it does (`Runtime.surely`).
+
+What an end means. BROKE and STALLED are breaks: if the session has no other reader, it becomes detached. All other ends
+are not: our own ones (AGED), a finished stream, a takeover. `detach` runs once for each reader, whatever ended it.
+A reader that has no end yet when it is detached was cancelled by its host: its connection is gone (BROKE).
+
+Which idle reader comes next. On the standalone stream superseded readers stay open. When the active one ends, the
+newest of them in this process takes over, from the furthest cursor of the two. If the active one was at another
+replica, the idle ones notice it at their keep-alives: an attach with `since` succeeds only if no newer reader is there
+(`_succeed`).
+
+When an answer is kept for a repeat. The client may not have received an answer whose write failed. It sends the same
+request again, and must get the same answer from one execution. `keep_answer` reports UNREAD to the table of the
+exchange, which keeps an answer once. An exchange whose reader was gone before its end is stored with the wish to keep.
+"""
 
 import asyncio
 import contextlib
 from typing import Final
 
+from holdfast.core.exchange import Input, ReaderInput, Reading, step
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions
-from holdfast.engine.writer import LogWriter
+from holdfast.engine.writer import SessionWriter
 from holdfast.errors import (
     Fenced,
     OutcomeUnknown,
@@ -24,11 +60,11 @@ from holdfast.errors import (
 from holdfast.stores.base import Refusal
 
 _LOOK_SECONDS = 0.1
-"""How often one looks whether another replica has begun a stream."""
+"""How often the store is asked whether another replica has begun a stream."""
 _STORE_SECONDS: Final = 0.5
 """How often a store that is away is tried again."""
 _BREAKS = frozenset({End.BROKE, End.STALLED})
-"""Ends that are not our design: without another reader they detach the session."""
+"""Ends that we did not want: a session without another reader becomes detached by them."""
 
 
 _REFUSALS: Final = {
@@ -45,17 +81,18 @@ class Readers:
         self._runtime = runtime
         self._sessions = sessions
 
-    async def first(self, exchange: SessionExchange, writer: LogWriter) -> Reader:
+    async def first(self, exchange: SessionExchange) -> Reader:
         """Make the POST that claimed the exchange the reader of its stream, which now begins to exist.
 
         Raises:
-            StoreUnavailable: not now; the exchange goes on, and so may whoever waits for it.
+            StoreUnavailable: not now; the exchange goes on, and the POST may wait on.
             Fenced, StreamClosed: the exchange has ended meanwhile and needs no stream.
         """
+        writer = exchange.writer
         try:
             await writer.open()
         except SessionGone:
-            # Closed by another replica, whose bell is late or was lost: the exchange has ended with the session.
+            # Another replica has closed the session, and its wake-up is late or was lost: the exchange has ended too.
             self._runtime.on_gone(exchange.session)
             raise StreamClosed from None
         except (Fenced, StreamClosed):
@@ -67,27 +104,20 @@ class Readers:
         # From its start, not from where it is now: the handler may have written since.
         session = self._runtime.kept(exchange.session)
         reader = self._reader(session, exchange.claim.stream, 0, writer.start)
-        self._install(reader, standalone=False)
-        # The exchange may have been settled meanwhile; whoever ends it waits for this reader all the same.
-        writer.attached(reader)
+        # The exchange may have been settled meanwhile; the code that ends it waits for this reader all the same.
+        self._install(reader, writer)
         return reader
 
     async def attach(
         self, key: str, principal: str, stream: str | None = None, cursor: Position | None = None
     ) -> Reader:
-        """Attach a new reader; the former reader of the stream stops. At the end of a complete stream it has ended already.
+        """Attach a new reader in place of the former one. At the end of a complete stream it has ended already.
 
         Raises:
             SessionGone: no such session for this principal.
             Unresumable: no such stream or position in it.
         """
-        # The code that takes the place must give it back: a request that is cancelled on the way would not.
-        return await self._runtime.take(self._attach(key, principal, stream, cursor), self.give_back)
-
-    async def give_back(self, reader: Reader) -> None:
-        """Detach a reader whose request has been cancelled."""
-        reader.stop(End.BROKE)
-        await self.detach(reader)
+        return await self._runtime.take(self._attach(key, principal, stream, cursor), self.detach)
 
     async def _attach(self, key: str, principal: str, stream: str | None, cursor: Position | None) -> Reader:
         attached = await self._runtime.store.attach(key, principal, stream, cursor)
@@ -100,14 +130,14 @@ class Readers:
         standalone = stream is None or stream == attached.record.standalone
         name = stream or attached.record.standalone
         if cursor is None and standalone:
-            # Where the reader is that this one supersedes; the store learns of it only at a reader's end.
+            # From where the superseded reader is; the store learns that position only when it leaves.
             start = max([start, *(reader.cursor for reader in session.readers.get(name, ()))])
         reader = self._reader(session, name, attached.generation, start, standalone=standalone)
         if standalone and self._runtime.store.is_shared:
             reader.on_idle = lambda: self._runtime.spawn(self._succeed(reader))
         if attached.finished:
             reader.end = End.FINISHED
-        self._install(reader, standalone=standalone)
+        self._install(reader, _writer_of(session, name), standalone=standalone)
         return reader
 
     async def repeat(self, session: Session, stream: str) -> Reader:
@@ -115,25 +145,24 @@ class Readers:
         try:
             return await self._repeat(session, stream)
         finally:
-            # Without a reader nothing of the session may live here.
+            # Without a reader, this process may need nothing of the session.
             self._runtime.release(session)
 
     async def _repeat(self, session: Session, stream: str) -> Reader:
         while True:
             try:
-                exchange = session.exchanges.get(stream)
-                if exchange is not None and isinstance(exchange.writer, LogWriter):
-                    # Others may have ended it, because this replica was taken for dead: its end is in the log.
+                if (writer := _writer_of(session, stream)) is not None:
+                    # Another replica may have ended it, because this one was taken for dead: its end is in the log.
                     with contextlib.suppress(Fenced, StreamClosed):
-                        await exchange.writer.open()
+                        await writer.open()
                 return await self.attach(session.record.key, session.record.principal, stream)
             except Unbegun:
-                # It runs at another replica, and its stream begins with the first message.
+                # It runs at another replica, and its stream begins with its first message.
                 await asyncio.sleep(_LOOK_SECONDS)
             except Unresumable:
                 raise OutcomeUnknown from None
             except StoreUnavailable:
-                # The call runs, or has run: a refusal would invite the client to run it a second time.
+                # The call runs, or has run: after a refusal the client would send it a second time.
                 await asyncio.sleep(_STORE_SECONDS)
 
     def _reader(
@@ -155,15 +184,14 @@ class Readers:
             age=age,
         )
 
-    def _install(self, reader: Reader, *, standalone: bool) -> None:
-        session = reader.session
-        before = session.add_reader(reader)
-        exchange = session.exchanges.get(reader.stream)
+    def _install(self, reader: Reader, writer: SessionWriter | None, *, standalone: bool = False) -> None:
+        """Give a reader the deliveries of its stream; `writer`: of the exchange, if it runs here."""
+        before = reader.session.add_reader(reader)
         if any(old.end is None and old.generation > reader.generation for old in before):
             # Its place was taken while the store's answer was on the way here.
             before = [reader]
-        elif exchange is not None and isinstance(exchange.writer, LogWriter):
-            exchange.writer.attached(reader)
+        elif writer is not None:
+            writer.read(ReaderInput.ATTACH, reader)
         for old in before:
             old.active = False
             if not standalone:
@@ -176,13 +204,15 @@ class Readers:
     def taken(self, session: Session, stream: str) -> None:
         """Take note that the stream has its reader at another replica now."""
         standalone = stream == session.record.standalone
+        if (writer := _writer_of(session, stream)) is not None:
+            writer.read(ReaderInput.SUPERSEDE)
         for reader in session.readers.get(stream, ()):
             reader.active = False
             if not standalone:
                 reader.stop(End.TAKEN_OVER)
 
     async def _succeed(self, reader: Reader) -> None:
-        """Take the place again if whoever superseded this reader at another replica has gone: its client is still here."""
+        """Become the active reader again if the one that superseded this one, at another replica, is gone."""
         session, record, stream = reader.session, reader.session.record, reader.stream
         if not _may_succeed(reader, reader.generation):
             return
@@ -191,13 +221,13 @@ class Readers:
                 record.key, record.principal, stream, reader.cursor, since=reader.generation
             )
         except StoreError:
-            # The next keep-alive leads to another look.
+            # The next keep-alive tries again.
             return
         if isinstance(found, Refusal):
             return
         reader.generation, reader.cursor = found.generation, max(reader.cursor, found.cursor)
         if reader not in session.readers.get(stream, ()):
-            # It has left meanwhile, and what it gave back was its old place.
+            # It was detached meanwhile, with its old generation.
             await self._leave(session, stream, found.generation, found.cursor, broke=True)
         elif _may_succeed(reader, found.generation):
             if found.returned:
@@ -205,17 +235,21 @@ class Readers:
             reader.resume()
 
     async def detach(self, reader: Reader) -> None:
-        """Give the reader's place back. Safe to call twice."""
+        """Give the reader's place back. Safe to call twice.
+
+        A reader without an end was cancelled by its host, or its request was: its connection is gone.
+        """
         session = reader.session
+        if reader.end is None:
+            reader.stop(End.BROKE)
         reader.ended.ring()
         if reader not in session.readers.get(reader.stream, ()):
             return
         successor = session.remove_reader(reader)
-        exchange = session.exchanges.get(reader.stream)
-        if exchange is not None and isinstance(exchange.writer, LogWriter):
-            exchange.writer.lost(reader)
+        if (writer := _writer_of(session, reader.stream)) is not None:
+            writer.read(ReaderInput.LEAVE, reader)
         if successor is not None:
-            # Never back: a reader that came late and broke at once was behind the one it superseded.
+            # The cursor never moves back: a reader that came late and broke at once was behind the one it superseded.
             successor.cursor = max(successor.cursor, reader.cursor)
             successor.generation = max(successor.generation, reader.generation)
             successor.resume()
@@ -227,7 +261,7 @@ class Readers:
     async def _leave(
         self, session: Session, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> None:
-        """Record in the store that the reader left; without that the session would count as attached for ever."""
+        """Record in the store that the reader has left; otherwise the session would count as attached for ever."""
 
         async def leave() -> None:
             key = session.record.key
@@ -238,28 +272,37 @@ class Readers:
 
     async def broke_before_stream(self, exchange: SessionExchange) -> None:
         """Record that the connection waiting for a plain answer is gone."""
-        writer = exchange.writer
-        if isinstance(writer, LogWriter):
-            writer.abandoned()
+        exchange.writer.read(ReaderInput.LEAVE)
         await self._leave(exchange.session, exchange.claim.stream, 0, None, broke=True)
 
     async def left(self, exchange: SessionExchange) -> None:
         """Record that the request that waited for an answer was cancelled: its host has ended it."""
-        writer = exchange.log_writer
+        writer = exchange.writer
         if writer.terminal is not None and writer.position is None:
             await self.keep_answer(exchange, writer.terminal)
-        elif writer.has_reader and writer.reader is None:
+        elif writer.reading is Reading.WAITING or writer.reading is Reading.RELEASING:
             await self.broke_before_stream(exchange)
 
     async def keep_answer(self, exchange: SessionExchange, terminal: bytes | None) -> None:
         """After a failed write: keep the answer for a repeat of the request; None: the one that is in its stream."""
-        key, claim, tag = exchange.session.record.key, exchange.claim, self._runtime.random.tag()
-        if not exchange.session.record.isolate:
+        if exchange.session.record.isolate:
+            return
+        exchange.state, actions = step(exchange.state, Input.UNREAD)
+        if actions:
+            # An end that is still on its way to the store is stored with the wish to keep it.
+            exchange.writer.read(ReaderInput.LEAVE)
+            key, claim, tag = exchange.session.record.key, exchange.claim, self._runtime.random.tag()
             keep = self._runtime.store.keep
             await self._runtime.surely(lambda: keep(key, claim.stream, claim, terminal, tag=tag))
 
 
+def _writer_of(session: Session, stream: str) -> SessionWriter | None:
+    """Return the writer of a stream whose exchange runs here and has not ended."""
+    exchange = session.exchanges.get(stream)
+    return None if exchange is None else exchange.writer
+
+
 def _may_succeed(reader: Reader, generation: int) -> bool:
-    """Tell whether no other reader here has the stream, or is newer."""
+    """True if no other reader in this process is active for the stream, or newer."""
     others = [other for other in reader.session.readers.get(reader.stream, ()) if other is not reader]
     return not any(other.end is None and (other.active or other.generation > generation) for other in others)

@@ -1,48 +1,61 @@
-"""Is a POST with the id and the bytes of one in flight a repeat of it, or a duplicate? Decision 10.
+"""A POST with the id and the bytes of one that is in flight: is it a repeat of it, or a duplicate? See decision 10.
 
-It is a repeat if the first POST's reader is lost: its connection is gone, or has been silent past one
-keep-alive. Only the replica that has the reader can tell. So each replica applies the rule to its own readers,
-and asks for the others through the store: `probe` rings the replica that has the reader, which says with
-`vouch` whether the reader is there. The POST waits meanwhile, and no byte of an answer is sent.
+A client whose connection broke sends its request again. That is a repeat: it attaches to the call that runs, and the
+handler does not run twice. The same bytes while the first connection still waits are a duplicate, and are refused.
+So the question is whether the first POST's reader is lost: its connection is gone, or was silent for longer than
+one keep-alive. Only the replica that has the reader can know.
 
-Why the wait ends. The other replica answers, or the exchange ends, or that replica's lease ends: then the
-store takes its readers away, and the reader is lost. A replica that renews its lease and never answers is
-given the time after which it must have lost its lease, and then the reader is lost too.
+    POST again ──▶ replica B ──▶ store.claim: Duplicate, and the reader is at A
+                       │
+                       ├── store.probe ──────▶ wake-up ──▶ replica A: is its reader there?
+                       │                                       │ writes a keep-alive, waits for a break
+                       └── asks again, until ◀── store.vouch ──┘ "alive" or "lost"
+                             lost: B attaches the POST to the call's log
+                             alive: B refuses the POST as a duplicate
 
-How a replica tells that its reader is there, before one keep-alive has passed. It writes a keep-alive now. A
-connection whose other side is gone breaks by it; where the other side vanished without a word (half open), the bytes
-are not acknowledged, and the POST is held until they are or the reader was silent past one keep-alive. Where
+The POST waits meanwhile, and no byte of an answer is sent.
+
+Why the wait ends. The other replica answers; or the exchange ends; or that replica's lease ends, and the store removes
+its readers. A replica that renews its lease and never answers gets the time after which it must have lost
+its lease. After that the reader counts as lost.
+
+How a replica knows that its reader is there, before a keep-alive interval has passed. It writes a keep-alive now. A
+connection whose other side is gone breaks by the write. If the other side vanished without closing (half open), the
+bytes are not acknowledged: the POST waits until they are, or until the reader was silent for one keep-alive interval. Where
 acknowledgements cannot be seen (other servers and systems), a connection that does not break counts as there.
 
-Why a repeat is not refused as a duplicate of itself. News of a break may still be on its way to the replica
-that had the reader, so that one waits a moment before it vouches. A reader that it does not know is lost.
+Why a repeat is not refused as a duplicate of itself. The news of a break may still be on its way to the replica that had
+the reader. So that replica waits a moment before it says "alive". A reader that it does not know is lost.
+
+Why a wrong answer does no harm. "Lost" for a reader that is there: the new POST supersedes it, and the call runs once
+all the same. "Alive" for a reader that is gone: the repeat is refused, the call goes on, and the client may repeat again.
 """
 
 import asyncio
 from typing import Final
 
+from holdfast.core.exchange import Reading
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
-from holdfast.engine.writer import LogWriter
 from holdfast.errors import StoreError
 from holdfast.stores.base import Duplicate
 
 _NEWS_SECONDS: Final = 0.1
-"""How long the end of a connection may be on its way to us after its client has noticed it."""
+"""How long the news of a broken connection may take to reach us after its client has noticed the break."""
 _LOOK_SECONDS: Final = (0.02, 0.5)
-"""How soon, and at last how often, one looks for the word of another replica."""
+"""The first and the longest pause between two looks for the answer of another replica."""
 
 
 class Repeats:
-    """Tells whether the reader of an exchange is lost, here and for other replicas."""
+    """Finds out whether the reader of an exchange is lost, for this replica and for others."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._answering: set[tuple[str, str]] = set()
 
     async def is_lost(self, session: Session, duplicate: Duplicate) -> bool:
-        """Tell whether the first POST's reader is lost. The exchange is in flight, or was when it was claimed again."""
+        """True if the first POST's reader is lost. The exchange is in flight, or was when the POST claimed its id."""
         if not duplicate.has_reader:
             return True
         if _is_here(session, duplicate.stream):
@@ -53,10 +66,9 @@ class Repeats:
         readers = session.readers.get(stream)
         if readers:
             return await self._is_lost_reader(readers[-1])
-        # On a pooled connection the repeat overtakes the news of the break.
+        # On a pooled connection the repeat can arrive before the news of the break.
         exchange = session.exchanges.get(stream)
-        writer = exchange.writer if exchange is not None else None
-        return isinstance(writer, LogWriter) and await writer.is_abandoned_within(_NEWS_SECONDS)
+        return exchange is not None and await exchange.writer.is_abandoned_within(_NEWS_SECONDS)
 
     async def _is_lost_reader(self, reader: Reader) -> bool:
         """Wait until the reader has gone, was silent past one keep-alive, or has taken what was written to it now."""
@@ -76,7 +88,7 @@ class Repeats:
         pause, longest = _LOOK_SECONDS
         probed = first = await store.probe(key, stream)
         while probed is not None and first is not None and probed.running:
-            # One that we have and know nothing of was never given back.
+            # A reader that the store has for this replica, and that is unknown here, was never detached.
             if probed.reader in {"", store.replica} or now() > deadline:
                 return True
             if probed.word != first.word:
@@ -85,13 +97,13 @@ class Repeats:
             pause = min(2 * pause, longest)
             probed = await store.probe(key, stream)
         if probed is None or not probed.kept:
-            # It has ended: its answer is kept a moment later, if it could not be written.
+            # It has ended. If its answer could not be written, the answer is kept a moment later.
             await asyncio.sleep(_NEWS_SECONDS)
             probed = await store.probe(key, stream)
         return probed is not None and probed.kept
 
     async def answer(self, session: Session, stream: str) -> None:
-        """Say to another replica whether a reader of ours is there."""
+        """Tell another replica whether a reader of this process is there."""
         key = session.record.key
         if (key, stream) in self._answering or not _is_here(session, stream):
             return
@@ -100,15 +112,14 @@ class Repeats:
             alive = not await self._is_lost_here(session, stream)
             await self._runtime.store.vouch(key, stream, alive=alive)
         except StoreError:
-            # The replica that asked rings again.
+            # The replica that asked probes again.
             return
         finally:
             self._answering.discard((key, stream))
 
 
 def _is_here(session: Session, stream: str) -> bool:
-    """Tell whether a stream has its reader in this process, or a POST that waits to become it."""
+    """True if a stream has its reader in this process, or a POST that waits to become it."""
     exchange = session.exchanges.get(stream)
-    writer = exchange.writer if exchange is not None else None
-    waits = not isinstance(writer, LogWriter) or writer.has_reader
-    return bool(session.readers.get(stream)) or (writer is not None and waits)
+    is_waiting = exchange is not None and exchange.writer.reading is not Reading.GONE
+    return is_waiting or bool(session.readers.get(stream))

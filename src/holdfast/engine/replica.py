@@ -1,4 +1,26 @@
-"""This process among those that share its store: its lease, what the dead leave behind, what all are told."""
+"""This process among the replicas that share its store: its lease, the calls of dead replicas, the news for all.
+
+Reaping. A replica that dies leaves exchanges that nobody will end. Every replica looks for them with each sweep
+(`orphans`: exchanges whose owner's lease has ended), and looks after each of them:
+
+    orphan ──┬── its request was stored, and it may run once more ──▶ Adoption.adopt ──▶ it runs again here
+             └── otherwise ──▶ store.reap ──▶ its terminal message is −31002, outcome unknown (law 12)
+
+Why each orphan ends once. Several replicas find the same orphan. `reap` and `adopt` are atomic steps that name the
+owner and the fence that the orphan was found with; the first one changes them, and the others change nothing.
+Why a living replica is not reaped: see `lease.py`. If it happens all the same (a replica that cannot reach the store
+while others can), its fence is old, and everything that it still writes is refused.
+What fails is found again: an orphan stays one until a step in the store has succeeded.
+
+A lease that was lost. Another replica has declared this one dead, and the renewal made a new incarnation. The
+exchanges of before are fenced, and their handlers learn it at their next write. The readers here lost their places in the
+store with the old lease, so nobody would report their breaks. They are ended by design (AGED): their clients attach
+again and get new places.
+
+News. What concerns all replicas (a list has changed, a resource was updated) is a log in the store. A wake-up says that
+there is more; each replica reads from its own cursor to the end. A wake-up during a read leads to another read. A
+lost wake-up is made good by the next one, and a failed read by the next tick.
+"""
 
 import asyncio
 import contextlib
@@ -29,7 +51,7 @@ def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None
 
 
 class Replica:
-    """One of several. In a store that is not shared it has nothing to do."""
+    """This process as one of several. With a store that is not shared it does nothing."""
 
     def __init__(
         self,
@@ -47,14 +69,14 @@ class Replica:
         self._keeper: LeaseKeeper | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._heard = ""
-        """How far the news is known."""
+        """The cursor in the news: what is before it was read."""
         self._hearing = self._has_news = False
 
     def __repr__(self) -> str:
         return f"<Replica {self._runtime.store.replica}>"
 
     async def start(self) -> None:
-        """Take the lease, and the place in the news, before anything is claimed."""
+        """Take the lease, and a cursor in the news, before anything is claimed."""
         runtime = self._runtime
         if runtime.store.is_shared:
             await self._take_lease()
@@ -76,14 +98,14 @@ class Replica:
         keeper.start(lease.incarnation)
 
     def _lost_lease(self) -> None:
-        """The lease had ended: what ran may have been reaped, and is Fenced when it writes. Go on as a new one."""
+        """Another replica declared this one dead: its calls are fenced. Go on with a new lease."""
         self._runtime.observer.note("replica.lease_lost", replica=self._runtime.store.replica)
         self._runtime.spawn(self._retake_lease())
 
     async def _retake_lease(self) -> None:
-        """Take a new lease, however long the store is away; then let those who read here attach again.
+        """Take a new lease, however long the store is away; then end the readers, so that their clients attach again.
 
-        Their places went with the old lease: a break that nobody can report would not start their grace.
+        Their places in the store ended with the old lease. A break could not be reported, and no grace period would start.
         """
         while True:
             try:
@@ -105,7 +127,7 @@ class Replica:
             await asyncio.sleep(_TICK)
 
     async def stop(self) -> None:
-        """Give the lease back: nothing of ours runs any more."""
+        """Give the lease back: no call of this process runs any more."""
         if self._ticking is not None:
             self._ticking.cancel()
         if self._keeper is not None:
@@ -113,17 +135,17 @@ class Replica:
             with contextlib.suppress(HoldfastError):
                 await self._runtime.store.release()
 
-    # What the dead leave behind
+    # The calls of dead replicas
 
     async def sweep(self) -> None:
-        """Run the exchanges of dead replicas again, or end each with one honest error."""
+        """Run the exchanges of dead replicas again, or end each of them as outcome unknown."""
         store = self._runtime.store
         if not store.is_shared:
             return
         looks = [self._look_after(orphan) for orphan in await store.orphans()]
         for failed in await asyncio.gather(*looks, return_exceptions=True):
             if failed is not None:
-                # It is an orphan still, and found again.
+                # It is still an orphan: the next sweep finds it again.
                 self._runtime.observer.note("orphan.left", error=failed)
 
     async def tell_again(self) -> None:
@@ -143,7 +165,7 @@ class Replica:
         if await self._runtime.store.reap(orphan, terminal, tag=self._runtime.random.tag()):
             self._runtime.observer.note("exchange.reaped", session=orphan.session[:8], owner=orphan.owner)
 
-    # What all are told
+    # News
 
     async def changed(self, change: Change, principal: str | None) -> None:
         """Tell the listeners of every replica."""
@@ -191,5 +213,5 @@ class Replica:
         try:
             self._listening.tell(*decode_change(event))
         except msgspec.DecodeError as error:
-            # A later release may announce what this one knows nothing of.
+            # A later release may announce kinds of news that this one does not know.
             self._runtime.observer.note("news.dropped", error=error)

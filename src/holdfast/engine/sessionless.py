@@ -56,6 +56,7 @@ from msgspec.structs import replace
 
 from holdfast.auth.seal import MAX_SEALED
 from holdfast.config import KIB
+from holdfast.core.exchange import Input, State, step
 from holdfast.core.rounds import Asked
 from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import NOTHING_GIVEN, Caller, Exchange, Given
@@ -87,6 +88,12 @@ _CALL_BYTES: Final = 4 * KIB
 _RETRY_MEMBERS: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Members of `params` that may differ between a request and its retries."""
 
+
+_TASK: Final = State.TASK
+_CLOSED: Final = Input.CLOSED
+_CANCELLED: Final = Input.CANCELLED
+_ANSWERED: Final = Input.ANSWERED
+# A member of an enumeration is looked up slowly in Python 3.11.
 
 NO_RESPONSES: Final[dict[str, Any]] = {}
 
@@ -203,18 +210,37 @@ class SessionlessCalls:
         return AwaitedCall(exchange, writer, waiter, request.id)
 
     async def _settle(self, exchange: Exchange, outcome: Outcome) -> None:
-        if exchange.settled:
+        """End the exchange, unless it has ended. Only the end of a task is stored."""
+        happened = outcome.happened
+        if exchange.state is not _TASK:
+            happened = _CLOSED if happened is _CANCELLED else _ANSWERED
+        exchange.state, actions = step(exchange.state, happened)
+        if not actions:
             return
-        exchange.settled = True
         writer = exchange.writer
         try:
             if isinstance(writer, RoundWriter):
                 writer.settle(outcome)
             elif isinstance(writer, TaskWriter):
                 await writer.settle(outcome)
+                exchange.state, _ = step(exchange.state, Input.STORED)
         finally:
-            # Only after the end of a task is written: a server that stops waits for the calls in this set.
-            self._running.discard(exchange)
+            if happened is _CLOSED or happened is _CANCELLED:
+                self._stop(exchange)
+            else:
+                # Not before a task's end is stored: a stop waits for the calls that run.
+                self._running.discard(exchange)
+
+    def _stop(self, exchange: Exchange) -> None:
+        """Cancel the handler; it keeps its place until it is over."""
+        if exchange.task is not None:
+            exchange.task.add_done_callback(lambda _: self._over(exchange))
+            exchange.task.cancel()
+
+    def _over(self, exchange: Exchange) -> None:
+        """Free the place of a call that has ended: its handler is over now too."""
+        exchange.state, _ = step(exchange.state, Input.OVER)
+        self._running.discard(exchange)
 
     # Parking and going on
 
@@ -236,6 +262,7 @@ class SessionlessCalls:
         except Busy:
             _free(exchange)
             raise
+        exchange.state, _ = step(exchange.state, Input.PARKED)
         writer = _rounds_of(exchange)
         if writer is not None:
             writer.on_settled = partial(self._finished, exchange, writer)
@@ -246,7 +273,7 @@ class SessionlessCalls:
         _free(exchange)
         if exchange.settled:
             # A call that has become a task still runs and needs its request.
-            exchange.let_go()
+            exchange.drop_request()
         self.parking.finish(exchange, _CALL_BYTES + sum(outcome.size for outcome in writer.outcomes.values()))
 
     def _charge(self, exchange: Exchange, size: int) -> None:
@@ -314,6 +341,7 @@ class SessionlessCalls:
         if not writer.take(state.number, responses, sha256(_canonical(responses)).digest()):
             raise ParkedGone
         if state.number == writer.rounds.number and state.number not in writer.outcomes:
+            exchange.state, _ = step(exchange.state, Input.RETRIED)
             # The arguments of the retry are equal to those of the first request: keep one copy.
             exchange.request = _with_arguments_of(exchange.request, request)
             exchange.caller = replace(caller, charge=exchange.caller.charge)
@@ -346,11 +374,7 @@ class SessionlessCalls:
 
     async def end(self, exchange: Exchange, error: McpError) -> None:
         """End a call with an error and cancel its handler. A result that it still returns is dropped."""
-        task = exchange.task
-        if not exchange.settled:
-            await self._settle(exchange, Outcome(error=error))
-            if task is not None:
-                task.cancel()
+        await self._settle(exchange, Outcome(error=error, happened=Input.CANCELLED))
 
     def _expired(self, exchange: Exchange) -> None:
         _free(exchange)

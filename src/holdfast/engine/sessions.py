@@ -17,7 +17,6 @@ from holdfast.engine.outcome import ending
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Channel, Session
-from holdfast.engine.writer import LogWriter
 from holdfast.errors import Cancelled, InvalidParams, SessionGone, StoreError, TooManySessions
 from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.subscriptions import TOPICS, Change
@@ -303,10 +302,9 @@ class Sessions:
             await self._exchanges.end(exchange, Cancelled(why), closed=closed)
         if closed:
             self._wake(session)
-        writers = [exchange.writer for exchange in ended if isinstance(exchange.writer, LogWriter)]
         deadline = asyncio.get_running_loop().time() + _FLUSH_SECONDS
-        for writer in writers:
-            await writer.flushed(deadline - asyncio.get_running_loop().time())
+        for exchange in ended:
+            await exchange.writer.flushed(deadline - asyncio.get_running_loop().time())
         # Those who still read what had ended before.
         streams = [stream for stream in session.readers if stream != session.record.standalone]
         for reader in [reader for stream in streams for reader in session.readers[stream]]:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core import tasks as core
+from holdfast.core.exchange import Input, step
 from holdfast.core.rounds import Asked, fresh_key
 from holdfast.core.tasks import Event, TaskState, detailed, task_key
 from holdfast.engine.exchange import Exchange
@@ -167,6 +168,7 @@ class Tasks:
         state = core.begun(self._runtime.clock.wall(), self._ttl)
         await self._keep(task, state)
         exchange.writer = task
+        exchange.state, _ = step(exchange.state, Input.BECAME_TASK)
         former.settle(Outcome(announce(task_id, state)))
 
     async def _keep(self, task: TaskWriter, state: TaskState) -> None:

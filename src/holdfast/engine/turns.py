@@ -21,9 +21,12 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any, Final
 
-from holdfast.engine.exchange import SessionExchange
+from holdfast.core.admission import Admission
+from holdfast.core.exchange import Input
+from holdfast.engine.exchange import SessionExchange, Waiting
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
+from holdfast.engine.session import Session
 from holdfast.engine.wake import Wake
 from holdfast.errors import Busy, Fenced, OutcomeUnknown, SessionGone, StoreError, StreamClosed
 
@@ -68,8 +71,13 @@ class Turn:
 TURN: Final[ContextVar[Turn | None]] = ContextVar("holdfast_turn", default=None)
 """The turn of the call that runs in this context, where calls have turns."""
 
-Start = Callable[[SessionExchange], asyncio.Task[None]]
+Start = Callable[[SessionExchange], None]
 Settle = Callable[[SessionExchange, Outcome], Coroutine[Any, Any, None]]
+
+
+def too_late(seconds: float) -> Outcome:
+    """Return the end of a call that has waited for its slot or its turn for so long."""
+    return Outcome(error=Busy(f"Busy: no slot became free within {seconds:g} s"), happened=Input.LATE)
 
 
 class Turns:
@@ -80,18 +88,16 @@ class Turns:
         self._start = start
         self._settle = settle
 
-    def wait(self, exchange: SessionExchange) -> None:
-        """Start a call when its turn has come.
+    def admit(self, session: Session) -> Admission:
+        """Let one more call wait, or refuse it. Also a call that can start at once waits for the store's word."""
+        # One of those that wait is about to start.
+        has_room = len(session.waiting) <= self._runtime.settings.limits.queued
+        return Admission.WAIT if has_room else Admission.REFUSE
 
-        Raises:
-            Busy: too many wait here already.
-        """
-        waiting = exchange.session.waiting
-        # One of them is about to start.
-        if len(waiting) > self._runtime.settings.limits.queued:
-            raise Busy("Busy: too many calls are waiting in this session; try again shortly")
-        waiting[exchange.claim.stream] = Wake()
-        exchange.context = copy_context()
+    def wait(self, exchange: SessionExchange) -> None:
+        """Start a call when its turn has come."""
+        exchange.session.waiting[exchange.claim.stream] = Wake()
+        exchange.waiting = Waiting(copy_context())
         self._runtime.spawn(self._wait(exchange))
 
     async def _wait(self, exchange: SessionExchange) -> None:
@@ -105,7 +111,7 @@ class Turns:
                 try:
                     may_start = await self._may_start(exchange)
                 except (Fenced, StreamClosed, SessionGone):
-                    await self._settle(exchange, Outcome(error=OutcomeUnknown(), fenced=True))
+                    await self._settle(exchange, Outcome(error=OutcomeUnknown(), happened=Input.LOST))
                     return
                 if exchange.settled:
                     return
@@ -113,7 +119,7 @@ class Turns:
                     self._begin(exchange)
                     return
                 if now() >= deadline:
-                    await self._settle(exchange, self._too_late(exchange, seconds))
+                    await self._settle(exchange, too_late(seconds))
                     return
                 await wake.wait(min(_LOOK_SECONDS, deadline - now()))
         finally:
@@ -128,26 +134,20 @@ class Turns:
         except StoreError:
             return False
 
-    @staticmethod
-    def _too_late(exchange: SessionExchange, seconds: float) -> Outcome:
-        if exchange.is_rerun:
-            return Outcome(error=OutcomeUnknown())
-        exchange.busy = True
-        return Outcome(error=Busy(f"Busy: no slot became free within {seconds:g} s"))
-
     def _begin(self, exchange: SessionExchange) -> None:
         loop = asyncio.get_running_loop()
 
         def over() -> None:
-            # A thread may outlast the loop; then its process is ending, and its turns with its lease.
+            # A thread may outlive the loop; then its process is ending, and its turns end with its lease.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._pass, exchange)
 
         turn = exchange.turn = Turn(over)
-        if exchange.context is not None:
-            exchange.context.run(TURN.set, turn)
-        exchange.task = self._start(exchange)
-        exchange.task.add_done_callback(lambda _: turn.leave())
+        if exchange.waiting is not None:
+            exchange.waiting.context.run(TURN.set, turn)
+        self._start(exchange)
+        if exchange.task is not None:
+            exchange.task.add_done_callback(lambda _: turn.leave())
 
     async def hold(self, exchange: SessionExchange) -> None:
         """Keep the turn of a call that is about to be settled, as long as anything of it still runs."""

@@ -27,8 +27,10 @@ class Wake:
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until rung; False if `timeout` seconds passed first."""
-        if self._rung:
-            return True
+        return self._rung or await self.next(timeout)
+
+    async def next(self, timeout: float | None = None) -> bool:
+        """Wait for the next ring, whatever was rung before; for a caller that has just looked, without an await since."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         self._waiters = (*self._waiters, waiter)

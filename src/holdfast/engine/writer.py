@@ -1,6 +1,44 @@
-"""Where an exchange's messages go: into its stream's log, or straight onto a connection.
+"""The writers of a session's exchange: into the log of its stream, or straight onto a connection.
 
-Both end an exchange in the same way: the terminal message last, the claim released with it.
+A handler sends through its exchange's writer. Both writers have the same members, so no other module asks which
+one an exchange has: what a connection does not have (a log, readers) does nothing there.
+
+    handler ── send ──▶ LogWriter ── append ──▶ store's log ◀── read ── Reader ──▶ HTTP response
+                           │  ▲                                           │
+                           │  └──────────── how far it has read ──────────┘
+                           └── settle: the terminal message, last
+
+    handler ── send ──▶ ConnectionWriter ──▶ stdio, or a pair in memory
+
+How a LogWriter works. A stream begins when it is first needed: the handler sends something, or its answer takes
+so long that the POST becomes a stream. A plain call has neither. Its terminal message is then in no log; the POST
+that waits takes it from `terminal`. Once the stream exists (`position` is not None), everything goes into the log
+first (law 4), and connections read it from there.
+
+Three things are decided elsewhere. The state of the exchange is in its table (`core/exchange.py`): the writer does not
+know it, it has only values. The state of its reader is in the second table there: `reading` holds it here. And what a
+failed write means is decided by `exchanges.py`, which reports it to the table.
+
+Why the terminal message is the last one. All calls to the store that concern the stream (open, append, settle) take
+one lock, in the order in which they came. `terminal` is set before the lock is taken: what waits behind the end finds
+it set, or is refused by the store, where a settled stream accepts nothing more. A stream that is just beginning holds
+the lock too, so an end cannot miss it: it sees `position` and is appended to the log. A stream cannot begin after
+the end, because `open` looks at `terminal` while it holds the lock.
+
+Why no message is in the log twice. A message keeps its tag when it is sent again after a failure, and so does the end
+(`_tag`). A store counts one tag once.
+
+Why a handler waits for its own reader only (law 7). A log has a bound. If a handler writes faster than its client
+reads, the head of the log would be trimmed and the client would see a gap. So a write waits while the exchange's own
+reader is more than half a log behind. It waits for a reader that is there: WAITING, RELEASING or ATTACHED. A reader
+that has ended, was superseded or is gone holds up nothing; its client reads the retained part when it comes back.
+
+Why no waiting task sleeps for ever. There is one wake-up, `wake`, and every change of what a task can wait for rings
+it: the stream has begun, the exchange has ended, the reader has come, moved or gone. A task checks its condition and
+waits for the next wake-up with no await between the two. It is made when a task first waits: a plain call has none.
+
+Why a ConnectionWriter sends its end once. Freeing the id may be tried again, sending the message may not: the first
+attempt takes the function that sends (`_last`) away with it.
 """
 
 import asyncio
@@ -8,26 +46,33 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, TypeVar
 
+from typing_extensions import override
+
+from holdfast.core.exchange import READER_TABLE, ReaderAction, ReaderInput, Reading
 from holdfast.core.stream import Position
 from holdfast.engine.asks import ask
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session
 from holdfast.engine.wake import Wake, turn
-from holdfast.errors import Fenced, NoBackChannel, SessionGone, StoreUnavailable, StreamClosed
+from holdfast.errors import NoBackChannel, SessionGone, StoreUnavailable, StreamClosed
 from holdfast.ports import Random
 from holdfast.stores.base import Claim, Store
 
 _BREATH: Final = 64
 """Messages that a handler may send in a row."""
-_NOWHERE: Final = Position(0, 0)
 _STORE_SECONDS: Final = 0.5
 """How often a store that is away is tried again."""
 T = TypeVar("T")
+Send = Callable[[bytes], Awaitable[None]]
 _PLAIN_JSON: Final = "this endpoint answers with plain JSON only"
+_WAITING: Final = Reading.WAITING
+_GONE: Final = Reading.GONE
+_UNREAD: Final = (Reading.WAITING, Reading.RELEASING)
+"""The POST is there and has not begun to read."""
 
 
 class ExchangeWriter(Protocol):
-    """The way out of one exchange."""
+    """What an exchange sends through."""
 
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:
         """Ask the client and wait for its result."""
@@ -38,26 +83,24 @@ class ExchangeWriter(Protocol):
         ...
 
 
-class SessionWriter(ExchangeWriter, Protocol):
-    """The way out of an exchange that has claimed its id."""
+class SessionWriter:
+    """What the writers of a session's exchanges share. A method that a connection has no use for does nothing."""
 
-    async def settle(self, terminal: bytes) -> None:
-        """Send the last message and free the exchange's id."""
-        ...
+    __slots__ = ("_lock", "_random", "_store", "_tag", "_wake", "claim", "fence", "position", "reader", "reading",
+                 "session", "start", "streams", "terminal", "written_bytes")  # fmt: skip
 
-    async def close(self, terminal: bytes) -> None:
-        """Send the last message of an exchange that the store has ended with its session."""
-        ...
-
-
-class LogWriter:
-    """The writer's side of a resumable stream. The stream begins to exist when it is first needed."""
-
-    __slots__ = ("_begun", "_leaving", "_random", "_room", "_store", "_tag", "_wake", "_writing", "claim", "fence", "fenced", "has_reader", "position",
-                 "reader", "releasing", "session", "start", "streams", "terminal", "written_bytes")  # fmt: skip
+    start: Position
+    """Where the stream began; set with the first position."""
 
     def __init__(
-        self, store: Store, random: Random, session: Session, claim: Claim, fence: int, *, streams: bool
+        self,
+        store: Store,
+        random: Random,
+        session: Session,
+        claim: Claim,
+        fence: int,
+        *,
+        streams: bool = False,
     ) -> None:
         self._store = store
         self._random = random
@@ -65,64 +108,114 @@ class LogWriter:
         self.claim: Claim = claim
         self.fence: int = fence
         self.streams: bool = streams
-        """False in always-JSON mode: nothing but the terminal message can be sent."""
-        self.start: Position = _NOWHERE
-        """Where the stream began, once it exists."""
+        """False where only the terminal message can be sent on a stream: in always-JSON mode."""
+        self.terminal: bytes | None = None
+        """The terminal message, once it is decided; None again if another replica has ended the exchange."""
         self.position: Position | None = None
         """The newest position; None while no stream exists."""
-        self.terminal: bytes | None = None
-        self.fenced: bool = False
-        """Others have ended the exchange, or run it again: what follows is in the log, and not from here."""
-        self._tag = 0
-        """The terminal message's, once it was sent: sent again it is the same one."""
-        self._wake: Wake | None = None
-        self.reader: Reader | None = None
-        self.releasing: bool = False
-        """The next reader is to end as soon as it has its position."""
-        self.has_reader: bool = True
-        """False once the connection that waits for the answer is known to be gone."""
         self.written_bytes: int = 0
-        self._writing: asyncio.Lock | None = None
-        """Held while the stream is written: it grows one message at a time, however many tasks a handler has."""
-        self._begun: asyncio.Event | None = None
-        """Set when the store has answered whoever wanted the stream to begin."""
-        self._room: asyncio.Event | None = None
-        self._leaving: asyncio.Event | None = None
+        """How many bytes of messages the stream has from here."""
+        self.reading: Reading = _WAITING
+        self.reader: Reader | None = None
+        self._tag = 0
+        """The terminal message's; an end that is stored again has the same one."""
+        self._wake: Wake | None = None
+        self._lock: asyncio.Lock | None = None
+        """Held while the store is asked to begin, extend or end the stream. A plain call never has one."""
 
     @property
     def wake(self) -> Wake:
-        """Rung when the stream begins to exist and when the exchange is settled. Most calls end with nobody waiting."""
+        """Rung at each change that a task can wait for. Most calls end before any task waits."""
         if self._wake is None:
             self._wake = Wake()
         return self._wake
 
-    @property
-    def is_due(self) -> bool:
-        """Whether who waits for the answer has something to do: it is there, or in a stream that has begun."""
-        return self.terminal is not None or self.position is not None or self.fenced
+    def changed(self) -> None:
+        """Let the tasks that wait look again."""
+        if self._wake is not None:
+            self._wake.ring()
+
+    async def send(self, message: bytes) -> None:
+        """Send a message that is not the last."""
+        raise NotImplementedError
+
+    async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:  # noqa: ARG002
+        """Ask the client on the exchange's stream or connection, and wait for its result."""
+        stream = self.claim.stream
+        return await ask(self._store, self._random, self.session, stream, self.send, method, params, timeout)
+
+    # The end. The caller has set `terminal`.
+
+    async def settle(self) -> bool:
+        """Store the end and free the exchange's id. True: the store keeps the answer for a repeat. Safe to call again."""
+        raise NotImplementedError
+
+    async def show(self) -> None:
+        """Give the end to the connection that waits: the store has ended the exchange with its session."""
+        self.changed()
+
+    async def disown(self) -> None:
+        """Drop the end: another replica has ended the exchange, or runs it again."""
+
+    # Streams and readers: a connection has none
 
     async def open(self) -> Position:
         """Begin the stream, if it has not begun, and return its newest position.
 
         Raises:
-            StreamClosed: the exchange has ended without one.
+            StreamClosed: the exchange has ended without one, or writes to a connection.
         """
-        while self.position is None and self._begun is not None and not self._begun.is_set():
-            # Asked twice at once, the slower question could reach the store after the exchange has ended.
-            await self._begun.wait()
-        if self.position is None:
-            if self.terminal is not None:
-                raise StreamClosed
-            begun = self._begun = asyncio.Event()
-            try:
-                self.start = self.position = await self._store.open_stream(
-                    self.session.record.key, self.claim.stream, self.fence, self._random.tag()
-                )
-            finally:
-                begun.set()
-            self.wake.ring()
-        return self.position
+        raise StreamClosed
 
+    async def release(self) -> None:
+        """End the reader's connection by design, where the client may come back for the rest."""
+
+    def read(self, happened: ReaderInput, reader: Reader | None = None) -> None:
+        """Take note of what happened to the connection that reads the stream."""
+
+    async def is_abandoned_within(self, seconds: float) -> bool:  # noqa: ARG002
+        """Wait a moment for the reader to go; False if it stays, or has taken the answer."""
+        return False
+
+    async def flushed(self, seconds: float) -> None:
+        """Wait until the reader, or the POST that is about to read, has taken everything; at most so long."""
+
+    def redirect_end(self, send: Send) -> None:
+        """Let the terminal message go to `send`, which collects the answers of a batch."""
+
+
+class LogWriter(SessionWriter):
+    """Writes to the log of a stream that can be resumed. The stream begins when it is first needed."""
+
+    __slots__ = ()
+
+    def go_on_at(self, position: Position) -> None:
+        """Go on with the stream of an exchange that another replica began. No connection reads it yet."""
+        self.start = self.position = position
+        self.reading = _GONE
+
+    @override
+    async def open(self) -> Position:
+        position = self.position
+        if position is None:
+            self._lock = self._lock or asyncio.Lock()
+            async with self._lock:
+                position = self.position or await self._opened()
+        return position
+
+    async def _opened(self) -> Position:
+        if self.terminal is not None:
+            raise StreamClosed
+        key, stream = self.session.record.key, self.claim.stream
+        self.start = self.position = position = await self._store.open_stream(
+            key, stream, self.fence, self._random.tag()
+        )
+        if (exchange := self.session.exchanges.get(stream)) is not None:
+            exchange.opened()
+        self.changed()
+        return position
+
+    @override
     async def send(self, message: bytes) -> None:
         """Append to the log (law 4), then wait while this exchange's own reader is far behind (law 7).
 
@@ -141,19 +234,19 @@ class LogWriter:
         self.position = max(self.position or position, position)
         self.written_bytes += len(message)
         if position.seq % _BREATH == 0:
-            # A handler that waits for nothing must not keep the loop from everybody else, its reader's end included.
+            # A handler that never waits must let other tasks run, the one that notices its reader's end included.
             await turn()
         while self._is_behind():
-            await self._moved()
+            await self.wake.next()
 
     async def _append(self, message: bytes) -> Position:
         try:
             await self.open()
         except StoreUnavailable as error:
             await self._insist(self.open, error)
-        self._writing = self._writing or asyncio.Lock()
+        self._lock = self._lock or asyncio.Lock()
         where = (self.session.record.key, self.claim.stream, self.fence, self._random.tag(), message)
-        async with self._writing:
+        async with self._lock:
             try:
                 return await self._store.append(*where)
             except StoreUnavailable as error:
@@ -171,8 +264,9 @@ class LogWriter:
                 failed = error
         raise failed
 
-    async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:  # noqa: ARG002
-        """Ask on the stream, where it waits for a reader; an always-JSON answer can carry no ask.
+    @override
+    async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:
+        """Ask on the stream, where the ask waits for a reader; an always-JSON answer cannot carry one.
 
         Raises:
             CancelledError: as `send`.
@@ -180,132 +274,101 @@ class LogWriter:
         if not self.streams:
             raise NoBackChannel(f"{method} cannot reach the client: {_PLAIN_JSON}")
         try:
-            return await ask(
-                self._store, self._random, self.session, self.claim.stream, self.send, method, params, timeout
-            )
+            return await super().ask(method, params, timeout, key)
         except SessionGone:
             raise asyncio.CancelledError from None
 
-    async def settle(self, terminal: bytes) -> None:
-        """Append the terminal message to the stream if there is one; keep it if nobody is there to take it."""
-        self.terminal = terminal
-        if self._begun is not None:
-            # Decided before the stream exists, the end would be missing from it.
-            await self._begun.wait()
-        if self._writing is None:
-            await self._end(terminal)
-        else:
-            async with self._writing:
-                await self._end(terminal)
+    # The end
 
-    async def _end(self, terminal: bytes) -> None:
-        keep = not self.has_reader and not self.session.record.isolate
-        logged = terminal if keep or self.position is not None else None
-        if logged is not None and not self._tag:
-            self._tag = self._random.tag()
+    @override
+    async def settle(self) -> bool:
+        """Append the terminal message to the stream if there is one; keep it if its reader is gone."""
+        lock = self._lock
+        if lock is not None:
+            await lock.acquire()
         try:
+            record = self.session.record
+            keep = self.reading is _GONE and not record.isolate
+            logged = self.terminal if keep or self.position is not None else None
+            if logged is not None and not self._tag:
+                self._tag = self._random.tag()
             await self._store.settle(
-                self.session.record.key,
-                self.claim.stream,
-                self.fence,
-                logged,
-                tag=self._tag,
-                keep=keep,
+                record.key, self.claim.stream, self.fence, logged, tag=self._tag, keep=keep
             )
-        except (Fenced, StreamClosed):
-            # Not this one: whoever still waits here is to get the end that is in the log.
-            self.terminal, self.fenced = None, True
-            raise
         finally:
-            self._ended()
+            if lock is not None:
+                lock.release()
+            if self._wake is not None:
+                self._wake.ring()
+        return keep
 
-    async def close(self, terminal: bytes) -> None:
-        """Let the POST that waits answer with the end; a reader finds an end like it in the log."""
-        self.terminal = self.terminal or terminal
-        self._ended()
+    @override
+    async def disown(self) -> None:
+        """Let the POST that waits read the end in the log, which is the only one."""
+        self.terminal = None
+        self.changed()
 
-    def fence_off(self) -> None:
-        """Take note that the exchange is no longer this process's: it ends elsewhere."""
-        self.fenced = True
-        self._ended()
+    # The reader
 
-    def _ended(self) -> None:
-        """Wake all who wait for the end, or for the reader to move."""
-        if self._wake is not None:
-            self._wake.ring()
-        self.freed()
-        if self._leaving is not None:
-            self._leaving.set()
+    @override
+    async def release(self) -> None:
+        if self.streams and self.session.revision.early_close:
+            await self.open()
+            self.read(ReaderInput.RELEASE)
 
-    def release_reader(self) -> None:
-        """End the reader's connection by design: not a break."""
-        if self.reader is not None:
+    @override
+    def read(self, happened: ReaderInput, reader: Reader | None = None) -> None:
+        """Take note of what happened to the reader, or with ATTACH: of the reader that writes wait for from now on.
+
+        A reader that has ended, and in whose place another one is, changes nothing (law 13).
+        """
+        if happened is ReaderInput.ATTACH and reader is not None:
+            self._follow(reader)
+        elif reader is not self.reader and reader is not None:
+            return
+        self.reading, actions = READER_TABLE[self.reading][happened]
+        if ReaderAction.LET_GO in actions and self.reader is not None:
             self.reader.stop(End.AGED)
-        else:
-            self.releasing = True
+        if ReaderAction.LOOK in actions:
+            self.changed()
+        if happened is ReaderInput.LEAVE:
+            self.reader = None
 
-    def attached(self, reader: Reader) -> None:
-        """Take note of the reader that writes wait for."""
+    def _follow(self, reader: Reader) -> None:
+        """Measure from now on how far this reader is behind."""
         self.reader = reader
-        self.has_reader = True
-        self._leaving = None
-        reader.on_progress = self.freed
+        reader.on_progress = self.changed
         # Bytes are counted from where this reader begins; how many it is behind is not known, so assume the most.
         is_behind = self.position is not None and reader.cursor.seq < self.position.seq
         reader.read_bytes = max(0, self.written_bytes - is_behind * self.session.limits.stream_bytes)
-        self.freed()
-        if self.releasing:
-            self.releasing = False
-            reader.stop(End.AGED)
 
-    def lost(self, reader: Reader) -> None:
-        """Forget a reader that has ended, unless another has taken its place."""
-        if self.reader is reader:
-            self.abandoned()
-
-    def abandoned(self) -> None:
-        """Take note that nobody is there to read."""
-        self.reader = None
-        self.has_reader = False
-        self.freed()
-        if self._leaving is not None:
-            self._leaving.set()
-
+    @override
     async def is_abandoned_within(self, seconds: float) -> bool:
-        """Wait a moment for the reader to go; False if it stays, or has taken the answer."""
-        self._leaving = self._leaving or asyncio.Event()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._leaving.wait()
-        return not self.has_reader
+        now = asyncio.get_running_loop().time
+        deadline = now() + seconds
+        while self.reading is not _GONE and (left := deadline - now()) > 0:
+            if await self.wake.next(left) and self.terminal is not None:
+                break
+        return self.reading is _GONE
 
+    @override
     async def flushed(self, seconds: float) -> None:
-        """Wait until whoever reads, or is about to, has taken everything; at most so long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self.position is not None and self.has_reader and self.reader is None:
-                    await self._moved()
+                while self.position is not None and self.reading in _UNREAD:
+                    await self.wake.next()
                 if self.reader is not None:
                     await self.reader.ended.wait()
 
-    async def _moved(self) -> None:
-        self._room = self._room or asyncio.Event()
-        self._room.clear()
-        await self._room.wait()
-
-    def freed(self) -> None:
-        """Let a waiting writer look again: the reader has moved or gone."""
-        if self._room is not None:
-            self._room.set()
-
     def _is_behind(self) -> bool:
+        """True if the reader is there and so far behind that a write must wait for it."""
         reader = self.reader
-        if self.position is None or self.terminal is not None or not self.has_reader:
+        if self.position is None or self.terminal is not None:
             return False
-        if reader is None:
-            # The POST is there and has not begun to read: a handler that never suspends must let it.
+        if self.reading in _UNREAD:
+            # A handler that never waits must let the POST begin to read.
             return self._is_far(self.start, 0)
-        if reader.end is not None:
+        if reader is None or reader.end is not None or self.reading is not Reading.ATTACHED:
             return False
         if reader.cursor.seq >= self.position.seq:
             reader.read_bytes = self.written_bytes
@@ -321,43 +384,48 @@ class LogWriter:
         )
 
 
-class ConnectionWriter:
-    """Straight onto the connection that carries the whole session."""
+async def _nowhere(message: bytes) -> None:
+    """Send nothing: the terminal message was sent."""
 
-    __slots__ = ("_channel", "_claim", "_fence", "_is_written", "_random", "_session", "_store", "last")
+
+class ConnectionWriter(SessionWriter):
+    """Writes to the connection that carries the whole session."""
+
+    __slots__ = ("_last", "_send")
 
     def __init__(
         self, store: Store, random: Random, session: Session, channel: Channel, claim: Claim, fence: int
     ) -> None:
-        self._store = store
-        self._random = random
-        self._session = session
-        self._channel = channel
-        self._claim = claim
-        self._fence = fence
-        self._is_written = False
-        """The terminal message was handed over: freeing the id is tried again, writing is not."""
-        self.last: Callable[[bytes], Awaitable[None]] = channel.send
-        """Where the terminal message goes: onto the connection, unless it is gathered with others."""
+        super().__init__(store, random, session, claim, fence)
+        self._send: Send = channel.send
+        self._last: Send = channel.send
+        """Sends the terminal message; does nothing once it was sent."""
 
-    async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:  # noqa: ARG002
-        """Ask on the connection."""
-        stream = self._claim.stream
-        return await ask(self._store, self._random, self._session, stream, self.send, method, params, timeout)
+    @override
+    def redirect_end(self, send: Send) -> None:
+        self._last = send
 
+    @override
     async def send(self, message: bytes) -> None:
-        """Write it; waits while the peer is behind."""
-        await self._channel.send(message)
+        """Write it; waits while the client is behind."""
+        await self._send(message)
 
-    async def settle(self, terminal: bytes) -> None:
-        """Free the id, then write: the peer may reuse the id as soon as it sees the answer."""
+    @override
+    async def settle(self) -> bool:
+        """Free the id, then write: the client may use the id again as soon as it has the answer."""
         try:
-            await self._store.settle(self._session.record.key, self._claim.stream, self._fence, None)
+            await self._store.settle(self.session.record.key, self.claim.stream, self.fence, None)
         finally:
-            await self.close(terminal)
+            await self.show()
+        return False
 
-    async def close(self, terminal: bytes) -> None:
-        """Write it, once: the store has freed the id."""
-        if not self._is_written:
-            self._is_written = True
-            await self.last(terminal)
+    @override
+    async def show(self) -> None:
+        """Write the end, once."""
+        last, self._last = self._last, _nowhere
+        await last(self.terminal or b"")
+
+    @override
+    async def disown(self) -> None:
+        """Write the end all the same: this connection reads no log."""
+        await self.show()

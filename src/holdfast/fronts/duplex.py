@@ -22,7 +22,6 @@ from holdfast.engine.exchanges import Repeat
 from holdfast.engine.load import FREE
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS
-from holdfast.engine.writer import ConnectionWriter
 from holdfast.errors import (
     BUSY,
     INVALID_REQUEST,
@@ -252,8 +251,7 @@ class Duplex:
             await gathering.add(_refusal(request.id, error))
             return
         # Its task was just made and has not run yet.
-        if isinstance(exchange.writer, ConnectionWriter):
-            exchange.writer.last = gathering.add
+        exchange.writer.redirect_end(gathering.add)
 
     # Ending
 

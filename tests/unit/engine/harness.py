@@ -44,14 +44,14 @@ class Post:
         self.task = asyncio.create_task(self._answer())
 
     async def _answer(self) -> None:
-        writer = self.exchange.log_writer
+        writer = self.exchange.writer
         while writer.terminal is None and writer.position is None:
             writer.wake.clear()
             await writer.wake.wait()
         if writer.position is None:
             self.messages.append(msgspec.json.decode(writer.terminal or b""))
             return
-        self.reader = await self._harness.engine.readers.first(self.exchange, writer)
+        self.reader = await self._harness.engine.readers.first(self.exchange)
         await self._harness.pump(self.reader, self.messages, self.may_read)
 
     async def whole(self) -> list[Json]:

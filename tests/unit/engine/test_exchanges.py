@@ -19,7 +19,7 @@ async def test_a_call_runs_once_and_is_answered_without_a_stream() -> None:
     async with engine_harness() as d:
         post = await d.post(7, params={"x": 1})
         assert await post.whole() == [{"jsonrpc": "2.0", "id": 7, "result": {"id": 7, "x": 1}}]
-        assert post.exchange.log_writer.position is None
+        assert post.exchange.writer.position is None
         assert len(d.back.handled) == 1
         assert d.session.exchanges == {}
 
@@ -405,7 +405,7 @@ async def test_a_call_that_finds_no_slot_in_time_is_refused_as_busy() -> None:
         [terminal] = await late.whole()
         assert asyncio.get_running_loop().time() - began == pytest.approx(30)
         assert terminal["error"]["code"] == BUSY
-        assert late.exchange.busy
+        assert late.exchange.refusal
         event.set()
         assert "result" in await d.call(2)
         assert [exchange.request.id for exchange in d.back.handled] == [1, 2]

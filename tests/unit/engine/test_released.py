@@ -37,7 +37,7 @@ async def test_a_reader_receives_the_end_even_if_its_session_was_released_while_
             exchange = await d.submit(1, params={"seconds": 1_000})
             assert isinstance(exchange, SessionExchange)
             await settle_down()
-            beginning = asyncio.create_task(d.engine.readers.first(exchange, exchange.log_writer))
+            beginning = asyncio.create_task(d.engine.readers.first(exchange))
             await settle_down()
             await d.cancel(1)
             await settle_down()

@@ -45,7 +45,7 @@ async def test_a_hundred_thousand_messages_wait_for_their_own_slow_reader_and_de
         post = await d.post(1, params={"count": 100_000})
         post.may_read.clear()
         await settle_down()
-        position = post.exchange.log_writer.position
+        position = post.exchange.writer.position
         assert position is not None
         assert position.seq < 1000, "the writer waits before anything is lost"
         began = asyncio.get_running_loop().time()
@@ -67,7 +67,7 @@ async def test_big_messages_wait_by_bytes() -> None:
         post = await d.post(1)
         post.may_read.clear()
         await settle_down()
-        position = post.exchange.log_writer.position
+        position = post.exchange.writer.position
         assert position is not None
         assert position.seq < 10
         post.may_read.set()

@@ -124,7 +124,7 @@ async def test_a_call_whose_turn_does_not_come_is_refused_as_busy_and_gives_its_
             await d.submit(4)
         for post in (late, also):
             assert (await post.whole())[-1]["error"]["code"] == BUSY
-            assert post.exchange.busy
+            assert post.exchange.refusal
         assert "result" in (await first.whole())[-1]
         assert "result" in await d.call(2)
         assert runs.order == [1, 2]

@@ -13,7 +13,7 @@ from holdfast.config import ResponseMode
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, SessionExchange
 from holdfast.engine.exchanges import Repeat
-from holdfast.engine.reader import End, Reader
+from holdfast.engine.reader import Reader
 from holdfast.errors import (
     INVALID_REQUEST,
     Cancelled,
@@ -65,7 +65,6 @@ class BatchedRequests:
                 delivered = await self._array()
         finally:
             for reader in self._readers.values():
-                reader.stop(End.BROKE)
                 await self._engine.readers.detach(reader)
             if not delivered:
                 for exchange in self._exchanges:
@@ -83,25 +82,24 @@ class BatchedRequests:
 
     async def _wait(self) -> None:
         """Wait until all are answered, or where streams are allowed until the response must become one."""
-        writers = [exchange.log_writer for exchange in self._exchanges]
 
         def ring() -> None:
-            for writer in writers:
-                writer.wake.ring()
+            for exchange in self._exchanges:
+                exchange.writer.wake.ring()
 
         self._connection.watch(ring)
         now = asyncio.get_running_loop().time
         deadline = now() + self._times.stream_after
-        for writer in writers:
-            while not (writer.is_due or self._connection.gone):
-                writer.wake.clear()
+        for exchange in self._exchanges:
+            while not (exchange.is_due or self._connection.gone):
+                exchange.writer.wake.clear()
                 patience = max(0.0, deadline - now()) if self._streams else None
-                if not await writer.wake.wait(patience):
+                if not await exchange.writer.wake.wait(patience):
                     return
 
     async def _lost(self, exchange: SessionExchange) -> None:
         """The connection broke: keep the answer for a repeat, or record that no reader waits for it."""
-        reader, terminal = self._readers.get(exchange.claim.stream), exchange.log_writer.terminal
+        reader, terminal = self._readers.get(exchange.claim.stream), exchange.writer.terminal
         if reader is not None:
             await self._streamer.keep_unread(exchange, reader)
         elif terminal is None:
@@ -121,7 +119,7 @@ class BatchedRequests:
         return await self._connection.answer(json_answer(body))
 
     async def _terminal(self, exchange: SessionExchange) -> bytes:
-        return exchange.log_writer.terminal or await self._last(_repeat_of(exchange))
+        return exchange.writer.terminal or await self._last(_repeat_of(exchange))
 
     async def _last(self, repeat: Repeat) -> bytes:
         try:
@@ -135,7 +133,7 @@ class BatchedRequests:
     async def _stream(self, caller: Caller) -> bool:
         """Write all streams to this connection. False: it broke before they ended."""
         answered = [exchange for exchange in self._exchanges if not _is_unanswered(exchange)]
-        ready = [exchange.log_writer.terminal or b"" for exchange in answered]
+        ready = [exchange.writer.terminal or b"" for exchange in answered]
         stall = self._times.write_stall
         events = b"".join(map(sse.event, [*ready, *self._refused]))
         parts: list[asyncio.Task[None]] = []
@@ -164,14 +162,14 @@ class BatchedRequests:
 
     async def _own(self, exchange: SessionExchange, caller: Caller) -> None:
         """Write the stream of a call that runs here, or only its answer if it ends without a stream."""
-        writer = exchange.log_writer
-        while not writer.fenced:
+        writer = exchange.writer
+        while not exchange.is_fenced:
             writer.wake.clear()
             if writer.terminal is not None and writer.position is None:
                 await self._connection.write(sse.event(writer.terminal), self._times.write_stall)
                 return
             with contextlib.suppress(Fenced, StoreUnavailable, StreamClosed):
-                await self._pump(await self._engine.readers.first(exchange, writer), caller)
+                await self._pump(await self._engine.readers.first(exchange), caller)
                 return
             # The call runs: wait for the store, or for its end.
             await writer.wake.wait(self._times.stream_after)
@@ -202,7 +200,7 @@ def _end_of(repeat: Repeat, error: McpError | SessionGone) -> bytes:
 
 def _is_unanswered(exchange: SessionExchange) -> bool:
     """True if an exchange has no answer yet, or one that is in its stream."""
-    return exchange.log_writer.terminal is None or exchange.log_writer.position is not None
+    return exchange.writer.terminal is None or exchange.writer.position is not None
 
 
 def _refusal(error: HoldfastError, request: Request) -> bytes:

@@ -138,7 +138,7 @@ class Posts:
             return refused_unstarted(error, request.id)
         if isinstance(exchange, Repeat):
             return await self._repeat(exchange, connection, caller)
-        writer = exchange.log_writer
+        writer = exchange.writer
         try:
             # A handler that never suspends has answered after one turn of the loop.
             await turn()
@@ -180,7 +180,7 @@ class Posts:
             posted.stop(End.BROKE if connection.gone else End.STALLED)
         finally:
             if posted.reader is not None:
-                await self._streamer.give_back(posted.reader)
+                await self._engine.readers.detach(posted.reader)
                 await self._streamer.keep_unread(exchange, posted.reader)
         if response.is_taken:
             return None
@@ -189,7 +189,7 @@ class Posts:
             ended = Repeat(exchange.session, stream, exchange.request.id)
             return await self._repeat(ended, connection, exchange.caller)
         if response.is_taken is False:
-            await self._engine.readers.keep_answer(exchange, exchange.log_writer.terminal)
+            await self._engine.readers.keep_answer(exchange, exchange.writer.terminal)
         elif posted.is_unread:
             await self._engine.readers.broke_before_stream(exchange)
         return None
@@ -197,7 +197,7 @@ class Posts:
     def _whole(self, exchange: SessionExchange, batch: Batch) -> Answer:
         """Return the answer of an exchange that has ended without a stream."""
         terminal = batch.messages[-1]
-        if exchange.busy:
+        if exchange.refusal is not None:
             return Answer(429, [*json_answer(terminal).headers, retry_after(), UNSTARTED], terminal)
         return ready_answer(terminal, self._mode)
 

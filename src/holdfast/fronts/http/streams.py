@@ -49,7 +49,7 @@ class Streamer:
         except Gone:
             reader.stop(End.BROKE if connection.gone else End.STALLED)
         finally:
-            await self.give_back(reader)
+            await self._engine.readers.detach(reader)
 
     async def write(self, reader: Reader, connection: Connection, principal: Principal | None) -> None:
         """Write a reader's stream to a response that has begun, and that other streams share."""
@@ -62,14 +62,9 @@ class Streamer:
         if principal is not None and principal.expires is not None:
             reader.expire_within(principal.expires - self._engine.clock.wall())
 
-    async def give_back(self, reader: Reader) -> None:
-        """Give a reader's place back. One that has not ended was cancelled by the server: its connection is gone."""
-        reader.stop(End.BROKE)
-        await self._engine.readers.detach(reader)
-
     async def keep_unread(self, exchange: SessionExchange, reader: Reader) -> None:
         """Keep the answer of an exchange for a repeat of its request, if writing it has failed."""
-        if exchange.log_writer.terminal is not None and reader.end in {End.BROKE, End.STALLED}:
+        if exchange.writer.terminal is not None and reader.end in {End.BROKE, End.STALLED}:
             await self._engine.readers.keep_answer(exchange, None)
 
     def opening(self, reader: Reader, *, posted: bool = False) -> bytes:
@@ -101,7 +96,7 @@ class Streamer:
         except asyncio.CancelledError:
             if not looking.cancel() and not looking.cancelled() and looking.exception() is None:
                 # It was attached in the same moment.
-                await self._engine.readers.give_back(looking.result())
+                await self._engine.readers.detach(looking.result())
             if not connection.gone:
                 raise
             raise Gone from None
@@ -119,7 +114,7 @@ class Streamer:
         try:
             await deliver(reader, end)
         finally:
-            await self.give_back(reader)
+            await self._engine.readers.detach(reader)
         if end.message:
             return end.message
         if reader.end is End.BROKE:
