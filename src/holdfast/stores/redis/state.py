@@ -97,7 +97,7 @@ class StateMethods(Core):
     async def set_task(
         self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
     ) -> int:
-        """Change a task and ring, here and on every replica."""
+        """Change a task and send TASK, here and at every replica."""
         limits = self._limits
         most = (limits.task_bytes, limits.tasks_bytes, limits.principal_tasks_bytes, TASK_END_BYTES)
         script = "end_task" if ends else "set_task"

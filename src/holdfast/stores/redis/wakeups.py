@@ -74,14 +74,14 @@ class WakeUpMethods(Core):
         if sender == self._owner.encode():
             return
         # A later release may send kinds that this one does not know.
-        ring = _WAKEUPS.get(what)
-        if ring is WakeUp.CLOSED:
+        kind = _WAKEUPS.get(what)
+        if kind is WakeUp.CLOSED:
             self.gone(key.decode())
-        if ring is WakeUp.TAKEN and self._reads(key.decode(), name.decode()):
+        if kind is WakeUp.TAKEN and self._reads(key.decode(), name.decode()):
             # The wake-up may be older than the reader that is here now: ask the store.
             self._doubt(key.decode())
-        elif ring is not None:
-            self._on_wake(ring, key.decode(), name.decode())
+        elif kind is not None:
+            self._on_wake(kind, key.decode(), name.decode())
 
     def _reads(self, key: str, stream: str) -> bool:
         seat = self._seats.get(key)
@@ -109,8 +109,8 @@ class WakeUpMethods(Core):
 
     async def look_again(self) -> None:
         """Wake up everything here that has changed and had no wake-up."""
-        for ring in (WakeUp.FORWARD, WakeUp.NEWS):
-            self._on_wake(ring, "", "")
+        for kind in (WakeUp.FORWARD, WakeUp.NEWS):
+            self._on_wake(kind, "", "")
         keys = list(self._seats)
         for start in range(0, len(keys), _AT_ONCE):
             await self.each(self._look_at(key) for key in keys[start : start + _AT_ONCE])
