@@ -84,7 +84,7 @@ async def test_scripts_are_sent_once_and_again_after_redis_forgot_them(server: R
     await store.aclose()
 
 
-def test_every_section_is_a_script_of_its_own_that_somebody_runs() -> None:
+def test_every_section_is_a_script_of_its_own_that_is_used() -> None:
     package = Path(scripts_module.__file__).parent
     sections = [name for file in package.glob("lua/*.lua") for name in MARK.findall(file.read_text())]
     assert sorted(sections) == sorted(scripts())

@@ -55,7 +55,7 @@ async def begin(store: RedisStore, name: int, stream: str, payload: bytes = b"")
 
 
 @async_test
-async def test_a_living_writer_puts_back_what_the_store_lost() -> None:
+async def test_a_living_writer_restores_events_that_the_store_lost() -> None:
     async with failover() as disaster:
         store = disaster.store
         fence = await begin(store, 1, "a")
@@ -129,7 +129,7 @@ async def test_the_end_alone_brings_a_lost_tail_back() -> None:
 
 
 @async_test
-async def test_without_its_writer_a_reader_of_what_was_lost_is_told() -> None:
+async def test_without_its_writer_a_reader_of_lost_events_gets_an_error() -> None:
     async with failover() as disaster:
         store = disaster.store
         fence = await begin(store, 1, "a")
@@ -145,7 +145,7 @@ async def test_without_its_writer_a_reader_of_what_was_lost_is_told() -> None:
 
 
 @async_test
-async def test_a_tag_tells_the_lost_event_from_the_one_in_its_place() -> None:
+async def test_a_tag_distinguishes_a_lost_event_from_its_replacement() -> None:
     async with failover() as disaster:
         store = disaster.store
         disaster.cut()
@@ -158,7 +158,7 @@ async def test_a_tag_tells_the_lost_event_from_the_one_in_its_place() -> None:
 
 
 @async_test
-async def test_a_tail_too_short_to_join_leaves_a_gap_that_is_said() -> None:
+async def test_recent_writes_that_do_not_reach_back_far_enough_leave_a_reported_gap() -> None:
     async with failover() as disaster:
         store = disaster.store
         fence = await begin(store, 1, "a")

@@ -39,7 +39,7 @@ async def test_a_redis_that_was_never_there_is_unavailable_and_checked_at_start(
 
 
 @async_test
-async def test_a_redis_that_comes_back_is_used_again() -> None:
+async def test_a_redis_that_returns_is_used_again() -> None:
     with redis_server("--appendonly", "yes", "--appendfsync", "always") as server:
         store = RedisStore(server.url)
         rung = asyncio.Event()
@@ -110,7 +110,7 @@ async def test_a_full_redis_refuses_new_work_and_lets_running_work_end() -> None
 
 
 @async_test
-async def test_a_refused_claim_on_a_full_redis_has_changed_nothing() -> None:
+async def test_a_refused_claim_on_a_full_redis_changes_nothing() -> None:
     with redis_server() as server:
         store = RedisStore(server.url)
         await store.open(record(), evict=False)

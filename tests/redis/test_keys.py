@@ -84,7 +84,7 @@ async def test_every_key_has_namespace_and_format_and_no_clients_words(server: R
 
 
 @async_test
-async def test_a_handle_that_has_expired_leaves_nothing(server: RedisServer) -> None:
+async def test_an_expired_handle_leaves_no_key(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="handles")
     await store.open_scope("scope", PRINCIPAL, 60)
     await store.set_state("scope", "f", b"1", op="o1")
@@ -139,7 +139,7 @@ async def test_every_channel_has_namespace_and_format(server: RedisServer) -> No
 
 
 @async_test
-async def test_what_belongs_to_no_session_stays_in_its_namespace_too(server: RedisServer) -> None:
+async def test_keys_outside_of_sessions_stay_in_their_namespace_too(server: RedisServer) -> None:
     mine, other = RedisStore(server.url, namespace="mine"), RedisStore(server.url, namespace="other")
     await mine.renew(10)
     await shared_things(mine)
@@ -157,7 +157,7 @@ async def test_what_belongs_to_no_session_stays_in_its_namespace_too(server: Red
 
 
 @async_test
-async def test_where_a_later_format_is_served_none_begins_and_those_who_have_begun_may_finish(
+async def test_with_a_later_format_in_the_store_no_replica_starts_and_running_ones_may_finish(
     server: RedisServer,
 ) -> None:
     clock = VirtualClock()
@@ -304,7 +304,7 @@ async def test_of_many_sessions_the_longest_idle_one_is_evicted(server: RedisSer
 
 
 @async_test
-async def test_what_is_remembered_of_readers_does_not_grow_with_them(server: RedisServer) -> None:
+async def test_the_record_of_readers_does_not_grow_with_their_number(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="readers")
     await store.open(record(), evict=False)
     sizes = []

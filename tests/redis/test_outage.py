@@ -37,7 +37,7 @@ class Watched(RedisStore):
 
 
 @async_test
-async def test_a_handler_that_tells_of_its_progress_lives_through_a_restart_of_redis() -> None:
+async def test_a_handler_that_sends_progress_survives_a_restart_of_redis() -> None:
     said, goes_on = asyncio.Event(), asyncio.Event()
 
     async def work(exchange: Exchange) -> object:

@@ -41,7 +41,7 @@ def test_the_library_s_classes_have_the_words_that_it_takes_away() -> None:
     )
 
 
-def test_what_is_none_of_these_is_an_error_without_redis_s_words() -> None:
+def test_any_other_failure_is_an_error_without_the_text_of_redis() -> None:
     for words, kind in (("ERR of key hf:2:secret", StoreError), ("ERR WRONGTYPE hf:2:secret", Poisoned)):
         meant = translated(ResponseError(words))
         assert isinstance(meant, kind)
@@ -92,7 +92,7 @@ def promote(address: VirtualAddress, old: RedisServer, new: RedisServer) -> None
 
 
 @async_test
-async def test_after_a_failover_behind_one_name_work_goes_on_at_the_new_primary() -> None:
+async def test_after_a_failover_behind_one_name_calls_continue_at_the_new_primary() -> None:
     with redis_pair() as (primary, replica):
         address = VirtualAddress(primary.port)
         observer = NotingObserver()
@@ -182,7 +182,7 @@ async def test_a_call_that_ends_while_a_foreign_script_runs_is_written_late_and_
 
 
 @async_test
-async def test_what_a_lost_wakeup_said_is_still_noticed_after_a_foreign_script(
+async def test_a_change_with_a_lost_wake_up_is_still_noticed_after_a_foreign_script(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "PATIENCE", 0.1)

@@ -44,7 +44,7 @@ async def test_a_session_with_thousands_of_streams_is_written_and_closed(server:
 
 
 @async_test
-async def test_nothing_of_a_handle_stays_after_its_time(server: RedisServer) -> None:
+async def test_no_key_of_a_handle_stays_after_its_ttl(server: RedisServer) -> None:
     store = RedisStore(server.url)
     assert await store.open_scope("handle", PRINCIPAL, 60)
     await store.set_state("handle", "f", b"x", op="1")

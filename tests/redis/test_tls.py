@@ -125,9 +125,7 @@ async def test_a_store_works_over_tls_with_a_certificate_of_its_own(guarded: Gua
 
 @pytest.mark.parametrize("scheme", ["rediss://{}?", "redis+cluster://{}?ssl=1&"])
 @async_test
-async def test_a_redis_whose_certificate_is_not_believed_is_not_spoken_to(
-    guarded: Guarded, scheme: str
-) -> None:
+async def test_a_redis_with_an_untrusted_certificate_is_not_used(guarded: Guarded, scheme: str) -> None:
     for believed in (guarded.stranger, ""):
         store = RedisStore(f"{scheme.format(guarded.address)}{believed}&{guarded.own}")
         with pytest.raises(StoreUnavailable, match=r"certificate verify failed|Cluster cannot be connected"):
@@ -138,7 +136,7 @@ async def test_a_redis_whose_certificate_is_not_believed_is_not_spoken_to(
 
 
 @async_test
-async def test_a_redis_that_wants_a_certificate_takes_nothing_without_one(guarded: Guarded) -> None:
+async def test_a_redis_that_requires_a_certificate_refuses_a_client_without_one(guarded: Guarded) -> None:
     store = RedisStore(f"rediss://{guarded.address}?{guarded.ca}")
     with pytest.raises(StoreUnavailable):
         await store.find(KEY, PRINCIPAL)

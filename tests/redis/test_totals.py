@@ -84,7 +84,7 @@ async def attack(
 
 @pytest.mark.parametrize("seed", range(3))
 @async_test_within(60)
-async def test_a_hostile_principal_stays_within_its_total_and_takes_nothing_from_another(
+async def test_a_hostile_principal_stays_within_its_total_and_does_not_use_anothers(
     server: RedisServer, seed: int
 ) -> None:
     limits = Limits(principal_kept_bytes=TOTAL)
@@ -142,7 +142,7 @@ async def test_a_late_message_never_leaves_the_shared_slot_with_less_than_a_sess
 
 
 @async_test
-async def test_what_came_before_there_was_a_total_is_counted_with_the_next_change(
+async def test_state_from_before_the_total_is_counted_with_the_next_change(
     server: RedisServer,
 ) -> None:
     """A session of an older release has state and no allowance."""
@@ -161,7 +161,7 @@ async def test_what_came_before_there_was_a_total_is_counted_with_the_next_chang
 
 
 @async_test
-async def test_a_session_that_ends_while_it_asks_for_room_leaves_nothing(server: RedisServer) -> None:
+async def test_a_session_that_ends_while_it_asks_for_room_leaves_no_charge(server: RedisServer) -> None:
     store = RedisStore(server.url)
     await store.open(record("s", "p"), evict=False)
     run = store.run

@@ -52,7 +52,7 @@ def test_a_url_that_names_no_store_is_refused(url: str) -> None:
         open_store(url)
 
 
-def test_without_the_redis_package_the_message_says_what_to_install() -> None:
+def test_without_the_redis_package_the_error_names_the_package_to_install() -> None:
     program = (
         "import sys; sys.modules['redis'] = None\n"
         "from holdfast.stores.urls import open_store\n"

@@ -66,7 +66,7 @@ async def test_an_end_whose_wake_up_was_lost_is_noticed(server: RedisServer) -> 
 
 
 @async_test
-async def test_a_place_whose_loss_was_not_heard_of_is_noticed_once(server: RedisServer) -> None:
+async def test_a_takeover_with_a_lost_wake_up_is_noticed_once(server: RedisServer) -> None:
     async with deaf_and_talking(server) as (deaf, talking, wakeups):
         taken = (WakeUp.TAKEN, KEY, record().standalone)
         await deaf.attach(KEY, PRINCIPAL, None, None)
@@ -111,7 +111,7 @@ async def test_what_has_not_changed_sends_no_wake_up(server: RedisServer) -> Non
 
 
 @async_test
-async def test_an_ear_that_was_cut_off_listens_again(server: RedisServer) -> None:
+async def test_a_cut_subscription_connection_is_opened_again(server: RedisServer) -> None:
     store, other = RedisStore(server.url, replica="one"), RedisStore(server.url, replica="two")
     wakeups: asyncio.Queue[object] = asyncio.Queue()
     store.bind(lambda what, key, name: wakeups.put_nowait((what, key, name)))

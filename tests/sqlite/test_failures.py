@@ -30,7 +30,7 @@ async def written(path: Path) -> list[int]:
 
 
 @async_test
-async def test_a_file_that_may_not_grow_refuses_and_goes_on_when_it_may() -> None:
+async def test_a_file_at_its_size_limit_refuses_writes_until_it_may_grow() -> None:
     with store_path() as path:
         child = start("starve", path)
         found = json.loads(child.communicate()[0])
@@ -40,7 +40,7 @@ async def test_a_file_that_may_not_grow_refuses_and_goes_on_when_it_may() -> Non
 
 
 @async_test
-async def test_a_full_disk_refuses_and_takes_again_what_fits() -> None:
+async def test_a_full_disk_refuses_writes_and_accepts_those_that_fit() -> None:
     with TemporaryDirectory() as directory:
         mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", directory]
         if subprocess.run(mount, check=False, capture_output=True).returncode:
@@ -106,7 +106,7 @@ async def test_a_file_that_stays_locked_is_unavailable_until_it_is_free() -> Non
 
 
 @async_test
-async def test_a_broken_file_is_unavailable_and_a_mended_one_is_found_again() -> None:
+async def test_a_broken_file_is_unavailable_until_it_is_restored() -> None:
     with store_path() as path:
         store = SqliteStore(path)
         await store.open(record(), evict=False)
@@ -122,7 +122,7 @@ async def test_a_broken_file_is_unavailable_and_a_mended_one_is_found_again() ->
         await store.aclose()
 
 
-def test_a_file_that_is_no_database_is_said_to_be_none() -> None:
+def test_a_file_that_is_not_a_database_is_refused_with_that_reason() -> None:
     with store_path() as path:
         path.write_bytes(b"not a database, and long enough to be read as one" * 100)
         with pytest.raises(StoreUnavailable, match=r"store\.db .* not a database"):

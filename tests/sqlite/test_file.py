@@ -25,7 +25,7 @@ FUTURE = "CREATE TABLE later (x INTEGER);\n"
 
 
 @async_test
-async def test_a_stream_goes_on_where_it_was_after_a_restart() -> None:
+async def test_a_stream_continues_at_its_position_after_a_restart() -> None:
     with store_path() as path:
         store = SqliteStore(path)
         bench = Bench(store, VirtualClock())
@@ -135,14 +135,14 @@ async def test_only_the_owner_may_read_the_file_and_those_beside_it() -> None:
         await store.aclose()
 
 
-def test_a_file_of_a_later_format_is_refused_with_what_to_do() -> None:
+def test_a_file_of_a_later_format_is_refused_with_advice() -> None:
     with store_path() as path:
         schema.prepare(path, (*schema.MIGRATIONS, FUTURE))
         with pytest.raises(ConfigError, match=r"format 3, this one knows 2.*upgrade"):
             SqliteStore(path)
 
 
-def test_a_file_from_before_the_first_release_is_refused_with_what_to_do() -> None:
+def test_a_file_from_before_the_first_release_is_refused_with_advice() -> None:
     with store_path() as path:
         schema.prepare(path)
         with closing(sqlite3.connect(path)) as connection:
@@ -152,7 +152,7 @@ def test_a_file_from_before_the_first_release_is_refused_with_what_to_do() -> No
 
 
 @async_test
-async def test_a_file_of_an_earlier_format_is_brought_forward_with_what_is_in_it() -> None:
+async def test_a_file_of_an_earlier_format_is_converted_with_its_content() -> None:
     with store_path() as path:
         store = SqliteStore(path)
         await store.open(record(), evict=False)
@@ -169,7 +169,7 @@ ADDED = {
 
 
 @async_test
-async def test_what_was_added_without_a_new_format_is_added_where_it_is_missing_and_only_there() -> None:
+async def test_columns_added_without_a_new_format_are_added_only_where_they_are_missing() -> None:
     with store_path() as path:
         store = SqliteStore(path)
         await _live_a_little(store, "before")
@@ -221,7 +221,7 @@ async def test_a_store_passes_over_columns_that_a_later_release_has_added_to_eve
 
 
 @async_test
-async def test_what_a_later_release_wrote_into_a_record_is_kept_when_this_one_changes_it() -> None:
+async def test_unknown_fields_of_a_later_release_are_kept_when_a_record_changes() -> None:
     with store_path() as path:
         store = SqliteStore(path)
         await store.open(record(), evict=False)

@@ -166,7 +166,7 @@ async def test_a_store_that_fails_after_the_answer_does_not_replace_the_answer()
 
 
 @pytest.mark.parametrize("mode", get_args(ResponseMode))
-def test_a_retry_is_answered_from_elsewhere_in_the_mode_that_was_set_here(mode: ResponseMode) -> None:
+def test_a_retry_answered_by_another_replica_keeps_the_response_mode_of_this_one(mode: ResponseMode) -> None:
     @async_test
     async def run() -> None:
         with store_path() as path:

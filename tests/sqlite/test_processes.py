@@ -54,7 +54,7 @@ async def test_processes_count_claim_and_append_as_one() -> None:
 
 
 @pytest.mark.parametrize("acknowledged", [1, 40, 150])
-def test_what_was_acknowledged_before_a_kill_is_there_and_nothing_is_half_done(acknowledged: int) -> None:
+def test_writes_acknowledged_before_a_kill_are_stored_and_no_write_is_partial(acknowledged: int) -> None:
     @async_test_within(30)
     async def run() -> None:
         with store_path() as path:

@@ -118,7 +118,7 @@ async def test_a_reader_that_came_back_is_not_sent_away() -> None:
 
 
 @async_test
-async def test_what_is_announced_reaches_all_once_and_in_order() -> None:
+async def test_announcements_reach_all_replicas_once_and_in_order() -> None:
     async with pair() as both:
         begin = (await both.there.announced("")).cursor
         for name in ("1", "2", "2"):
@@ -149,7 +149,7 @@ async def test_a_request_waits_in_the_inbox_of_a_living_replica_until_it_is_take
 
 
 @async_test
-async def test_the_first_secret_is_everybodys() -> None:
+async def test_all_replicas_share_the_first_secret() -> None:
     async with pair() as both:
         offers = [
             store.secret("key", name, seconds=60) for store, name in ((both.here, b"1"), (both.there, b"2"))
@@ -213,7 +213,7 @@ async def test_the_work_of_the_dead_is_ended_once_and_they_are_fenced() -> None:
 
 
 @async_test
-async def test_the_living_are_not_reaped_and_neither_is_what_they_have_ended() -> None:
+async def test_exchanges_of_living_replicas_and_settled_exchanges_are_not_reaped() -> None:
     async with pair() as both:
         fence = await both.begin()
         both.clock.advance(LEASE - 1)
@@ -251,7 +251,7 @@ async def test_readers_of_the_living_keep_their_sessions() -> None:
 
 
 @async_test
-async def test_a_replica_that_goes_in_order_leaves_nothing_but_what_it_still_owns() -> None:
+async def test_a_replica_that_stops_in_order_leaves_only_the_exchanges_it_still_owns() -> None:
     async with pair() as both:
         await both.there.release()
         assert await both.here.replicas() == ["here"]

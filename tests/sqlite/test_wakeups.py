@@ -79,7 +79,7 @@ async def two_stores() -> AsyncIterator[TwoStores]:
 
 
 @async_test
-async def test_a_process_that_was_paused_learns_all_that_it_has_missed() -> None:
+async def test_a_paused_process_notices_every_change_that_it_missed() -> None:
     async with two_stores() as both:
         attached = await both.here.attach(KEY, PRINCIPAL, None, None)
         assert isinstance(attached, Attached)

@@ -97,7 +97,7 @@ async def exchanged(shopper: Shopper, one: Fleet, two: Fleet) -> None:
 
 
 @http_test_within(55)
-async def test_sessions_go_on_between_two_releases_on_one_file(predecessor: Path) -> None:
+async def test_sessions_continue_between_two_releases_on_one_file(predecessor: Path) -> None:
     with store_path() as store, contextlib.ExitStack() as stack:
         old = stack.enter_context(serving(store, predecessor))
         shopper = await Shopper.opened(old.port)

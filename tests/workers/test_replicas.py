@@ -45,7 +45,7 @@ async def test_twenty_clients_count_to_two_thousand_over_three_processes(redis: 
 
 
 @http_test_within(40)
-async def test_the_calls_of_a_killed_process_end_with_one_honest_error_in_time_or_run_again(
+async def test_calls_of_a_killed_process_end_with_one_error_in_time_or_run_again(
     redis: RedisServer,
 ) -> None:
     with replicas(redis, 3, "--reruns", "2") as running:
@@ -82,7 +82,7 @@ async def test_the_calls_of_a_killed_process_end_with_one_honest_error_in_time_o
 
 
 @http_test_within(40)
-async def test_the_tasks_of_killed_and_frozen_processes_end_and_those_of_the_living_go_on(
+async def test_tasks_of_killed_and_frozen_processes_end_and_those_of_living_ones_continue(
     redis: RedisServer,
 ) -> None:
     with replicas(redis, 3) as (killed, frozen, living):

@@ -71,7 +71,7 @@ class StdioClient:
             if "method" not in message and message.get("id") == request_id:
                 return message
 
-    async def told(self, method: str) -> Any:
+    async def notified(self, method: str) -> Any:
         """Return the params of the next notification of this method."""
         while True:
             message = await self.next()

@@ -111,10 +111,10 @@ async def test_listeners_share_the_channel_with_a_session_and_the_end_of_input_c
     async with small_server() as client:
         await client.open()
         client.modern("tools", "subscriptions/listen", notifications={"toolsListChanged": True})
-        assert (await client.told(ACKNOWLEDGED))["_meta"] == {SUBSCRIPTION: "tools"}
+        assert (await client.notified(ACKNOWLEDGED))["_meta"] == {SUBSCRIPTION: "tools"}
         wanted = {"resourceSubscriptions": ["note://1"], "promptsListChanged": True}
         client.modern(7, "subscriptions/listen", notifications=wanted)
-        acknowledged = await client.told(ACKNOWLEDGED)
+        acknowledged = await client.notified(ACKNOWLEDGED)
         assert acknowledged["notifications"] == {"resourceSubscriptions": ["note://1"]}, "it has no prompts"
         call(client, 1, "grow", name="more")
         told = [await client.next() for _ in range(4)]
@@ -159,7 +159,7 @@ async def test_the_end_of_input_lets_running_calls_finish_and_ends_parked_ones()
 async def test_a_signal_completes_listeners_and_drains_too() -> None:
     async with small_server() as client:
         client.modern(1, "subscriptions/listen", notifications={"toolsListChanged": True})
-        await client.told(ACKNOWLEDGED)
+        await client.notified(ACKNOWLEDGED)
         call(client, 2, "slow", seconds=0.3)
         call(client, 3, "echo", text="running")
         await client.answered(3)

@@ -21,7 +21,7 @@ class Answered(NamedTuple):
     """One HTTP answer: its status, the notifications on the way, and the message that answers."""
 
     status: int
-    told: list[Json]
+    notifications: list[Json]
     message: Json
 
     @property
@@ -61,9 +61,9 @@ class SessionlessClient:
     async def send(self, method: str, params: Json = None, *, headers: Json = None) -> Answered:
         """Make one request and return its answer, a result or an error. Every message must fit the schema."""
         answered = await self.post(method, params or {}, headers=headers)
-        for item in (*answered.told, answered.message):
+        for item in (*answered.notifications, answered.message):
             validate(item, MODERN, answers=method)
-        assert all("id" not in item for item in answered.told), answered.told
+        assert all("id" not in item for item in answered.notifications), answered.notifications
         return answered
 
     async def post(self, method: str, params: Json, *, headers: Json = None) -> Answered:
@@ -72,9 +72,9 @@ class SessionlessClient:
         meta = {**self.meta, **params.get("_meta", {})}
         call = self._peer.modern(method, {**params, "_meta": meta}, id=number, headers=headers or {})
         await call.done()
-        *told, answer = call.messages if call.is_stream else [call.json]
+        *notifications, answer = call.messages if call.is_stream else [call.json]
         assert answer["id"] == number
-        return Answered(call.status, told, answer)
+        return Answered(call.status, notifications, answer)
 
     async def request(self, method: str, params: Json = None) -> Json:
         """Make a request, answer its asks, and return its result.

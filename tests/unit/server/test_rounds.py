@@ -130,13 +130,13 @@ async def test_progress_logs_and_capabilities_are_the_retrys() -> None:
         guest.answers["elicitation/create"] = accept(name="Ada")
         level = {f"{PREFIX}logLevel": "info"}
         first = await guest.send("tools/call", {"name": "work", "_meta": {"progressToken": "one"}})
-        assert [item["params"] for item in first.told] == [
+        assert [item["params"] for item in first.notifications] == [
             {"progressToken": "one", "progress": 1, "total": 2}
         ]
         guest.meta[f"{PREFIX}clientCapabilities"] = {}
         meta = {"progressToken": "two", **level}
         last = await guest.send("tools/call", {"name": "work", **guest.retry(first.result), "_meta": meta})
-        assert [item["params"] for item in last.told] == [
+        assert [item["params"] for item in last.notifications] == [
             {"progressToken": "two", "progress": 2, "total": 2},
             {"level": "info", "data": "after"},
         ]
@@ -153,10 +153,12 @@ async def test_a_request_without_a_level_gets_no_log_messages() -> None:
         await ctx.log("warning", "?")
 
     async with visited(server) as guest:
-        assert (await guest.send("tools/call", {"name": "loud"})).told == []
+        assert (await guest.send("tools/call", {"name": "loud"})).notifications == []
         for level, count in (("debug", 2), ("error", 1)):
             meta = {f"{PREFIX}logLevel": level}
-            assert len((await guest.send("tools/call", {"name": "loud", "_meta": meta})).told) == count
+            assert (
+                len((await guest.send("tools/call", {"name": "loud", "_meta": meta})).notifications) == count
+            )
 
 
 @async_test

@@ -12,7 +12,7 @@ from holdfast.wire.jsonrpc import Request
 from tests.support import virtual_test
 
 
-class Desk:
+class IncomingHarness:
     """Requests put to an Incoming, and the answers it sent."""
 
     def __init__(self, places: int, queue: int) -> None:
@@ -48,67 +48,67 @@ class Desk:
 
 @virtual_test
 async def test_requests_run_at_once_up_to_the_bound_then_queue_then_are_refused_as_busy() -> None:
-    desk = Desk(places=2, queue=3)
+    harness = IncomingHarness(places=2, queue=3)
     for number in range(7):
-        desk.put(number)
+        harness.put(number)
     await asyncio.sleep(10)
-    answers = desk.by_id()
-    assert desk.peak == 2
+    answers = harness.by_id()
+    assert harness.peak == 2
     assert [number for number in range(7) if "result" in answers[number]] == [0, 1, 2, 3, 4]
     assert {answers[number]["error"]["code"] for number in (5, 6)} == {-31001}
 
 
 @virtual_test
 async def test_with_one_place_the_order_is_strict() -> None:
-    desk = Desk(places=1, queue=100)
+    harness = IncomingHarness(places=1, queue=100)
     for number in range(20):
-        desk.put(number)
+        harness.put(number)
     await asyncio.sleep(30)
-    assert desk.order == list(range(20))
-    assert [answer["id"] for answer in desk.sent] == list(range(20))
+    assert harness.order == list(range(20))
+    assert [answer["id"] for answer in harness.sent] == list(range(20))
 
 
 @virtual_test
 async def test_a_ping_is_answered_though_every_place_is_taken() -> None:
-    desk = Desk(places=1, queue=0)
-    desk.put(1)
-    desk.put(2, "ping")
+    harness = IncomingHarness(places=1, queue=0)
+    harness.put(1)
+    harness.put(2, "ping")
     await asyncio.sleep(0.5)
-    assert desk.sent == [{"jsonrpc": "2.0", "id": 2, "result": {}}]
-    await desk.incoming.aclose()
+    assert harness.sent == [{"jsonrpc": "2.0", "id": 2, "result": {}}]
+    await harness.incoming.aclose()
 
 
 @virtual_test
 async def test_a_cancelled_request_gives_its_place_to_the_next_whether_it_ran_or_waited() -> None:
-    desk = Desk(places=1, queue=5)
+    harness = IncomingHarness(places=1, queue=5)
     for number in (1, 2, 3):
-        desk.put(number)
+        harness.put(number)
     await asyncio.sleep(0.1)
-    desk.incoming.cancel(desk, 2)
-    desk.incoming.cancel(desk, 1)
-    desk.incoming.cancel(desk, 99)
-    desk.incoming.cancel(desk, None)
+    harness.incoming.cancel(harness, 2)
+    harness.incoming.cancel(harness, 1)
+    harness.incoming.cancel(harness, 99)
+    harness.incoming.cancel(harness, None)
     await asyncio.sleep(5)
-    assert desk.order == [1, 3]
-    assert [answer["id"] for answer in desk.sent] == [3]
+    assert harness.order == [1, 3]
+    assert [answer["id"] for answer in harness.sent] == [3]
 
 
 @virtual_test
 async def test_the_same_request_again_while_it_is_under_way_is_passed_over() -> None:
-    desk = Desk(places=1, queue=5)
+    harness = IncomingHarness(places=1, queue=5)
     for number in (1, 1, 2, 2):
-        desk.put(number)
+        harness.put(number)
     await asyncio.sleep(10)
-    assert desk.order == [1, 2]
+    assert harness.order == [1, 2]
 
 
 @virtual_test
 async def test_a_handlers_failure_is_an_error_answer_without_its_details() -> None:
-    desk = Desk(places=5, queue=5)
-    desk.put(1, fails=True)
-    desk.put(2, "unknown")
+    harness = IncomingHarness(places=5, queue=5)
+    harness.put(1, fails=True)
+    harness.put(2, "unknown")
     await asyncio.sleep(5)
-    answers = desk.by_id()
+    answers = harness.by_id()
     assert answers[1]["error"]["code"] == -32603
     assert "secret" not in answers[1]["error"]["message"]
     assert answers[2]["error"]["code"] == -32601
@@ -116,26 +116,26 @@ async def test_a_handlers_failure_is_an_error_answer_without_its_details() -> No
 
 @virtual_test
 async def test_rounds_of_our_own_calls_share_the_places() -> None:
-    desk = Desk(places=2, queue=3)
-    rounds = [asyncio.create_task(desk.incoming.run("work", {"n": number})) for number in range(6)]
+    harness = IncomingHarness(places=2, queue=3)
+    rounds = [asyncio.create_task(harness.incoming.run("work", {"n": number})) for number in range(6)]
     await asyncio.sleep(0.5)
     rounds[3].cancel()
     ends = await asyncio.gather(*rounds, return_exceptions=True)
     assert [type(end) for end in ends] == [dict, dict, dict, asyncio.CancelledError, dict, Busy]
-    assert desk.peak == 2
-    desk.put(7)
-    desk.put(8)
+    assert harness.peak == 2
+    harness.put(7)
+    harness.put(8)
     await asyncio.sleep(2)
-    assert len(desk.sent) == 2
+    assert len(harness.sent) == 2
 
 
 @virtual_test
 async def test_asks_of_a_closed_connection_are_dropped() -> None:
-    desk = Desk(places=1, queue=5)
+    harness = IncomingHarness(places=1, queue=5)
     for number in (1, 2, 3):
-        desk.put(number)
+        harness.put(number)
     await asyncio.sleep(0.1)
-    desk.incoming.forget(desk)
+    harness.incoming.forget(harness)
     await asyncio.sleep(10)
-    assert desk.order == [1]
-    assert desk.sent == []
+    assert harness.order == [1]
+    assert harness.sent == []

@@ -96,7 +96,7 @@ class Bench:
         """Return a client of this front."""
         return Peer(self.app, **options)
 
-    def told(self, event: str) -> int:
+    def noted(self, event: str) -> int:
         """Return how often the observer noted an event."""
         return len(self.observer.named(event))
 

@@ -294,7 +294,7 @@ async def test_a_verifier_that_fails_for_every_request_does_not_fill_the_log() -
     async with bench(verifier=Tokens()) as b:
         for _ in range(100):
             await b.peer(token="raise").initialize()
-        assert b.told("verifier.failed") == 10
+        assert b.noted("verifier.failed") == 10
         await asyncio.sleep(1.0)
         await b.peer(token="raise").initialize()
         assert b.observer.named("verifier.failed")[-1]["held_back"] == 90

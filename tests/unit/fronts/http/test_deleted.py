@@ -69,7 +69,7 @@ async def deleted(
         assert (await p.initialize(version)).status == 200
         yield runner, p, p if where == "same" else at(other, p)
         await settle_down()
-        assert not runner.told("handler.failed")
+        assert not runner.noted("handler.failed")
 
 
 @WHERE
@@ -126,7 +126,7 @@ async def test_a_reader_at_a_third_replica_receives_the_end() -> None:
         assert (await at(three, p).delete()).status == 204
         await resumed.done()
         assert cancelled(resumed) == [1]
-        assert two.told("session.detached") == 0
+        assert two.noted("session.detached") == 0
 
 
 @WHERE
@@ -189,7 +189,7 @@ async def test_a_delete_does_not_wait_for_a_replica_without_wake_ups() -> None:
         # It finds out when it writes next, and its reader when it looks next.
         await call.done()
         assert cancelled(call) == [1]
-        assert not one.told("handler.failed")
+        assert not one.noted("handler.failed")
 
 
 @front_test

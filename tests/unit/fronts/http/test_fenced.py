@@ -52,7 +52,7 @@ def test_a_result_that_came_too_late_is_not_the_answer_and_the_end_in_the_log_is
             assert call.is_stream is (mode != "json")
             [answer] = call.messages if call.is_stream else [call.json]
             assert (answer["id"], answer["error"]["code"]) == (1, OUTCOME_UNKNOWN)
-            assert one.told("exchange.fenced") == 1
+            assert one.noted("exchange.fenced") == 1
 
     run()
 
@@ -103,7 +103,7 @@ async def test_a_handler_that_asks_ends_when_others_have_ended_its_call() -> Non
         [exchange] = one.back.handled
         assert exchange.task is not None
         assert exchange.task.done(), "nobody can answer it any more"
-        assert not one.told("handler.failed")
+        assert not one.noted("handler.failed")
 
 
 @pytest.mark.parametrize("mode", get_args(ResponseMode))

@@ -73,7 +73,7 @@ async def test_a_first_reader_that_was_silent_past_one_keep_alive_is_replaced_fr
         await call.done()
         assert call.messages == [], "one of the two gets the answer"
         assert one.runs == ["held"]
-        assert not one.told("session.detached")
+        assert not one.noted("session.detached")
 
 
 @front_test

@@ -120,8 +120,8 @@ async def test_a_disconnect_ends_the_call_and_no_listener_is_called(
         await asyncio.sleep(5)
         assert await left(b) == 0
         assert b.back.events == ["start"]
-        assert b.told("session.detached") == 0
-        assert b.told("exchange.fenced") == 0
+        assert b.noted("session.detached") == 0
+        assert b.noted("exchange.fenced") == 0
 
 
 @front_test

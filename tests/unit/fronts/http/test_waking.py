@@ -43,7 +43,7 @@ def test_a_request_whose_client_has_left_is_not_started_after_a_pause(kind: str,
                 call.transport.closing = True
             await call.done()
             assert (one.runs, call.status) == ([], 0)
-            assert one.told("request.dropped") == 1
+            assert one.noted("request.dropped") == 1
 
     run()
 
@@ -64,7 +64,7 @@ def test_a_request_whose_client_waits_is_answered_after_a_pause(kind: str) -> No
             held = p.call(9, "held")
             await asyncio.sleep(1)
             await held.cut()
-            assert one.told("session.detached") == 1
+            assert one.noted("session.detached") == 1
 
     run()
 
