@@ -176,11 +176,14 @@ class Cluster(MemoryStore):
         return claimed
 
     def _has_room(self, key: str, payload: bytes) -> bool:
-        exchanges = self._sessions[key].exchanges.values() if key in self._sessions else ()
-        kept = sum(
-            len(exchange.claim.payload) for exchange in exchanges if exchange.running and exchange.claim
-        )
-        return kept + len(payload) <= self._limits.rerun_bytes
+        """Return True if the session and its principal may keep one more request to run again."""
+        session = self._sessions.get(key)
+        if session is None:
+            return False
+        siblings = self._principals[session.record.principal].values()
+        total = sum(one.kept + _payload_bytes(one) for one in siblings)
+        has_own_room = _payload_bytes(session) + len(payload) <= self._limits.rerun_bytes
+        return has_own_room and total + len(payload) <= self._limits.principal_kept_bytes
 
     @override
     async def attach(
@@ -408,3 +411,9 @@ class Cluster(MemoryStore):
         found = [self._closings[event][1] for event in late]
         self._closings.update({closed.event: (now, closed) for closed in found})
         return found
+
+
+def _payload_bytes(session: MemorySession) -> int:
+    """Return the bytes of the requests that a session keeps to run them again."""
+    claims = [exchange.claim for exchange in session.exchanges.values() if exchange.running]
+    return sum(len(claim.payload) for claim in claims if claim is not None)
