@@ -152,5 +152,5 @@ def test_a_nested_field_is_refused_by_name(shape: Any, field: str) -> None:
 
 @pytest.mark.parametrize("shape", [{"type": "string"}, {"type": "object"}, int, str])
 def test_a_type_without_named_fields_is_refused_as_a_form(shape: Any) -> None:
-    with pytest.raises(TypeError, match="is no form"):
+    with pytest.raises(TypeError, match="is not a form"):
         form(shape)

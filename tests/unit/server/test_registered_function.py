@@ -545,7 +545,7 @@ def test_an_object_that_is_not_callable_is_refused_with_advice(fn: Any, complain
 
 
 def test_a_callable_without_a_signature_is_refused() -> None:
-    with pytest.raises(TypeError, match="has no signature that Python can tell"):
+    with pytest.raises(TypeError, match="has no signature that Python can read"):
         RegisteredFunction(dict)
 
 

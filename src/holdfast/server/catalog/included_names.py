@@ -1,4 +1,4 @@
-"""How names and URIs of an included server read in the one that includes it."""
+"""The names and URIs that components of an included server have in the including server."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ Rename = Callable[[str], str]
 
 
 def prefixed_name(prefix: str | None) -> Rename:
-    """Return the renaming of tools and prompts: `prefix_name`."""
+    """Return the function that renames tools and prompts: `prefix_name`."""
     return (lambda name: f"{prefix}_{name}") if prefix else (lambda name: name)
 
 
 def prefixed_uri(prefix: str | None) -> Rename:
-    """Return the renaming of URIs: the prefix becomes the first part behind the scheme."""
+    """Return the function that renames URIs: the prefix becomes the first part after the scheme."""
     if not prefix:
         return lambda uri: uri
 

@@ -1,7 +1,7 @@
-"""Pages of a listing, with opaque cursors.
+"""Pages of a list, with opaque cursors.
 
-A cursor names the last item that was seen, so items that come or go elsewhere neither repeat nor
-hide others. If that very item is gone, the listing goes on from the place where it stood.
+A cursor names the last item of the page, so that items that are added or removed elsewhere cause no repeats and no
+gaps. If that item was removed, the next page starts at its former place.
 """
 
 from base64 import b64decode, urlsafe_b64encode
@@ -16,7 +16,7 @@ from holdfast.errors import InvalidCursor
 T = TypeVar("T")
 
 MAX_CURSOR: Final = 4096
-"""Longer than any cursor we make of a name or URI worth listing; nothing longer is decoded."""
+"""Longer cursors are refused without decoding; ours are shorter for every reasonable name or URI."""
 
 
 class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -34,7 +34,7 @@ def page(items: Mapping[str, T], cursor: str | None, size: int) -> tuple[list[T]
     The last page has no cursor. A `size` of 0 means one page with everything.
 
     Raises:
-        InvalidCursor: if the cursor is not one that this function returns.
+        InvalidCursor: this function did not make the cursor.
     """
     keys = list(items)
     start = 0 if cursor is None else _start(keys, _read(cursor))
@@ -47,7 +47,7 @@ def _start(keys: list[str], cursor: _Cursor) -> int:
     try:
         return keys.index(cursor.last) + 1
     except ValueError:
-        # The item that stood at place `seen - 1` is gone, and those behind it have moved up by one.
+        # The item at place `seen - 1` was removed, and the items after it have moved up by one.
         return min(cursor.seen - 1, len(keys))
 
 

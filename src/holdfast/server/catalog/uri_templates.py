@@ -25,18 +25,18 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 MAX_URI: Final = 8192
-"""Longer URIs match nothing: HTTP servers and proxies draw the line near here."""
+"""Longer URIs match nothing: HTTP servers and proxies have a similar limit."""
 
 RESERVED: Final = ":/?#[]@!$&'()*+,;="
 EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
 VARIABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\*?)")
 ABSOLUTE: Final = re.compile(r"[/\\]|[A-Za-z]:")
-"""How a path begins that leaves the directory it is joined to: `/x`, `\\x`, `//host/x`, `\\\\host\\x`, `C:/x`, `C:x`."""
+"""The start of a path that leaves the directory it is joined to: `/x`, `\\x`, `//host/x`, `\\\\host\\x`, `C:/x`, `C:x`."""
 BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class Operator(Struct, frozen=True):
-    """How the variables of an expression look in a URI."""
+    """The format of the variables of an expression in a URI."""
 
     prefix: str
     separator: str
@@ -61,7 +61,7 @@ OPERATORS: Final = {
 
 
 class Variable(Struct, frozen=True):
-    """One variable with what stands before it; `stops` are the characters that end it."""
+    """One variable with the text before it; `stops` are the characters that end it."""
 
     name: str
     before: str
@@ -72,7 +72,7 @@ class Variable(Struct, frozen=True):
     """A path may be absolute."""
 
     def read(self, raw: str) -> str | None:
-        """Decode the value, or return None where it may not be one."""
+        """Return the decoded value, or None if it is not allowed."""
         parts = raw.split("/") if self.is_exploded else [raw]
         decoded = [_decode(part) for part in parts]
         if any(part is None for part in decoded):
@@ -86,7 +86,7 @@ class Variable(Struct, frozen=True):
         return None if self.operator.is_path and self._leaves(value) else value
 
     def _leaves(self, value: str) -> bool:
-        """Tell whether a path leads out of the directory that an author joins it to."""
+        """Return True if a path leads out of the directory that an author joins it to."""
         if ABSOLUTE.match(value) and not self.is_absolute:
             return True
         return any(segment in (".", "..") for segment in value.replace("\\", "/").split("/"))
@@ -107,7 +107,7 @@ class Template:
     `absolute` lets path variables be absolute paths.
 
     Raises:
-        ValueError: if the text is no template, or one whose variables could not be told apart.
+        ValueError: the text is not a template, or its variables are ambiguous.
     """
 
     __slots__ = ("_head", "_query", "_query_mark", "_tail", "names", "text")
@@ -128,7 +128,7 @@ class Template:
         return f"Template({self.text!r})"
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return the variables' decoded values, or None where the URI is not of this template."""
+        """Return the decoded values of the variables, or None if the URI does not match."""
         if len(uri) > MAX_URI:
             return None
         rest, values = uri, {}
@@ -146,10 +146,10 @@ class Template:
         return None if query is None else {**taken, **query, **values}
 
     def expand(self, **values: object) -> str:
-        """Return the URI with these values. Values of optional expressions may be left out or None.
+        """Return the URI with these values. Values of optional expressions may be missing or None.
 
         Raises:
-            ValueError: if a value is missing, or is of no variable here.
+            ValueError: a required value is missing, or a name is unknown.
         """
         if unknown := sorted(values.keys() - set(self.names)):
             raise ValueError(

@@ -1,8 +1,7 @@
-"""Forms for the user: from a model, dataclass, TypedDict or ready schema to the flat schema clients can show.
+"""Forms for the user: from a model, dataclass, TypedDict or JSON schema to the flat schema that clients can show.
 
-A form holds text, numbers, booleans and choices, nothing nested: the specification allows no
-more. What an annotation says beyond that (a pattern, a custom type's check) is not sent, but
-still holds for the answer.
+A form has texts, numbers, booleans and choices and nothing nested: the specification allows no more. Further rules of
+an annotation (a pattern, the check of a custom type) are not sent, but the answer is checked against them.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,11 +24,11 @@ KEYWORDS: Final = {
     "boolean": _COMMON,
     "array": {*_COMMON, "minItems", "maxItems", "items"},
 }
-"""What a form's property of each type may say."""
+"""The keywords that the specification allows for a property of each type."""
 OLDER_FORMS: Final = frozenset({"2025-03-26", "2025-06-18"})
 """Revisions whose forms have no lists, name the titles of choices in `enumNames`, and have few defaults."""
 ITEMS: Final = {"type", "enum", "anyOf"}
-"""What the choices of a list may say."""
+"""The keywords that the specification allows for the items of a list."""
 FORMATS: Final = {"email", "uri", "date", "date-time"}
 
 
@@ -38,12 +37,14 @@ UrlElicitation = ElicitURLParams
 
 
 class Elicited(Struct, Generic[T], frozen=True):
-    """What the user did. `data` is there when the action is "accept" and a form was shown."""
+    """The user's answer to an elicitation."""
 
     action: Action
+    """`accept`, `decline` or `cancel`."""
     data: T | None = None
+    """The filled-in form if the action is `accept`, else None."""
     elicitation_id: str = ""
-    """Of a URL elicitation: what `session.elicitation_complete` takes when the user is done there."""
+    """The id of a URL elicitation, for `session.elicitation_complete`."""
 
     @property
     def is_accepted(self) -> bool:
@@ -51,7 +52,7 @@ class Elicited(Struct, Generic[T], frozen=True):
 
 
 class Form(Struct, Generic[T], frozen=True):
-    """A form's schema, and how its answer is read."""
+    """The schema of a form, and the function that reads its answer."""
 
     schema: Schema
     read: Callable[[Mapping[str, Any]], T]
@@ -61,7 +62,7 @@ def form(shape: Any) -> Form[Any]:
     """Return the form of a model, dataclass, TypedDict or JSON schema.
 
     Raises:
-        TypeError: the shape is not flat; the message names the field and what would do.
+        TypeError: the shape is not flat; the message names the field and the types that are allowed.
     """
     if isinstance(shape, dict):
         _check_object(shape, "the schema")
@@ -83,10 +84,10 @@ def form(shape: Any) -> Form[Any]:
 
 
 def form_for(version: str, schema: Schema) -> Schema:
-    """Return a form's schema as a client of this revision may be sent it: in older words where there are some.
+    """Return the schema of a form in the format of the client's revision.
 
     Raises:
-        CapabilityMissing: its revision has no choice of several.
+        CapabilityMissing: the form has a list, and the revision has no lists.
     """
     if version not in OLDER_FORMS:
         return schema
@@ -110,10 +111,10 @@ def _in_older_words(name: str, entry: Schema) -> Schema:
 
 
 def answer(form: Form[T], content: Mapping[str, Any] | None) -> T:
-    """Read what the user filled in.
+    """Read the form that the user filled in.
 
     Raises:
-        AskError: it does not fit the form.
+        AskError: the answer does not match the form.
     """
     try:
         return form.read(content or {})
@@ -123,11 +124,11 @@ def answer(form: Form[T], content: Mapping[str, Any] | None) -> T:
 
 def _check_object(schema: Schema, title: str) -> None:
     if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
-        raise TypeError(f"{title} is no form: a form is an object with named properties")
+        raise TypeError(f"{title} is not a form: a form is an object with named properties")
 
 
 def _flat(name: str, entry: Schema, definitions: Schema) -> Schema:
-    """Return a property as a form may say it."""
+    """Return a property with the allowed keywords only."""
     entry = _resolved(entry, definitions)
     if "const" in entry and "enum" not in entry:
         entry["enum"] = [entry.pop("const")]
@@ -146,7 +147,7 @@ def _flat(name: str, entry: Schema, definitions: Schema) -> Schema:
 
 
 def _resolved(entry: Schema, definitions: Schema) -> Schema:
-    """Follow a reference, and take `X | None` as an X that may be left out."""
+    """Resolve a reference, and treat `X | None` as an optional X."""
     choices = [item for item in entry.get("anyOf", ()) if item.get("type") != "null"]
     if len(choices) == 1:
         entry = {**choices[0], **{key: value for key, value in entry.items() if key != "anyOf"}}

@@ -1,4 +1,4 @@
-"""A form's JSON schema and reader, by pydantic. Imported only when a form is made."""
+"""The JSON schema and the reader of a form, by pydantic. Imported when the first form is made."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ Schema = dict[str, Any]
 
 
 def form_of(shape: Any) -> tuple[Schema, Callable[[Mapping[str, Any]], Any]]:
-    """Return the schema of a model, dataclass or TypedDict with its top resolved, and what reads an answer.
+    """Return the schema of a model, dataclass or TypedDict without a reference at its top, and the reader of an answer.
 
     Raises:
         TypeError: if the type has no JSON schema.

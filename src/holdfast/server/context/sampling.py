@@ -1,4 +1,4 @@
-"""The parameters of a sampling ask, from what authors find natural to write."""
+"""The parameters of a sampling ask, made from the arguments of `ctx.sample`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, TypedDict
@@ -31,32 +31,39 @@ Choice = Literal["auto", "required", "none"]
 
 
 class SamplingOptions(TypedDict, total=False):
-    """What an ask for a completion may say besides its messages."""
+    """The options of `ctx.sample` and `Want.sample`."""
 
     max_tokens: int
+    """The most tokens that the model generates; 1024 by default."""
     system_prompt: str
+    """The system prompt that the server prefers."""
     temperature: float
+    """The sampling temperature."""
     stop_sequences: list[str]
+    """Texts that end the generation."""
     model_preferences: ModelPreferences | str | Sequence[str]
-    """A name or names are taken as hints."""
+    """Which model to prefer; names are sent as hints."""
     include_context: IncludeContext
+    """Which servers' context the client includes."""
     tools: Iterable[Tool | Callable[..., Any]]
-    """Functions are described as they would be as tools; calling them stays with the author."""
+    """Tools that the model may call. A function gets the schema that it would have as a tool; the author calls it."""
     tool_choice: ToolChoice | Choice
+    """Whether the model may or must call tools."""
     metadata: dict[str, Any]
+    """Further values for the provider of the model."""
 
 
 DEFAULT_TOKENS = 1024
 BLOCKS: Final = (TextContent, ImageContent, AudioContent, ToolUseContent, ToolResultContent)
 CARRIERS: Final = (*BLOCKS, Image, Audio)
-"""What a message for the model can carry, besides plain text."""
+"""The types that a message for the model can hold besides text."""
 
 
 def sampling_params(messages: object, options: SamplingOptions) -> CreateMessageParams:
     """Build the parameters.
 
     Raises:
-        TypeError: an option, or a message, is none.
+        TypeError: an option is unknown, or a message has an invalid type.
     """
     check_options(options, SamplingOptions, "sampling")
     tools, choice = options.get("tools"), options.get("tool_choice")
@@ -75,11 +82,11 @@ def sampling_params(messages: object, options: SamplingOptions) -> CreateMessage
 
 
 def to_sampling(value: object) -> list[SamplingMessage]:
-    """Turn what an author gives to sample from into messages; what has no role is the user's.
+    """Convert the argument of `ctx.sample` to messages; content without a role is the user's.
 
     Raises:
-        TypeError: it is not text, a message, a block or a list of them. Nothing else is turned into text:
-            the model would read the Python object's JSON as if a person had written it.
+        TypeError: it is not a text, a message, a block or a list of them. Other objects are not converted to
+            JSON text: the model would read it as if a person had written it.
     """
     if isinstance(value, SamplingMessage):
         return [value]
@@ -118,10 +125,10 @@ def _block(item: object) -> Any:
 
 
 def check_sampling(can: ClientCapabilities, params: CreateMessageParams, version: str) -> None:
-    """Refuse what this client did not say it can do.
+    """Check that the client declared the capabilities that the parameters need.
 
     Raises:
-        CapabilityMissing: says which capability is missing.
+        CapabilityMissing: a capability is missing; the message names it.
     """
     if can.sampling is None:
         raise CapabilityMissing(
@@ -132,7 +139,7 @@ def check_sampling(can: ClientCapabilities, params: CreateMessageParams, version
             "the client cannot sample with tools: it did not declare `sampling.tools`",
             {"sampling": {"tools": {}}},
         )
-    # Before 2025-11-25 every client that samples was taken to include context.
+    # Before 2025-11-25 every client with sampling could include context.
     wants_context = params.include_context in ("thisServer", "allServers")
     if wants_context and version >= "2025-11-25" and not can.samples_with_context:
         raise CapabilityMissing(

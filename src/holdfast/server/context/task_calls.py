@@ -1,8 +1,8 @@
-"""Tools that run as tasks, and what clients ask about a task.
+"""Calls that run as tasks.
 
-A tool says whether its calls may become tasks or must; whether one does is up to what its
-client declared with the call. In a session, where a call outlives its connection anyway, there
-are no tasks, and such a tool answers like any other.
+A tool declares whether its calls can or must run as tasks. A call becomes a task if its client declared the tasks
+extension. In a session there are no tasks, because a call survives its connection: such a tool answers like any
+other.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,10 +23,10 @@ MODES: Final = ("optional", "required")
 
 
 def as_task(run: Run, tool: str, mode: TaskMode | None, *, by_hand: bool) -> Run:
-    """Return a tool's way through a call that becomes a task: at once, or where the handler says so.
+    """Return a run function whose calls become tasks: at their start, or by hand when the function asks for it.
 
     Raises:
-        ConfigError: that is no way to be a task.
+        ConfigError: the task mode is invalid.
     """
     if mode is not None and mode not in MODES:
         raise ConfigError(f'tool {tool}: task is "optional" or "required", not {mode!r}')
@@ -49,20 +49,20 @@ def as_task(run: Run, tool: str, mode: TaskMode | None, *, by_hand: bool) -> Run
 
 
 def takes_tasks(client: Client) -> bool:
-    """Tell whether a client takes a task for an answer to this request."""
+    """Return True if the client accepts a task as the answer to this request."""
     return client.revision is SESSIONLESS and declares_tasks(client.record.capabilities)
 
 
 def is_task(exchange: Exchange) -> bool:
-    """Tell whether a call has become a task."""
+    """Return True if the call has become a task."""
     return isinstance(exchange.writer, TaskWriter)
 
 
 async def begin_task(exchange: Exchange, server: ServerControls) -> None:
-    """Answer a call with a task and go on with it.
+    """Answer a call with a task, and continue the call.
 
     Raises:
-        Busy: there are too many.
+        Busy: the limit of tasks is reached.
     """
     tasks = server.engine.tasks
 
@@ -73,10 +73,10 @@ async def begin_task(exchange: Exchange, server: ServerControls) -> None:
 
 
 async def start_task(exchange: Exchange, server: ServerControls) -> bool:
-    """Make a task of a call whose tool allows it; False where its client takes none.
+    """Turn a call into a task; return False if its client does not support tasks.
 
     Raises:
-        RuntimeError: its tool does not allow it.
+        RuntimeError: the tool is not registered with `task`.
     """
     entry = server.tools.entries.get(exchange.request.params.get("name", ""))
     if exchange.request.method != "tools/call" or entry is None or entry.task is None:
@@ -88,7 +88,7 @@ async def start_task(exchange: Exchange, server: ServerControls) -> bool:
 
 
 async def describe(exchange: Exchange, done: float, total: float | None, message: str | None) -> bool:
-    """Let progress be a task's status message; False where the call is no task."""
+    """Set progress as the status message of a task; return False if the call is not a task."""
     writer = exchange.writer
     if not isinstance(writer, TaskWriter):
         return False

@@ -1,6 +1,6 @@
-"""What authors return, turned into what the protocol carries: tool results, prompt messages, resource contents.
+"""Conversion of the values that functions return to the protocol: tool results, prompt messages, resource contents.
 
-A plain string takes the shortest way. Objects with no form of their own become JSON text.
+A plain string takes the shortest path. Objects without a special form become JSON text.
 """
 
 import typing
@@ -54,13 +54,13 @@ MIME_TYPES: Final = {
     "pdf": "application/pdf",
     "zip": "application/zip",
 }
-"""Ours, because the platform's table differs from machine to machine."""
+"""A table of our own: the table of the platform differs between machines."""
 TEXT_TYPES: Final = ("text/", "application/json", "application/xml", "image/svg+xml")
 BINARY: Final = "application/octet-stream"
 
 
 class MediaOptions(TypedDict, total=False):
-    """What `Media` takes by name."""
+    """The options of `Media`."""
 
     path: str | PurePath | None
     format: str | None
@@ -70,7 +70,7 @@ class MediaOptions(TypedDict, total=False):
 
 
 class Media:
-    """Bytes with a type: given as `data` (bytes, or base64 text) or read from `path` at once."""
+    """Bytes with a MIME type: given as `data` (bytes, or base64 text), or read from `path` in the constructor."""
 
     __slots__ = ("_annotations", "_base64", "_meta", "_raw", "mime_type", "name")
 
@@ -87,10 +87,10 @@ class Media:
         annotations: Annotations | None = None,
         meta: Meta | None = None,
     ) -> None:
-        """Take `mime_type` as it is; a `format` ("png") or the path's suffix is looked up.
+        """Use `mime_type`, else look up the `format` ("png") or the suffix of the path.
 
         Raises:
-            ValueError: unless exactly one of `data` and `path` is given.
+            ValueError: `data` and `path` are both given, or none of them.
         """
         if (data is None) == (path is None):
             raise ValueError(f"{type(self).__name__} takes either data or path")
@@ -114,7 +114,7 @@ class Media:
         return b64encode(self._raw).decode() if self._raw is not None else self._base64 or ""
 
     def block(self) -> ContentBlock:
-        """Return the content block of this."""
+        """Return the content block."""
         return EmbeddedResource(
             resource=self.contents(f"file:///{quote(self.name or 'data')}"),
             annotations=self._annotations,
@@ -122,17 +122,17 @@ class Media:
         )
 
     def contents(self, uri: str) -> ResourceContents:
-        """Return this as a resource's contents: text where the type is a text's, else base64."""
+        """Return the contents of a resource: text if the MIME type is one of text, else base64."""
         if self._raw is not None and self.mime_type.startswith(TEXT_TYPES):
             try:
                 return TextResourceContents(uri=uri, mime_type=self.mime_type, text=self._raw.decode())
             except UnicodeDecodeError:
-                pass  # Said to be text, but in another encoding: its bytes are still right.
+                pass  # Text in another encoding: send the bytes.
         return BlobResourceContents(uri=uri, mime_type=self.mime_type, blob=self.base64)
 
 
 class Image(Media):
-    """An image for the model to see."""
+    """An image for the model."""
 
     __slots__ = ()
     family = "image"
@@ -146,7 +146,7 @@ class Image(Media):
 
 
 class Audio(Media):
-    """Sound for the model to hear."""
+    """Audio for the model."""
 
     __slots__ = ()
     family = "audio"
@@ -160,7 +160,7 @@ class Audio(Media):
 
 
 class File(Media):
-    """A file, as an embedded resource; `name` (or the path's) is the last part of its URI."""
+    """A file, sent as an embedded resource. Its URI ends with `name`, or with the name of the path."""
 
     __slots__ = ()
 
@@ -175,19 +175,20 @@ class File(Media):
 
 
 class ToolResult(Struct, frozen=True, kw_only=True):
-    """A tool's whole answer, where the return value alone does not say it.
-
-    Without `content`, the structured content is also its text. `structured` is anything with a JSON form.
-    """
+    """The complete result of a tool, for cases that a plain return value cannot express."""
 
     content: Any = None
+    """A value or a list of values, as a tool returns them; without it, the structured content as JSON text."""
     structured: Any = None
+    """The structured content: an object that can be encoded as JSON."""
     is_error: bool = False
+    """True for a failed result."""
     meta: Meta | None = None
+    """The `_meta` of the result."""
 
 
 class Message:
-    """A prompt's or sampling's message: text, a block, Image, Audio or File, or a list of them."""
+    """A message of a prompt or of sampling: a text, a block, an Image, Audio or File, or a list of them."""
 
     __slots__ = ("content", "role")
 
@@ -234,7 +235,7 @@ CONTENT_TYPES: Final = (
 
 
 def is_content_type(annotation: Any) -> bool:
-    """Tell whether a return annotation is of content, alone or in a list or union, and so has no schema."""
+    """Return True if a return annotation is a content type, alone or in a list or union: then it has no schema."""
     args = typing.get_args(annotation)
     if args:
         is_list = typing.get_origin(annotation) in (list, tuple, set)
@@ -246,9 +247,9 @@ def is_content_type(annotation: Any) -> bool:
 
 
 def to_content(value: object) -> list[ContentBlock]:
-    """Turn any return value into content blocks.
+    """Convert a return value to content blocks.
 
-    A list that holds blocks, Images, Audios or Files becomes one block or more per item; any other list is JSON.
+    A list with blocks, Images, Audios or Files becomes one or more blocks per item; any other list becomes JSON.
     """
     if type(value) is str:
         return [TextContent(text=value)]
@@ -265,7 +266,7 @@ def to_result(
     *,
     wraps_result: bool = False,
 ) -> CallToolResult:
-    """Turn a tool's return value into its result; `structure` and `wraps_result` are its Function's."""
+    """Convert the return value of a tool to its result; `structure` and `wraps_result` are of its function."""
     if isinstance(value, ToolResult):
         return _explicit(value)
     if isinstance(value, CallToolResult):
@@ -273,7 +274,7 @@ def to_result(
     structured = structure(value) if structure is not None else None
     if structured is None or type(value) is str:
         return CallToolResult(content=to_content(value), structured_content=structured)
-    # The text says what the structured content says, in the words of the declared type.
+    # The text has the same value as the structured content, serialised by the declared type.
     plain = structured["result"] if wraps_result else structured
     return CallToolResult(content=to_content(plain), structured_content=structured)
 
@@ -367,7 +368,7 @@ def to_prompt_result(value: object, description: str | None = None) -> GetPrompt
 
 
 def to_contents(value: object, uri: str, mime_type: str | None = None) -> list[ResourceContents]:
-    """Turn a resource's return value into its contents: text, base64 of bytes, or JSON text."""
+    """Convert the return value of a resource to its contents: text, base64 of bytes, or JSON text."""
     if type(value) is str:
         return [TextResourceContents(uri=uri, mime_type=mime_type, text=value)]
     if isinstance(value, (bytes, bytearray, memoryview)):

@@ -1,4 +1,4 @@
-"""`InputRequired`: how a handler says that it must be called again with the client's answers."""
+"""`InputRequired`: returned by a function that must be called again with the client's answers."""
 
 import types
 import typing
@@ -11,20 +11,21 @@ from msgspec import Struct
 
 
 class InputRequired(Struct, frozen=True, kw_only=True):
-    """Returned by a tool, prompt or resource: call me again when the client has answered these.
+    """Returned by a tool, prompt or resource that needs answers of the client before it can continue.
 
-    The next call finds the answers in `ctx.input_responses` (by these keys, as they came) and
-    the `state` in `ctx.request_state`. Clients of 2026-07-28 carry the state: it is sealed, bound
-    to the caller and the request, and expires; nothing waits in this process meanwhile.
+    The function is called again, from its start, with the answers in `ctx.input_responses` (by the same keys)
+    and the `state` in `ctx.request_state`. Clients of 2026-07-28 carry the state: it is sealed, bound to the
+    caller and the request, and expires. Nothing waits in this process meanwhile.
     """
 
     requests: Mapping[str, Any] = {}
-    """What is wanted, each made by a function of `Want`."""
+    """The questions by key; the functions of `Want` make them."""
     state: str = ""
+    """A text that the next call gets back."""
 
 
 def without_input(annotation: Any) -> Any:
-    """Return a return annotation without `InputRequired`, which is no result."""
+    """Return a return annotation without `InputRequired`, which is not part of the result."""
     if annotation is InputRequired:
         return None
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):

@@ -1,4 +1,4 @@
-"""Options given by keyword: they override settings, or are checked against the TypedDict that names them."""
+"""Options by keyword: they override settings, or are checked against the TypedDict that lists them."""
 
 import difflib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from holdfast.core.eras import with_eras
 def overlaid(
     settings: Settings, eras: Eras | None, eras_by_client: Mapping[str, Eras] | None, **given: Any
 ) -> Settings:
-    """Return settings with what was given beside them; None leaves the settings' own value.
+    """Return the settings with these members replaced; None keeps the member of the settings.
 
     Raises:
         ConfigError: one of them is invalid.
@@ -23,10 +23,10 @@ def overlaid(
 
 
 def check_options(options: Mapping[str, object], kind: type, what: str) -> None:
-    """Refuse a misspelt option, which would otherwise be passed over.
+    """Refuse an unknown option, which would otherwise be ignored.
 
     Raises:
-        TypeError: there is no such option; names the nearest.
+        TypeError: the option is unknown; the message has the nearest name.
     """
     known = kind.__annotations__
     for name in options.keys() - known.keys():

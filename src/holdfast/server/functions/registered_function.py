@@ -1,7 +1,6 @@
-"""A Python callable as a tool, prompt or resource: everything about it is worked out once, when it is registered.
+"""A Python callable that is registered as a tool, prompt or resource. It is analysed once, at registration.
 
-Nothing is looked up per call: `call` is the shortest way into the function that its signature
-allows, and for an async function that wants nothing from us it is the function itself.
+A call looks nothing up: `call` is the shortest path into the function that its signature allows.
 """
 
 import inspect
@@ -33,22 +32,22 @@ from holdfast.server.functions.threads import called_in_thread
 
 Schema = dict[str, Any]
 Outcome = tuple[Schema | None, Callable[[object], dict[str, Any] | None], bool]
-"""A result's schema, what structures it, and whether that wraps it."""
+"""The schema of a result, the function that makes structured content, and whether that wraps the value."""
 
 SCALARS: Final[dict[Any, str]] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 UNSTRUCTURED: Final = (MISSING, Any, None, type(None), object, dict, list, tuple, set, bytes)
-"""Return annotations that promise the client nothing."""
+"""Return annotations that give no output schema."""
 NO_PARAMETERS: Final[Schema] = {"type": "object", "properties": {}}
 
 
 class RegisteredFunction:
     """A registered callable.
 
-    `call(kwargs, ctx)` runs it with what `bind` returned (and may change that dict); `structure(value)` makes
-    structured content of what it returned, None where it has none.
+    `call(kwargs, ctx)` calls it with the dict that `bind` returned, and may change that dict. `structure(value)`
+    returns the structured content of its value, or None.
 
     Raises:
-        TypeError: if the callable cannot be one; the message says what to change.
+        TypeError: the callable cannot be registered; the message says what to change.
     """
 
     __slots__ = (
@@ -77,10 +76,10 @@ class RegisteredFunction:
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | Literal[False] | None = None,
     ) -> None:
-        """Read `fn`'s signature and docstring; what is given by name takes precedence.
+        """Read the signature and docstring of `fn`; the keyword arguments take precedence.
 
-        With an `input_schema`, a function of one dict or of `**kwargs` gets the arguments as they came. An
-        `output_schema` of False means none.
+        With an `input_schema`, a function of one dict or of `**kwargs` gets the arguments unchecked. An
+        `output_schema` of False means no schema.
         """
         _check_callable(fn)
         self.fn: Callable[..., Any] = fn
@@ -113,7 +112,7 @@ class RegisteredFunction:
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The arguments that must be given, by their names on the wire."""
+        """The names of the required arguments."""
         return tuple(self.input_schema.get("required", ()))
 
     def bind(self, arguments: Mapping[str, object]) -> dict[str, object]:
@@ -130,7 +129,7 @@ class RegisteredFunction:
             raise self._refusal(error) from None
 
     def result(self, value: object) -> CallToolResult:
-        """Turn what the function returned into a tool's result."""
+        """Convert the function's value to the result of a tool."""
         return to_result(value, self.structure, wraps_result=self.wraps_result)
 
     def prompt_arguments(self) -> list[PromptArgument]:
@@ -189,7 +188,7 @@ def _none_taken(arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def _schema() -> ModuleType:
-    """Load pydantic, now that something is registered: a server that is only imported stays light."""
+    """Import pydantic when the first function is registered: importing `holdfast` must stay fast."""
     from holdfast.server.functions import schema  # noqa: PLC0415
 
     return schema
@@ -210,11 +209,11 @@ def _object(value: object) -> dict[str, Any] | None:
     return jsonable(value) if isinstance(value, dict) else None
 
 
-# The way into the function
+# Calling the function
 
 
 def _plan(fn: Callable[..., Any], parameters: tuple[Parameter, ...]) -> tuple[list[Parameter], bool, Callee]:
-    """Sort parameters into those of the client and ours; return the former, and the way to call."""
+    """Return the parameters that the client fills in, whether a context is needed, and the function to call."""
     contexts = [item.name for item in parameters if item.is_context]
     needs: list[tuple[str, Node]] = []
     given: list[Parameter] = []
@@ -237,7 +236,7 @@ def _callee(fn: Callable[..., Any], positional: list[str]) -> Callee:
 
 
 def _call_positionally(fn: Callable[..., Any], names: list[str], /, **kwargs: object) -> Any:
-    # What is left out has a default, and so has everything positional behind it that is left out too.
+    # A missing argument has a default, and so have all positional ones after it that are missing.
     values = []
     for name in names:
         if name not in kwargs:
@@ -253,7 +252,7 @@ def _with_context(callee: Callee, names: list[str]) -> Callee:
     return lambda kwargs, ctx: callee({**kwargs, **dict.fromkeys(names, ctx)}, ctx)
 
 
-# Reading the callable
+# Analysing the callable
 
 
 def _check_callable(fn: Any) -> None:
@@ -290,7 +289,7 @@ def _docstring(fn: Any) -> str | None:
 
 
 def _gatherer(given: list[Parameter]) -> Callable[[Mapping[str, object]], dict[str, object]] | None:
-    """Return how a function takes arguments that are described by a ready schema; None: by its signature."""
+    """Return how a function with an `input_schema` takes its arguments; None: by its signature."""
     if any(item.kind is inspect.Parameter.VAR_KEYWORD for item in given):
         return dict
     if len(given) == 1 and not given[0].is_variadic and _takes_mapping(given[0].annotation):

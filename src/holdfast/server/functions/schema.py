@@ -1,7 +1,7 @@
-"""JSON schemas and validators from annotations, by pydantic. Imported only when something is registered.
+"""JSON schemas and validators from annotations, by pydantic. Imported when the first function is registered.
 
-Everything here runs once per function, except the returned `validate` and `structure` callables and
-`problems`, which explains a refusal to the model so that it can do better.
+Everything runs once per function, except the returned `validate` and `structure` callables, and `problems`, which
+explains invalid arguments to the model.
 """
 
 import difflib
@@ -34,7 +34,7 @@ _shorten.maxlevel = 2
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """A function's parameters as the client sees them."""
+    """The parameters of a function that the client fills in."""
 
     schema: Schema
     validate: Callable[[Mapping[str, object]], dict[str, object]]
@@ -42,7 +42,7 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 class _Generator(GenerateJsonSchema):
-    """Without a title for every property, which only repeats its name."""
+    """Generates schemas without titles of properties, which would repeat their names."""
 
     @typing_extensions.override
     def field_title_should_be_set(self, schema: CoreSchema | Any) -> bool:
@@ -77,7 +77,7 @@ def _shape(fields: dict[str, Any]) -> tuple[TypeAdapter[Any], Schema]:
             raise TypeError(
                 f"parameter {next(iter(fields))!r} has a type that JSON cannot carry: {reason}"
             ) from error
-        for name, annotation in fields.items():  # alone, the one to blame can be named
+        for name, annotation in fields.items():  # try each alone, to name the invalid one
             _shape({name: annotation})
         raise
 
@@ -105,7 +105,7 @@ def _set_default(entry: Schema, default: object) -> None:
     try:
         entry["default"] = to_jsonable_python(default)
     except PydanticSerializationError:
-        return  # A default that only Python can hold; the property is not required, and that is enough.
+        return  # The default has no JSON form. The property is optional, which is enough.
 
 
 def _json_schema(adapter: TypeAdapter[Any], mode: typing.Literal["validation", "serialization"]) -> Schema:
@@ -145,7 +145,7 @@ def _dump(dump: Callable[..., Any], value: object) -> Any:
 
 
 def _direct(schema: Schema) -> Schema:
-    """Put the definition in the place of a reference at the top: the protocol wants `type` there."""
+    """Replace a reference at the top by its definition: the protocol requires `type` there."""
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     definition = schema.get("$defs", {}).get(name)
     if definition is None:
@@ -156,7 +156,7 @@ def _direct(schema: Schema) -> Schema:
 
 
 def to_plain(value: object) -> Any:
-    """Return the value as plain JSON data. Raises TypeError where it has no such form."""
+    """Return the value as plain JSON data. Raises TypeError if it cannot be encoded as JSON."""
     try:
         return to_jsonable_python(value, by_alias=True, fallback=_foreign)
     except (PydanticSerializationError, TypeError) as error:
@@ -167,11 +167,11 @@ def _foreign(value: object) -> Any:
     return msgspec.to_builtins(value)
 
 
-# Refusals
+# Invalid arguments
 
 
 def problems(error: ValueError, known: Sequence[str]) -> tuple[str, ...]:
-    """Say what is wrong with each argument: which, what was given, what would be right."""
+    """Return one line for each invalid argument: its name, the given value, and a valid one."""
     if not isinstance(error, ValidationError):
         return (str(error),)
     found = error.errors(include_url=False, include_context=False)

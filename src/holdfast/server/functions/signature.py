@@ -1,7 +1,7 @@
-"""What a callable takes and returns, with annotations resolved: functions, methods, partials, callable objects.
+"""The parameters and the return type of a callable with resolved annotations: functions, methods, partials, objects.
 
-Names that exist only for type checkers are resolved where that is possible without guessing: the
-context by its name, and names that are local to the function in which the callable is being defined.
+Names that exist only for type checkers are resolved if that is unambiguous: `Context` by its name, and names that
+are local to the function in which the callable is defined.
 """
 
 import functools
@@ -21,13 +21,13 @@ VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWO
 
 
 class ContextBase:
-    """What a parameter's annotation must be, or derive from, for the server to pass the call's context."""
+    """The base of `Context`: a parameter annotated with it or a subclass gets the context of the call."""
 
     __slots__ = ()
 
 
 class Parameter(Struct, frozen=True):
-    """One parameter; `annotation` keeps `Annotated` metadata, and is Any where there is none."""
+    """One parameter. `annotation` keeps the metadata of `Annotated`, and is Any if there is none."""
 
     name: str
     annotation: Any
@@ -65,7 +65,7 @@ def read(call: Callable[..., Any]) -> Signature:
     try:
         signature = inspect.signature(call)
     except ValueError as error:
-        raise TypeError(f"{describe(call)} has no signature that Python can tell") from error
+        raise TypeError(f"{describe(call)} has no signature that Python can read") from error
     hidden = _bound_keywords(call)
     chosen = [item for item in signature.parameters.values() if item.name not in hidden]
     annotations = {item.name: item.annotation for item in chosen if item.annotation is not MISSING}
@@ -100,7 +100,7 @@ def underlying(call: Any) -> Any:
 
 
 def is_async(call: Any) -> bool:
-    """Tell whether calling gives a coroutine at once, so that no thread is needed."""
+    """Return True if a call returns a coroutine, so that no thread is needed."""
     return inspect.iscoroutinefunction(body(call))
 
 

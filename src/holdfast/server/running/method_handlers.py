@@ -1,6 +1,6 @@
-"""One handler for each method of both eras, over a server's catalogs.
+"""One handler for each method of both eras, on the catalogs of a server.
 
-A name or URI that a session may not see is, for that session, one that does not exist.
+A component that a session may not see does not exist for that session.
 """
 
 from collections.abc import Awaitable
@@ -67,7 +67,7 @@ class Description(Protocol):
 
 
 class MethodHandlers:
-    """Answers for one server."""
+    """The handlers of one server."""
 
     def __init__(self, server: Registration, description: Description) -> None:
         self._server = server
@@ -97,11 +97,11 @@ class MethodHandlers:
         }
 
     async def ping(self, exchange: Exchange, params: Params) -> Result:  # noqa: ARG002
-        """Say that somebody is here."""
+        """Answer a ping with an empty result."""
         return EMPTY
 
     async def discover(self, exchange: Exchange, params: Params) -> DiscoverResult:  # noqa: ARG002
-        """Say what is served here, and in which versions to this client."""
+        """Return the server's capabilities, and the versions that it serves to this client."""
         described = self._description.describe()
         versions = supported_versions(self._server.settings, exchange.session.record.client)
         result = DiscoverResult(
@@ -109,7 +109,7 @@ class MethodHandlers:
             capabilities=self._description.sessionless_capabilities(),
             instructions=described.get("instructions"),
         )
-        # A client that is served otherwise than the rest must not be told by somebody else's answer.
+        # A client with its own eras must not get the cached answer of another client.
         alike = not self._server.settings.eras_by_client
         return self._description.hint("server/discover", result, alike=alike)
 
@@ -178,7 +178,7 @@ class MethodHandlers:
         return EMPTY
 
     async def unsubscribe(self, exchange: Exchange, params: Params) -> Result:
-        """Forget it; what was never subscribed to is no error."""
+        """End a subscription. An unknown one is not an error."""
         uri = _read(params, ReadResourceParams).uri
         await exchange.store.unsubscribe(exchange.session.record.key, uri)
         return EMPTY
@@ -224,7 +224,7 @@ class MethodHandlers:
     # The rest
 
     async def complete(self, exchange: Exchange, params: Params) -> Result:
-        """Complete an argument; of what the session may not see there is nothing to say."""
+        """Complete an argument; empty for a prompt or template that the session may not see."""
         asked = _read(params, CompleteParams)
         if self._is_hidden(asked.ref, exchange.session):
             return CompleteResult(completion=NOTHING)
@@ -236,7 +236,7 @@ class MethodHandlers:
         return ref.uri in self._templates.entries and self._templates.get(ref.uri, session) is None
 
     async def set_level(self, exchange: Exchange, params: Params) -> Result:
-        """Remember which log messages the session wants."""
+        """Store the log level of the session."""
         level = _read(params, SetLevelParams).level
         record = exchange.session.record
         await exchange.store.change(record.key, level=level)
@@ -244,7 +244,7 @@ class MethodHandlers:
         return EMPTY
 
     def _hinted(self, exchange: Exchange, method: str, result: R, catalog: Catalog[Any]) -> R:
-        """Return a list with its caching hint, where the client's revision has one."""
+        """Return a list with its caching hint if the client's revision has hints."""
         if exchange.session.revision is not SESSIONLESS:
             return result
         return self._description.hint(method, result, alike=catalog.is_alike)

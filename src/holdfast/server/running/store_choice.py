@@ -1,4 +1,4 @@
-"""Which store a server's engine gets: the one it was given, the one a URL names, or memory."""
+"""The choice of the store: the given one, the one of a URL, or memory."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ _OTHER: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def namespace_of(name: str) -> str:
-    """Return what keeps a server's records apart from others': its name, or what can be written of it and a hash."""
+    """Return the namespace of a server's records: its name, or its valid characters with a hash."""
     if _PLAIN.fullmatch(name):
         return name
     return f"{_OTHER.sub('-', name)[:48]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
@@ -35,11 +35,11 @@ def check_parts(store: Store, *, needs_state: bool, needs_tasks: bool) -> None:
 def store_for(
     store: Store | str | None, *, limits: Limits, namespace: str, observer: Observer
 ) -> Store | None:
-    """Return the store itself; None leaves it to the engine.
+    """Return the store; None for the engine's default, memory.
 
     Raises:
-        ConfigError: the URL names no store, or one that is not installed.
-        StoreUnavailable: a file cannot be opened now.
+        ConfigError: the URL is unknown, or the package of its store is not installed.
+        StoreUnavailable: the file of the store cannot be opened now.
     """
     if not isinstance(store, str):
         return store

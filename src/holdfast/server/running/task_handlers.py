@@ -15,7 +15,7 @@ _ACKNOWLEDGED: Final = Result()
 
 
 class TaskHandlers:
-    """Answers what clients ask about their tasks."""
+    """The handlers of one server."""
 
     def __init__(self, server: Host) -> None:
         self._server = server
@@ -25,14 +25,14 @@ class TaskHandlers:
         return {"tasks/get": self.get, "tasks/update": self.update, "tasks/cancel": self.cancel}
 
     async def get(self, exchange: Exchange, params: Params) -> DetailedTask:
-        """Tell how a task is, with what that brings along."""
+        """Return the state of a task, with its result, error or questions."""
         task_id = _task_id(exchange, params)
         tasks = self._server.engine.tasks
         state = await tasks.get(task_id, exchange.caller.key)
         return detailed(task_id, state, tasks.poll)
 
     async def update(self, exchange: Exchange, params: Params) -> Result:
-        """Give a task what it asked for."""
+        """Pass the client's answers to a task."""
         task_id = _task_id(exchange, params)
         answers = params.get("inputResponses")
         if type(answers) is not dict:
