@@ -382,6 +382,28 @@ def test_a_raw_result_that_another_parser_could_refuse_is_refused(result: bytes)
         raw(result)
 
 
+@pytest.mark.parametrize(
+    ("opening", "closing", "levels"),
+    [(b"[", b"]", 1), (b'{"a":', b"}", 1), (b'[{"a":', b"}]", 2), (rb'["\"]\"",', rb',"\"[\""]', 1)],
+    ids=repr,
+)
+def test_a_raw_result_may_be_nested_as_deep_as_the_limit_and_no_deeper(
+    opening: bytes, closing: bytes, levels: int
+) -> None:
+    depth = 60 // levels
+    nested = opening * depth + b"1" + closing * depth
+    deep = response(b'[{"text":"a"},' + nested + b"]")
+    decode_raw(deep, max_depth=62)
+    with pytest.raises(WireError, match="nested deeper than 61"):
+        decode_raw(deep, max_depth=61)
+
+
+@pytest.mark.parametrize("text", ["", "[" * 70, '"[', "\\", '\\"[', "]{", '"" [] ""'], ids=repr)
+def test_brackets_inside_strings_are_not_levels(text: str) -> None:
+    result = msgspec.json.encode([{"text": text, "n": [number]} for number in range(40)])
+    assert raw(result) == result
+
+
 def test_everything_else_is_decoded_as_usual_beside_raw_results() -> None:
     error = b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}'
     request = request_message("a", "ping", {})

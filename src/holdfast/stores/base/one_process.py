@@ -5,6 +5,7 @@ to report. Requests that it forwards to itself, announcements and secrets are ke
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final, Self
 
 from holdfast.ports import Clock, SystemClock
@@ -31,7 +32,7 @@ class OneProcess:
     replica: str = "only"
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self.now = (clock or SystemClock()).now
+        self.now: Callable[[], float] = (clock or SystemClock()).now
         self.wake: OnWake = _ignore
         self._inbox: OrderedDict[str, bytes] = OrderedDict()
         self._news: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
