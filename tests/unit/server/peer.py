@@ -17,12 +17,13 @@ from holdfast.server.app import Server
 from tests.duplex import DuplexClient
 from tests.messages import initialize
 from tests.schema import LATEST, validate, validate_result
+from tests.unit.server.tool_calls import ToolCalls
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 """From an ask's params to its result; raises McpError to refuse."""
 
 
-class Peer(DuplexClient):
+class Peer(ToolCalls, DuplexClient):
     """One session. Every message must fit the schema. Asks are answered by `answers`; without an entry there, never."""
 
     def __init__(self, server: Server, principal: Principal | None, headers: dict[str, str]) -> None:
@@ -73,6 +74,7 @@ class Peer(DuplexClient):
         answer: dict[str, Any] = await self.answer(number)
         return answer
 
+    @override
     async def request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a request and return its result.
 
@@ -86,26 +88,6 @@ class Peer(DuplexClient):
         validate(answer, self.version, answers=method)
         result: dict[str, Any] = answer["result"]
         return result
-
-    async def call(self, tool: str, /, **arguments: object) -> dict[str, Any]:
-        """Call a tool."""
-        return await self.request("tools/call", {"name": tool, "arguments": arguments})
-
-    async def text(self, tool: str, /, **arguments: object) -> str:
-        """Call a tool that must succeed with one text; return it."""
-        result = await self.call(tool, **arguments)
-        assert not result.get("isError"), result
-        (block,) = result["content"]
-        text: str = block["text"]
-        return text
-
-    async def failure(self, tool: str, /, **arguments: object) -> str:
-        """Call a tool that must fail with one text; return it."""
-        result = await self.call(tool, **arguments)
-        assert result.get("isError") is True, result
-        (block,) = result["content"]
-        text: str = block["text"]
-        return text
 
     async def names(self, kind: str) -> list[str]:
         """List tools, resources or prompts, all pages; return their names."""

@@ -5,11 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
+from typing_extensions import override
+
 from holdfast.errors import McpError
 from holdfast.server.app import Server
 from tests.asgi import Peer
 from tests.messages import MODERN, metadata
 from tests.schema import Json, validate
+from tests.unit.server.tool_calls import ToolCalls
 
 ALL: Final[Json] = {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 """Every capability a client may declare."""
@@ -37,7 +40,7 @@ class Answered(NamedTuple):
         return self.message["error"]
 
 
-class SessionlessClient:
+class SessionlessClient(ToolCalls):
     """One client. Asks are answered by `answers`, by method; each goes out with the retry."""
 
     def __init__(
@@ -76,6 +79,7 @@ class SessionlessClient:
         assert answer["id"] == number
         return Answered(call.status, notifications, answer)
 
+    @override
     async def request(self, method: str, params: Json = None) -> Json:
         """Make a request, answer its asks, and return its result.
 
@@ -101,26 +105,6 @@ class SessionlessClient:
         responses = {key: self.answers[ask["method"]](ask["params"]) for key, ask in requests.items()}
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return {"inputResponses": responses, **state}
-
-    async def call(self, tool: str, /, **arguments: object) -> Json:
-        """Call a tool to its end."""
-        return await self.request("tools/call", {"name": tool, "arguments": arguments})
-
-    async def text(self, tool: str, /, **arguments: object) -> str:
-        """Call a tool that must succeed with one text; return it."""
-        result = await self.call(tool, **arguments)
-        assert not result.get("isError"), result
-        (block,) = result["content"]
-        text: str = block["text"]
-        return text
-
-    async def failure(self, tool: str, /, **arguments: object) -> str:
-        """Call a tool that must fail with one text; return it."""
-        result = await self.call(tool, **arguments)
-        assert result.get("isError") is True, result
-        (block,) = result["content"]
-        text: str = block["text"]
-        return text
 
 
 def accept(**content: Json) -> Answer:
