@@ -22,16 +22,18 @@ from msgspec import Struct
 from holdfast.auth import Principal
 from holdfast.config import HttpSettings, Settings, Times
 from holdfast.core.lifecycle import Input
+from holdfast.engine.back import Outside
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Client, Exchange
+from holdfast.engine.exchange import Caller, Client, Exchange
 from holdfast.engine.observe import LogObserver
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import HoldfastError, MethodNotFound
 from holdfast.fronts.http import HttpFront
 from holdfast.fronts.http.serve import serve
+from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Filter
-from holdfast.protocol.versions import Revision
+from holdfast.stores.base import SessionRecord
 from holdfast.transports.loops import run
 from holdfast.wire.jsonrpc import Request
 
@@ -84,26 +86,29 @@ class ToolBack:
 
     # Called by the engine
 
-    async def start(self) -> None:
+    async def start(self, outside: Outside) -> None:
         """Nothing to get ready."""
 
     async def stop(self) -> None:
         """Nothing to let go of."""
 
-    def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:
+    async def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
         return {"serverInfo": self.server_info, "capabilities": {"tools": {}, "logging": {}}}
+
+    async def dropped(self, record: SessionRecord) -> None:
+        """Nothing was kept."""
 
     @property
     def server_info(self) -> dict[str, str]:
         return {"name": "trial", "version": "1"}
 
-    def mirrored(self, method: str, params: dict[str, Any]) -> tuple[()]:
+    async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[()]:
         return ()
 
-    def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
         return False
 
-    async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
+    async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         return wanted
 
     async def handle(self, exchange: Exchange) -> bytes:

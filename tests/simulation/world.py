@@ -110,7 +110,7 @@ class SimBack(ScriptedBack):
         return {**run.stamp, "n": run.sent}
 
     @override
-    def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
         return request.params.get("again") is True
 
     async def closed(self, session: Session, reason: Input) -> None:

@@ -26,7 +26,7 @@ async def test_a_claim_that_waited_for_the_lock_when_its_request_was_cancelled_i
         engine = Engine(ScriptedBack({"tools/call": run}), store=SqliteStore(path))
         await engine.ensure_started()
         params = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "t"}, "capabilities": {}}
-        opened = await engine.sessions.open("", params)
+        opened = await engine.sessions.open(Caller(""), params)
         key, request = opened.session.record.key, Request(1, "tools/call", {})
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Client, Exchange
+from holdfast.engine.back import Outside
+from holdfast.engine.exchange import Caller, Client, Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import InvalidParams, MethodNotFound, ResourceNotFound
@@ -15,9 +16,11 @@ from holdfast.protocol.methods import NOT_IN_SESSIONS, NOT_SESSIONLESS
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.older import fit
 from holdfast.protocol.results import Result
+from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Filter
 from holdfast.protocol.types import Implementation
-from holdfast.protocol.versions import LATEST, SESSIONLESS, Revision
+from holdfast.protocol.versions import LATEST, SESSIONLESS
+from holdfast.stores.base import SessionRecord
 from holdfast.wire.jsonrpc import Request, encode
 
 Handler = Callable[[Exchange, dict[str, Any]], Awaitable[Result]]
@@ -78,7 +81,7 @@ class NativeBack:
     def __repr__(self) -> str:
         return f"<NativeBack of {self._app!r}>"
 
-    async def start(self) -> None:
+    async def start(self, outside: Outside) -> None:  # noqa: ARG002 - an app has its engine
         """Start the app."""
         await self._app.start()
 
@@ -86,25 +89,28 @@ class NativeBack:
         """Stop the app."""
         await self._app.stop()
 
-    def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:  # noqa: ARG002
-        """Return the app's description in the format of this revision."""
+    async def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:  # noqa: ARG002
+        """Return the app's description in the format of the session's revision."""
         described = self._app.describe()
-        return {**described, "serverInfo": fit(revision.name, described["serverInfo"])}
+        return {**described, "serverInfo": fit(record.version, described["serverInfo"])}
+
+    async def dropped(self, record: SessionRecord) -> None:
+        """Nothing was kept for the session."""
 
     @property
     def server_info(self) -> Implementation:
         """Return the name and version of the app."""
         return self._app.info
 
-    def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
+    async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:  # noqa: ARG002
         """Return the parameters of the called tool that HTTP headers repeat."""
-        return self._app.mirrored(params.get("name")) if method == "tools/call" else ()
+        return self._app.mirrored(request.params.get("name")) if request.method == "tools/call" else ()
 
-    def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
         """Return True if the request calls an idempotent tool; no other request is run again."""
         return request.method == "tools/call" and self._app.is_idempotent(request.params.get("name"), client)
 
-    async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
+    async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:  # noqa: ARG002
         """Return the part of the filter that the app supports for this client."""
         return await self._app.honoured(client, wanted)
 

@@ -61,7 +61,7 @@ class Adoption:
         runtime = self._runtime
         session = runtime.local_session(adopted.record)
         forwarded = decode_forwarded(adopted.claim.payload)
-        if forwarded is None or not self._may_run(forwarded, session):
+        if forwarded is None or not await self._may_run(forwarded, session):
             runtime.observer.note("exchange.reaped", session=session.name, owner=orphan.owner)
             await self._exchanges.give_up(session, adopted)
             return
@@ -70,9 +70,9 @@ class Adoption:
         )
         await self._exchanges.rerun(session, adopted, forwarded)
 
-    def _may_run(self, forwarded: ForwardedRequest, session: Session) -> bool:
+    async def _may_run(self, forwarded: ForwardedRequest, session: Session) -> bool:
         try:
-            return self._runtime.back.is_idempotent(forwarded.request, session)
+            return await self._runtime.back.is_idempotent(forwarded.request, session)
         except Exception as error:  # noqa: BLE001 - an author's code decides which tools a client may call
             self._runtime.observer.note("adoption.failed", session=session.name, error=error)
             return False

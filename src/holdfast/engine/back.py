@@ -1,47 +1,85 @@
-"""What the engine needs of a back: somebody who answers."""
+"""The contract between the engine and a back, the part that answers.
+
+Every call is asynchronous and names the client it is made for: a back in front of another server has one connection
+for each client, and may have to open it first. What a back does on its own, outside of any exchange, goes through
+`Outside`.
+"""
 
 from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Client, Exchange
+from holdfast.engine.exchange import Caller, Client, Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.protocol.mirror import Mirrored
-from holdfast.protocol.subscriptions import Filter
-from holdfast.protocol.versions import Revision
+from holdfast.protocol.sessionless import RequestMeta
+from holdfast.protocol.subscriptions import Change, Filter
+from holdfast.stores.base import SessionRecord
 from holdfast.wire.jsonrpc import Request
+
+
+class Outside(Protocol):
+    """What a back may do outside of any exchange. The engine provides it."""
+
+    async def notify(self, key: str, method: str, params: dict[str, Any]) -> None:
+        """Send a notification on the standalone stream of a session. One that is gone is no error."""
+        ...
+
+    async def changed(self, change: Change, principal: str | None = None) -> None:
+        """Report a change to sessions and listeners; with a principal, only to its own."""
+        ...
+
+    async def ask(self, record: SessionRecord, method: str, params: object) -> Any:
+        """Ask the client of a session on its standalone stream, and wait for its result.
+
+        Raises:
+            AskError: the client gave no result.
+        """
+        ...
+
+    def close(self, key: str) -> None:
+        """Close a session soon: the back cannot serve it any more."""
+        ...
 
 
 class Back(Protocol):
     """Answers exchanges. Called in the engine's tasks, concurrently."""
 
-    async def start(self) -> None:
-        """Get ready: once, before anything else."""
+    async def start(self, outside: Outside) -> None:
+        """Get ready: once, before every other call."""
         ...
 
     async def stop(self) -> None:
-        """Let go: once, after everything else."""
+        """Release everything: once, after every other call."""
         ...
 
-    def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:
-        """Return the members of an initialize result besides `protocolVersion`."""
+    async def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
+        """Return the members of an initialize result besides `protocolVersion`. The session is not stored yet.
+
+        Raises:
+            McpError: this client cannot be served; there will be no session.
+        """
+        ...
+
+    async def dropped(self, record: SessionRecord) -> None:
+        """Forget a session that was initialized and then not stored: no other call will name it."""
         ...
 
     @property
-    def server_info(self) -> object:
-        """The name and version of the server, in a form that can be encoded; None if they are not known."""
+    def server_info(self) -> Any:
+        """Name and version of the server, for the `_meta` of results that the engine makes itself."""
         ...
 
-    def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
+    async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:
         """Return the parameters of a request that its headers must mirror (2026-07-28)."""
         ...
 
-    def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
-        """Tell whether running a request again has no further effect; with a client, also whether it may call that."""
+    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+        """True if running a request again has no further effect; with a client, only if it may send the request."""
         ...
 
-    async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
-        """Return what of a listener's filter this client will be told of (2026-07-28)."""
+    async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
+        """Return the part of a listener's filter that this client will receive (2026-07-28)."""
         ...
 
     async def handle(self, exchange: Exchange) -> bytes:

@@ -15,12 +15,13 @@ from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
 from holdfast.engine.adoption import Adoption
 from holdfast.engine.back import Back
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.failures import note_failure
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.listening import Listening
 from holdfast.engine.load import Load
+from holdfast.engine.outside import EngineOutside
 from holdfast.engine.pulse import Pulse
 from holdfast.engine.reader import End
 from holdfast.engine.readers import Readers
@@ -35,10 +36,12 @@ from holdfast.errors import Cancelled, ConfigError
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom, uptime
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.quirks import KNOWN, Quirks
+from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Store, WakeUp
 from holdfast.stores.memory import MemoryStore
 from holdfast.supervision import supervise
+from holdfast.wire.jsonrpc import Request
 
 T = TypeVar("T")
 
@@ -74,8 +77,8 @@ class Engine:
     """Memory budgets of the messages in work."""
     quirks: Mapping[str, Quirks]
     """What known clients do differently."""
-    mirrored: Callable[[str, dict[str, Any]], tuple[Mirrored, ...]]
-    """By method and params: the parameters of a request that its headers must mirror."""
+    mirrored: Callable[[Request, RequestMeta, Caller], Awaitable[tuple[Mirrored, ...]]]
+    """The parameters of a request that its headers must mirror (2026-07-28)."""
     spawn: Callable[[Coroutine[Any, Any, object]], None]
     """Run a coroutine in the background; the engine ends it when it closes."""
     runtime: Runtime
@@ -163,7 +166,7 @@ class Engine:
             self._take_store()
             await self.replica.start()
             await self.sessionless.keys.renew()
-            await self.runtime.back.start()
+            await self.runtime.back.start(EngineOutside(self.runtime, self.sessions, self.changed))
         except BaseException:
             self._starting = None
             self._leave_store()

@@ -126,7 +126,7 @@ class Exchanges:
         runtime = self._runtime
         control = request.method in CONTROL
         stream = runtime.random.token(12)
-        payload = self._payload(key, stream, caller, request, streams=streams) if self._keeps else b""
+        payload = await self._payload(key, stream, caller, request, streams=streams) if self._keeps else b""
         claim = Claim(request.id, stream, digest, control, payload)
         self.claiming += 1
         try:
@@ -171,12 +171,14 @@ class Exchanges:
             with contextlib.suppress(StoreError, SessionGone):
                 await insist(lambda: store.settle(key, claim.stream, fence, None))
 
-    def _payload(self, key: str, stream: str, caller: Caller, request: Request, *, streams: bool) -> bytes:
+    async def _payload(
+        self, key: str, stream: str, caller: Caller, request: Request, *, streams: bool
+    ) -> bytes:
         """Return what to store of a request; nothing if it must not run twice, or if its session ends with its connection."""
         session = self._runtime.sessions.get(key)
         if session is not None and session.channel is not None:
             return b""
-        if not self._runtime.back.is_idempotent(request):
+        if not await self._runtime.back.is_idempotent(request):
             return b""
         return encode_forwarded(key, stream, caller, request, streams=streams)
 

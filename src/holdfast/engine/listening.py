@@ -15,6 +15,7 @@ from typing import Final
 from holdfast.core.budget import Charge
 from holdfast.core.tasks import task_key
 from holdfast.engine.delivery import Batch
+from holdfast.engine.exchange import Caller
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.wake import Wake
@@ -148,7 +149,7 @@ class Listening:
         return len(self._listeners)
 
     async def open(
-        self, client: SessionlessClient, request: Request, expires: float | None = None
+        self, client: SessionlessClient, request: Request, caller: Caller, expires: float | None = None
     ) -> Listener:
         """Begin to listen, until the date `expires` at the latest.
 
@@ -163,7 +164,7 @@ class Listening:
             raise MissingCapability({"extensions": {TASKS: {}}})
         owner = client.record.principal
         self._check_room(owner)
-        honoured = await self._runtime.back.honoured(client, wanted)
+        honoured = await self._runtime.back.honoured(client, wanted, caller)
         # Other listeners may have been added while the back was asked.
         self._check_room(owner)
         charge = self._charge(owner, honoured)

@@ -11,6 +11,7 @@ from holdfast.core.budget import Charge
 from holdfast.core.eras import check_client, check_handshake
 from holdfast.core.lifecycle import Input
 from holdfast.engine.asks import ask
+from holdfast.engine.exchange import Caller
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.faults import ends_the_task
 from holdfast.engine.outcome import ending
@@ -57,7 +58,7 @@ class Sessions:
         """Sessions that this process is closing: their bell tells it nothing new."""
 
     async def open(
-        self, principal: str, params: dict[str, Any], *, channel: Channel | None = None, lasting: bool = True
+        self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None, lasting: bool = True
     ) -> Opened:
         """Make a session for an initialize request; one that is not `lasting` is told to no listener.
 
@@ -71,12 +72,11 @@ class Sessions:
         client, capabilities = _checked(params)
         check_client(runtime.settings, client, capabilities)
         revision = negotiate(params.get("protocolVersion"))
-        described = runtime.back.initialize(params, revision)
         times = runtime.settings.times
         session_id = runtime.random.token(32)
         record = SessionRecord(
             key=session_key(session_id),
-            principal=principal,
+            principal=caller.key,
             version=revision.name,
             standalone=runtime.random.token(12),
             client=client,
@@ -86,13 +86,16 @@ class Sessions:
             lifetime=times.lifetime if channel is None else _CONNECTED,
             isolate=channel is None and self._isolates(client),
         )
+        described = await runtime.back.initialize(record, caller)
         try:
-            evicted = await runtime.store.open(record, evict=principal != ANONYMOUS)
+            evicted = await runtime.store.open(record, evict=caller.key != ANONYMOUS)
         except BaseException:
             # It is not known whether it was opened, and no client knows its id.
             runtime.spawn(runtime.insist(lambda: runtime.store.close(record.key, Input.SHUTDOWN)))
+            runtime.spawn(runtime.back.dropped(record))
             raise
         if isinstance(evicted, Refusal):
+            await runtime.back.dropped(record)
             raise TooManySessions
         for closed in evicted:
             self.announce(closed)

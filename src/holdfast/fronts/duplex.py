@@ -180,7 +180,7 @@ class Duplex:
             return
         try:
             await self._engine.ensure_started()
-            opened = await self._engine.sessions.open(self._caller.key, request.params, channel=self)
+            opened = await self._engine.sessions.open(self._caller, request.params, channel=self)
         except HoldfastError as error:
             await self._reply(_refusal(request.id, error))
             return

@@ -122,7 +122,7 @@ class SessionlessRequests:
         principal = caller.principal
         client = SessionlessClient(meta, caller.key, self._engine.settings.limits)
         expires = principal.expires if principal is not None else None
-        listener = await self._engine.listening.open(client, request, expires)
+        listener = await self._engine.listening.open(client, request, caller, expires)
         self._listeners.add(listener)
         if self._closing:
             listener.stop(Ended.STOPPED)

@@ -4,13 +4,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Client, Exchange
+from holdfast.engine.back import Outside
+from holdfast.engine.exchange import Caller, Client, Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import MethodNotFound
 from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Filter
-from holdfast.protocol.versions import Revision
+from holdfast.stores.base import SessionRecord
 from holdfast.wire.jsonrpc import Request, encode
 
 Script = Callable[[Exchange], Awaitable[object]]
@@ -45,7 +47,7 @@ class ScriptedBack:
 
         return register
 
-    async def start(self) -> None:
+    async def start(self, outside: Outside) -> None:
         """Write it down."""
         self.events.append("start")
 
@@ -53,24 +55,27 @@ class ScriptedBack:
         """Write it down."""
         self.events.append("stop")
 
-    def initialize(self, params: dict[str, Any], revision: Revision) -> dict[str, Any]:
+    async def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
         """Declare nothing."""
         return {"capabilities": {}, "serverInfo": self.server_info}
+
+    async def dropped(self, record: SessionRecord) -> None:
+        """Forget nothing: it declared nothing."""
 
     @property
     def server_info(self) -> dict[str, str]:
         """Return a name and a version."""
         return {"name": "scripted", "version": "0"}
 
-    def mirrored(self, method: str, params: dict[str, Any]) -> tuple[Mirrored, ...]:
+    async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:
         """Mirror nothing."""
         return ()
 
-    def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
         """Declare nothing."""
         return False
 
-    async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
+    async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         """Promise everything."""
         return wanted
 

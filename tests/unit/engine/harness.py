@@ -91,7 +91,7 @@ class EngineHarness:
         self, version: str = "2025-11-25", *, principal: str = PRINCIPAL, channel: Channel | None = None
     ) -> Session:
         params = {"protocolVersion": version, "clientInfo": {"name": "t", "version": "0"}, "capabilities": {}}
-        return (await self.engine.sessions.open(principal, params, channel=channel)).session
+        return (await self.engine.sessions.open(Caller(principal), params, channel=channel)).session
 
     async def submit(
         self, request_id: RequestId, method: str = CALL, params: Json | None = None, *,

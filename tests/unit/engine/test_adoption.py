@@ -39,7 +39,7 @@ class Tools(ScriptedBack):
         self.idempotent = {"again"}
 
     @override
-    def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
         return request.params.get("name") in self.idempotent
 
 

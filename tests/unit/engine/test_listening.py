@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.config import Limits, Settings
 from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Caller
 from holdfast.engine.listening import FLUSH_SECONDS, Ended, Listener
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import Busy, InvalidParams, MissingCapability
@@ -33,7 +34,7 @@ async def listen(
     **wanted: object,
 ) -> Listener:
     request = Request(request_id, "subscriptions/listen", {"notifications": wanted})
-    return await engine.listening.open(guest(principal), request, expires)
+    return await engine.listening.open(guest(principal), request, Caller(principal), expires)
 
 
 def told(listener: Listener) -> list[Any]:
@@ -75,7 +76,7 @@ async def test_a_subscription_receives_only_the_changes_it_asked_for() -> None:
 async def test_unsent_changes_of_one_name_are_merged_and_the_newest_detail_is_sent() -> None:
     engine = make(listener_changes=2)
     request = Request(1, "subscriptions/listen", {"notifications": {"taskIds": ["t"]}})
-    listener = await engine.listening.open(guest(extensions={TASKS: {}}), request)
+    listener = await engine.listening.open(guest(extensions={TASKS: {}}), request, Caller(""))
     for step in range(10):
         await engine.changed(Change("task", "t", {"status": "working", "step": step}))
     messages = [json.loads(message) for message in listener.messages()]
@@ -123,7 +124,7 @@ async def test_too_many_listeners_are_refused_and_a_place_given_back_is_free() -
 @virtual_test
 async def test_the_limit_holds_for_subscriptions_that_arrive_while_the_back_checks_one() -> None:
     class Slow(ScriptedBack):
-        async def honoured(self, guest: SessionlessClient, wanted: Filter) -> Filter:
+        async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
             await asyncio.sleep(1)
             return wanted
 
@@ -219,7 +220,7 @@ async def test_task_changes_go_only_to_clients_that_declare_the_extension() -> N
     for extensions in odd:
         request = Request(1, "subscriptions/listen", {"notifications": {"taskIds": ["t"]}})
         with pytest.raises(MissingCapability):
-            await engine.listening.open(guest(extensions=extensions), request)
+            await engine.listening.open(guest(extensions=extensions), request, Caller(""))
 
 
 @virtual_test

@@ -50,6 +50,7 @@ async def test_unreadable_news_are_skipped_and_later_news_are_delivered() -> Non
         listener = await engine.listening.open(
             SessionlessClient(META, "alice", engine.settings.limits),
             Request(1, "subscriptions/listen", wanted),
+            Caller("alice"),
         )
         assert len(listener.messages()) == 1
         for number, event in enumerate(LATER):

@@ -16,7 +16,7 @@ from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.sessionless import AwaitedCall
 from holdfast.errors import PARKED_GONE, REQUEST_CANCELLED, Busy, McpError, ParkedGone
 from holdfast.protocol.sessionless import SERVER_KEY, RequestMeta
-from holdfast.protocol.versions import Revision
+from holdfast.stores.base import SessionRecord
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request
 from tests.support import LoopClock
@@ -128,7 +128,7 @@ async def fan_out(exchange: Exchange) -> object:
 async def test_an_answer_that_asks_for_input_names_the_server_without_an_initialize() -> None:
     class Back(ScriptedBack):
         @override
-        def initialize(self, params: Json, revision: Revision) -> Json:
+        async def initialize(self, record: SessionRecord, caller: Caller) -> Json:
             raise AssertionError("a client of 2026-07-28 does not initialize")
 
     engine = Engine(Back({CALL: one_ask}), clock=LoopClock(), random=SeededRandom(1))

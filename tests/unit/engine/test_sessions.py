@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.reader import End
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS
@@ -228,7 +228,7 @@ def test_a_malformed_initialize_opens_nothing(params: dict[str, object]) -> None
     async def conversation() -> None:
         async with engine_harness() as d:
             with pytest.raises(InvalidParams):
-                await d.engine.sessions.open(PRINCIPAL, params)
+                await d.engine.sessions.open(Caller(PRINCIPAL), params)
             assert len(await d.engine.runtime.store.sessions()) == 1
 
     conversation()

@@ -11,6 +11,7 @@ import pytest
 from holdfast import Context, Server
 from holdfast.config import Limits, Times
 from holdfast.core.tasks import task_key
+from holdfast.engine.exchange import Caller
 from holdfast.errors import OUTCOME_UNKNOWN, OutcomeUnknown
 from holdfast.stores.base import Cell, OrphanTask
 from holdfast.wire.jsonrpc import Request
@@ -236,7 +237,7 @@ def test_subscriptions_receive_each_change_once_also_if_its_wake_up_was_lost(is_
             task_id = await both.one.create("work", seconds=10_000)
             listening = both.two.server.engine.listening
             wanted = Request(7, "subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
-            listener = await listening.open(guest(""), wanted)
+            listener = await listening.open(guest(""), wanted, Caller(""))
             await asyncio.sleep(20)
             listener.messages()
             connection = both.cluster.connect("two")

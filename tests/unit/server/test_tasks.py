@@ -11,6 +11,7 @@ from holdfast import ConfigError, Context, InputRequired, McpError, Server, Tool
 from holdfast.auth import Principal
 from holdfast.config import Limits, Times
 from holdfast.engine import sessionless_client as engine_client
+from holdfast.engine.exchange import Caller
 from holdfast.protocol.sessionless import VERSION, RequestMeta
 from holdfast.wire.jsonrpc import Request
 from tests.stores import ScriptedStore
@@ -436,8 +437,8 @@ async def test_subscriptions_receive_the_state_of_their_own_tasks_only() -> None
         await ada.until(task_id, "input_required")
         wanted = Request(7, "subscriptions/listen", {"notifications": {"taskIds": [task_id, "unknown"]}})
         key = Principal(subject="ada").key
-        mine = await server.engine.listening.open(guest(key), wanted)
-        theirs = await server.engine.listening.open(guest("eve"), wanted)
+        mine = await server.engine.listening.open(guest(key), wanted, Caller(""))
+        theirs = await server.engine.listening.open(guest("eve"), wanted, Caller(""))
         (acknowledged,) = map(json.loads, mine.messages())
         assert acknowledged["params"]["notifications"] == {"taskIds": [task_id]}
         (nothing,) = map(json.loads, theirs.messages())

@@ -254,10 +254,10 @@ async def test_only_a_tool_that_declares_it_and_that_its_caller_sees_may_run_aga
     server.add_tool(hello, name="plain")
     back = NativeBack(server)
     calls = [Request(1, "tools/call", {"name": name}) for name in ("same", "read", "plain", "none", 7)]
-    assert [back.is_idempotent(call) for call in calls] == [True, False, False, False, False]
-    assert not back.is_idempotent(Request(1, "prompts/get", {"name": "same"}))
+    assert [await back.is_idempotent(call) for call in calls] == [True, False, False, False, False]
+    assert not await back.is_idempotent(Request(1, "prompts/get", {"name": "same"}))
     async with connected(server):
         [session] = server.engine.runtime.sessions.values()
-        assert back.is_idempotent(calls[0], session)
+        assert await back.is_idempotent(calls[0], session)
         server.disable_tool("same")
-        assert not back.is_idempotent(calls[0], session)
+        assert not await back.is_idempotent(calls[0], session)

@@ -30,6 +30,7 @@ class Listens:
         listener = await self._engine.listening.open(
             SessionlessClient(meta, caller.key, self._engine.settings.limits),
             request,
+            caller,
             principal.expires if principal is not None else None,
         )
         try:

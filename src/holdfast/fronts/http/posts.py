@@ -88,7 +88,7 @@ class Posts:
                     request_id=request.id,
                 )
             opened = await self._engine.sessions.open(
-                caller.key, request.params, lasting=not self._engine.settings.stateless
+                caller, request.params, lasting=not self._engine.settings.stateless
             )
         except HoldfastError as error:
             return refused_unstarted(error, request.id)
@@ -256,7 +256,7 @@ class Posts:
         }
         request_id = message.id if isinstance(message, Request) else None
         try:
-            opened = await self._engine.sessions.open(caller.key, params, lasting=False)
+            opened = await self._engine.sessions.open(caller, params, lasting=False)
         except HoldfastError as error:
             return refused_unstarted(error, request_id)
         try:

@@ -59,6 +59,10 @@ class SessionlessPosts:
         """Check the metadata of a request, start its call or go on with it, and answer it."""
         try:
             meta = self._checked(request, head, caller)
+            if request.method == "tools/call" and (
+                mirrored := await self._engine.mirrored(request, meta, caller)
+            ):
+                check_parameters(head.get, mirrored, request.params.get("arguments"))
             if request.method == "subscriptions/listen":
                 await self._listens.request(meta, request, caller, connection)
                 return None
@@ -124,9 +128,6 @@ class SessionlessPosts:
             if type(name) is str and request.method == "tools/call" and len(self._agreed) < _REMEMBERED:
                 self._agreed.add(said)
         check_sessionless(self._engine.settings, meta, large=caller.charge is not None)
-        mirrored = self._engine.mirrored(request.method, params)
-        if mirrored:
-            check_parameters(head.get, mirrored, params.get("arguments"))
         return meta
 
     async def _wait(self, request: Request, awaited: AwaitedCall, connection: Connection) -> None:
