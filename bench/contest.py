@@ -180,7 +180,7 @@ def cpu_ratio(slices: dict[str, list[Slice]], name: str, reference: str) -> floa
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a port that is free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -138,7 +138,7 @@ async def test_multiple_content_types() -> list[str | Image | EmbeddedResource]:
 
 @server.tool
 async def test_error_handling() -> None:
-    """Fail in a way the model is told about."""
+    """Fail with a message for the model."""
     raise ToolError("This tool intentionally returns an error for testing")
 
 

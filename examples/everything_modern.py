@@ -105,7 +105,7 @@ async def test_input_required_result_multi_round(ctx: Context) -> str:
     name = await ctx.elicit("Step 1: What is your name?", Name, key="step1")
     color = await ctx.elicit("Step 2: What is your favorite color?", Color, key="step2")
     return (
-        f"{name.data.name if name.data else 'nobody'} likes {color.data.color if color.data else 'nothing'}"
+        f"{name.data.name if name.data else 'no one'} likes {color.data.color if color.data else 'nothing'}"
     )
 
 
@@ -139,7 +139,7 @@ async def test_input_required_result_prompt(ctx: Context) -> str:
     return f"Please help with: {answer.data.context if answer.data else 'anything'}"
 
 
-# What a client must have declared, and what it is told on the way
+# What a client must have declared, and what it receives on the way
 
 
 @feature.tool
@@ -175,7 +175,7 @@ async def nothing() -> str:
 
 @feature.tool
 async def test_trigger_tool_change() -> str:
-    """Add a tool and take it away again; those who listen are told."""
+    """Add a tool and take it away again; listeners are notified."""
     feature.add_tool(nothing, name="test_dynamic_tool")
     feature.remove_tool("test_dynamic_tool")
     return "The list of tools has changed."
@@ -183,7 +183,7 @@ async def test_trigger_tool_change() -> str:
 
 @feature.tool
 async def test_trigger_prompt_change() -> str:
-    """Add a prompt and take it away again; those who listen are told."""
+    """Add a prompt and take it away again; listeners are notified."""
     feature.add_prompt(nothing, name="test_dynamic_prompt")
     feature.remove_prompt("test_dynamic_prompt")
     return "The list of prompts has changed."

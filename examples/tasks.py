@@ -24,7 +24,7 @@ class Name(BaseModel):
 
 @server.tool
 async def greet(name: str) -> str:
-    """Greet somebody, at once."""
+    """Greet a person, at once."""
     return f"Hello, {name}!"
 
 
@@ -67,7 +67,7 @@ async def multi_input(ctx: Context) -> str:
     first, second = await asyncio.gather(
         ctx.elicit("What is the first name?", Name), ctx.elicit("What is the second name?", Name)
     )
-    names = [answer.data.name if answer.data is not None else "nobody" for answer in (first, second)]
+    names = [answer.data.name if answer.data is not None else "no name" for answer in (first, second)]
     return " and ".join(names)
 
 

@@ -141,8 +141,8 @@ REFUSED: Final[dict[str, tuple[str, Json, int]]] = {
     "an unknown tool": ("tools/call", {"name": "nobody", "arguments": {}}, -32602),
     "an unknown prompt": ("prompts/get", {"name": "nobody"}, -32602),
     "a prompt without its arguments": ("prompts/get", {"name": "test_prompt_with_arguments"}, -32602),
-    "a cursor that is none": ("tools/list", {"cursor": "nonsense"}, -32602),
-    "a level that is none": ("logging/setLevel", {"level": "loud"}, -32602),
+    "an invalid cursor": ("tools/list", {"cursor": "nonsense"}, -32602),
+    "an invalid level": ("logging/setLevel", {"level": "loud"}, -32602),
     "an unknown method": ("tools/dance", {}, -32601),
 }
 

@@ -32,7 +32,7 @@ def test_good_messages_pass(version: str) -> None:
 BAD: dict[str, tuple[Any, str | None, str]] = {
     "a member is missing": (result({"tools": [{"name": "echo"}]}), "tools/list", r"tools\[0\].*inputSchema"),
     "a member has the wrong type": (result({"content": [{"type": "text", "text": 1}]}), "tools/call", r"content\[0\]"),
-    "an inner schema is none": (
+    "an inner schema is invalid": (
         result({"tools": [{**TOOL, "inputSchema": {"type": "object", "required": 7}}]}), "tools/list", "echo.inputSchema|required"),
     "bytes are not base64": (
         result({"contents": [{"uri": "a:b", "blob": "?"}]}), "resources/read", r"contents\[0\]"),

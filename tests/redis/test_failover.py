@@ -1,4 +1,4 @@
-"""A failover that lost acknowledged writes: noticed, mended by a living writer, and otherwise said."""
+"""A failover that lost acknowledged writes: noticed, repaired by a living writer, and otherwise reported."""
 
 import time
 from collections.abc import AsyncIterator

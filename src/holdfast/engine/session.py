@@ -80,7 +80,7 @@ class Session:
 
     @property
     def name(self) -> str:
-        """A short name for logs; it is not the session id and does not lead to it."""
+        """A short name for logs; the session id cannot be computed from it."""
         return self.record.key[:8]
 
     @property

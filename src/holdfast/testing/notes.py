@@ -11,7 +11,7 @@ class Note(NamedTuple):
 
 
 class NotingObserver:
-    """The Observer port for tests: everything it was told, in order."""
+    """The Observer port for tests: all events that it received, in order."""
 
     def __init__(self) -> None:
         self.notes: list[Note] = []

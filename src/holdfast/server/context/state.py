@@ -87,8 +87,8 @@ class State:
     async def update(self, field: str, fn: Callable[[Any], Any], default: Any = None) -> Any:
         """Replace a field's value by `fn(value)` and return the new one.
 
-        `fn`, plain or async, gets `default` where there is no value, and runs again when somebody
-        else changed the field meanwhile: it must have no other effect.
+        `fn`, plain or async, gets `default` where there is no value, and runs again when another
+        call changed the field meanwhile: it must have no other effect.
 
         Raises:
             StateError: others changed it each of 16 times.

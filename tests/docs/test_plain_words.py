@@ -1,0 +1,109 @@
+"""Plain words: phrases of the old dialect do not come back, and each thing has one name.
+
+Comments, docstrings, messages and names of tests are read, and the documents; code is not. A phrase that is listed here
+reads like a riddle: the sentence beside it says how to put it.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+FOLDERS: Final = ("src", "tests", "examples", "bench", "tools")
+SELF: Final = {Path(__file__).name, "glossary.md"}
+"""These files list the phrases."""
+
+RIDDLES: Final = {
+    r"(?<!there )\b(?:is|are) none\b": "say 'invalid', 'not a …' or 'absent'",
+    r"\b(?:is|are|be|was|were|been) told\b": "say who receives what: 'the client receives …'",
+    r"\bwhoever\b": "name who it is: the client, the caller, the task",
+    r"\bnobody\b": "name what is missing: 'no task waits', 'no client is connected'",
+    r"\bsomebody\b": "name who it is",
+    r"\beverybody\b": "name who they are",
+    r"\bmend(?:s|ed|ing)?\b": "say 'fix'",
+    r"\bleads? (?:back )?to it\b": "say 'reference cycle'",
+    r"\bcan(?:not)? be meant\b": "say 'valid' or 'invalid'",
+    r"\bwhose (?:word|turn) it is to\b": "say what happens next",
+    r"\bin (?:the|its) words of\b": "say 'in the form of'",
+    r"\bwho (?:waits|takes|comes|goes|sends|reads) (?:nothing|none|no more)\b": "name who it is",
+}
+
+LEFT: Final[dict[str, dict[str, int]]] = {
+    r"\b(?:is|are|be|was|were|been) told\b": {"src": 20, "tests": 9, "documents": 1},
+    r"\bwhoever\b": {"src": 5, "tests": 11},
+    r"\bnobody\b": {"src": 13, "tests": 35, "documents": 1},
+    r"\bsomebody\b": {"src": 8, "tests": 12},
+    r"\beverybody\b": {"tests": 6},
+}
+"""How often a phrase still stands in a part of the repository. A number here only falls."""
+
+
+def prose_of(path: Path) -> Iterator[str]:
+    """Return what a file says to people."""
+    text = path.read_text()
+    if path.suffix == ".md":
+        yield re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    elif path.suffix == ".lua":
+        yield "\n".join(re.findall(r"--\s*(.*)", text))
+    else:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in {tokenize.COMMENT, tokenize.STRING}:
+                yield token.string
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node.name.replace("_", " ")
+
+
+@cache
+def corpus() -> dict[Path, str]:
+    """Return the prose of every file, with line ends as spaces."""
+    code = (
+        path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".lua"}
+    )
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    return {
+        path: re.sub(r"\s*\n\s*(?:#\s*|--\s*)?", " ", "\n".join(prose_of(path)))
+        for path in (*code, *pages)
+        if path.name not in SELF
+    }
+
+
+def found(pattern: str) -> list[str]:
+    """Return where a phrase stands, with the words around it."""
+    return [
+        f"{path.relative_to(ROOT)}: …{text[max(0, hit.start() - 40) : hit.end() + 40]}…"
+        for path, text in corpus().items()
+        for hit in re.finditer(pattern, text, re.IGNORECASE if "none" not in pattern else 0)
+    ]
+
+
+def area(hit: str) -> str:
+    """Return the part of the repository that a hit is in: source, tests, or what users read."""
+    folder = hit.partition("/")[0]
+    return folder if folder in {"src", "tests"} else "documents"
+
+
+@pytest.mark.parametrize("phrase", RIDDLES)
+def test_a_riddle_does_not_come_back(phrase: str) -> None:
+    hits = found(phrase)
+    most = LEFT.get(phrase, {})
+    for part, count in Counter(map(area, hits)).items():
+        shown = "\n".join(hit for hit in hits if area(hit) == part)
+        assert count <= most.get(part, 0), f"{RIDDLES[phrase]}\n{shown}"
+
+
+def test_code_is_not_read_and_prose_is(tmp_path: Path) -> None:
+    file = tmp_path / "sample.py"
+    file.write_text('def nobody_waits() -> None:\n    """Doc."""\n    nobody = None  # a comment\n')
+    assert list(prose_of(file)) == ['"""Doc."""', "# a comment", "nobody waits"]
+    page = file.with_suffix(".md")
+    page.write_text("before\n```python\nnobody()\n```\nafter\n")
+    assert "nobody" not in "".join(prose_of(page))
