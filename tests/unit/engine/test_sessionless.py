@@ -11,6 +11,7 @@ import pytest
 from typing_extensions import override
 
 from holdfast.config import Limits, Settings, Times
+from holdfast.core.exchange import State
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.sessionless import AwaitedCall
@@ -500,6 +501,42 @@ async def test_a_limit_of_running_calls_refuses_the_next_as_busy() -> None:
         for visit in visits:
             await visit.answer()
         assert "result" in await home.call().answer()
+
+
+@engine_test
+async def test_a_cancelled_call_keeps_its_place_until_its_handler_has_ended() -> None:
+    async def stubborn(exchange: Exchange) -> object:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await asyncio.sleep(1)
+        return None
+
+    async with house(stubborn, limits=Limits(sessionless_calls=1)) as home:
+        visit = home.call()
+        await asyncio.sleep(0)
+        await visit.hang_up()
+        await asyncio.sleep(0.5)
+        assert visit.awaited.exchange.state is State.SETTLED_HELD
+        with pytest.raises(Busy):
+            home.call()
+        await asyncio.sleep(1)
+        assert visit.awaited.exchange.state is State.SETTLED
+        home.call()
+
+
+@engine_test
+async def test_a_call_is_parked_goes_on_and_ends() -> None:
+    async with house(one_ask) as home:
+        visit = home.call()
+        exchange = visit.awaited.exchange
+        assert exchange.state is State.RUNNING
+        asked = await visit.answer()
+        assert exchange.state is State.PARKED
+        retry = home.retry(asked, {"q": 1})
+        assert exchange.state is State.RUNNING
+        await retry.answer()
+        assert exchange.state is State.SETTLED
 
 
 @engine_test
