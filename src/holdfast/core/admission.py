@@ -1,4 +1,4 @@
-"""Who may start now, who waits, who is refused: one gate for calls and for asks.
+"""Which calls and asks may start now, which wait, and which are refused: a gate.
 
 The gate holds no task and no future. It decides, and hands back the ticket whose turn it is;
 the caller acts (law 13).
@@ -13,7 +13,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Admission(Enum):
-    """What becomes of a ticket."""
+    """What the gate decides for a ticket."""
 
     START = "start"
     WAIT = "wait"
@@ -36,16 +36,16 @@ class Gate(Generic[T]):
 
     @property
     def inside(self) -> int:
-        """How many are in."""
+        """How many tickets are inside."""
         return self._inside
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """How many tickets wait."""
         return len(self._waiting)
 
     def enter(self, ticket: T) -> Admission:
-        """Let the ticket in, queue it, or refuse it. Nobody overtakes those who wait."""
+        """Let the ticket in, queue it, or refuse it. Tickets that wait go first."""
         if self._inside < self._places and not self._waiting:
             self._inside += 1
             return Admission.START
@@ -55,7 +55,7 @@ class Gate(Generic[T]):
         return Admission.REFUSE
 
     def is_waiting(self, ticket: T) -> bool:
-        """Tell whether the ticket is in the queue."""
+        """True if the ticket is in the queue."""
         return ticket in self._waiting
 
     def leave(self) -> T | None:

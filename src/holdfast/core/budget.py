@@ -1,4 +1,4 @@
-"""Bytes that may be in use at once, in all and by each holder: a bound on memory, where a number of items bounds nothing.
+"""How many bytes may be in use at once, in total and by each holder: a bound on memory, where a count of items is none.
 
 A taker is given a charge, and the bytes are in use for as long as that object lives: code that keeps a charged
 message keeps its charge beside it, and the bytes are free when the last holder drops the charge. Several may share
@@ -17,7 +17,7 @@ from collections.abc import Hashable, Mapping
 from typing import Final
 
 Holders = Mapping[str, Hashable]
-"""Who takes, at each level: `{"principal": …, "session": …}`."""
+"""The holder at each level: `{"principal": …, "session": …}`."""
 
 
 class Charge:
@@ -43,7 +43,7 @@ class Charge:
         return True
 
     def free(self) -> None:
-        """Give the bytes back; twice is as good as once."""
+        """Give the bytes back. Safe to call twice."""
         size, self.size = self.size, 0
         if size:
             self._budget.freed.append((size, self._holders))
@@ -53,7 +53,7 @@ class Charge:
 
 
 class Budget:
-    """At most `total` bytes in use, and of each level's holders at most what `shares` says."""
+    """At most `total` bytes in use, and for each holder at most the share of its level."""
 
     __slots__ = ("_by_holder", "_shares", "_total", "_used", "freed")
 
@@ -62,7 +62,7 @@ class Budget:
         self._shares = shares
         self._used = 0
         self.freed: deque[tuple[int, Holders]] = deque()
-        """What charges gave back and is not subtracted yet."""
+        """What charges gave back and was not subtracted yet."""
         self._by_holder: dict[tuple[str, Hashable], int] = {}
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class Budget:
         return self._used
 
     def open(self, **holders: Hashable) -> Charge:
-        """Return a charge of nothing, which may grow."""
+        """Return a charge of 0 bytes, which may grow."""
         return Charge(self, holders)
 
     def take(self, size: int, **holders: Hashable) -> Charge | None:
@@ -86,7 +86,7 @@ class Budget:
         return charge if charge.grow(size) else None
 
     def has_room(self, more: int, holders: Holders, *, own: int = 0) -> bool:
-        """Tell whether so many more bytes fit; those that are the asking charge's `own` never stand in its way."""
+        """True if so many more bytes fit. A holder that has only the `own` bytes of the charge may take any size."""
         used = self.used
         if used > own and used + more > self._total:
             return False

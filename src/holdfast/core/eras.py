@@ -1,4 +1,4 @@
-"""Which protocol a client is served, and what it is told of the others. Pure.
+"""Which protocol versions a client may use, and which ones a refusal names. Pure.
 
 An excluded era is refused in the words that make a client of both go to the other one: the
 versions it may use instead.
@@ -31,7 +31,7 @@ def with_eras(settings: Settings, eras: Eras | None, by_client: Mapping[str, Era
 
 
 def supported_versions(settings: Settings, client: Any = None) -> tuple[str, ...]:
-    """Return the versions that a client may use, given what it calls itself (its `clientInfo`)."""
+    """Return the versions that a client may use, by the name in its `clientInfo`."""
     name = client.get("name") if isinstance(client, dict) else None
     eras = settings.eras
     if settings.eras_by_client and isinstance(name, str):
@@ -41,7 +41,7 @@ def supported_versions(settings: Settings, client: Any = None) -> tuple[str, ...
 
 
 def has_sessions(settings: Settings) -> bool:
-    """Tell whether any client may have a session."""
+    """True if any client may have a session."""
     return settings.eras != "modern" or any(eras != "modern" for eras in settings.eras_by_client.values())
 
 
@@ -57,7 +57,7 @@ def check_handshake(settings: Settings, params: dict[str, Any]) -> None:
 
 
 def check_client(settings: Settings, client: dict[str, Any], capabilities: dict[str, Any]) -> None:
-    """Check that what a client says of itself is short enough to be kept.
+    """Check that `clientInfo` and capabilities are short enough to be stored.
 
     Raises:
         InvalidParams: it is too long.

@@ -6,8 +6,8 @@
                         └───────────── RETURNED ─────────────┘                   │
                         └───── DELETED · IDLE · EXPIRED · EVICTED · SHUTDOWN ────┘
 
-Everything that moves a session is in this file; an input the table does not name changes
-nothing. CLOSED has no way out: one closing transition, whoever comes first.
+Every change of a session's state is in this table; an input that the table does not name changes nothing. No input
+leads out of CLOSED: a session is closed once, by the first closing input.
 """
 
 from enum import Enum
@@ -23,7 +23,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What happened to it. The closing ones are also the reason listeners are given."""
+    """What happened to it. Listeners get the closing inputs as the reason."""
 
     BROKE = "broke"
     RETURNED = "returned"
@@ -47,5 +47,5 @@ TRANSITIONS: Final[dict[State, dict[Input, State]]] = {
 
 
 def step(state: State, happened: Input) -> State:
-    """Return the state after `happened`; the same one where the table has no such move."""
+    """Return the state after `happened`; the same one if the table does not name it."""
     return TRANSITIONS[state].get(happened, state)

@@ -1,4 +1,4 @@
-"""How often something may be written down: a burst for each name, then a steady trickle, and a count of the rest. Pure.
+"""How often an event may be logged: a burst for each name, then a steady rate, and a count of the rest. Pure.
 
 A log that an attacker can fill at will is of no use to its reader, and fills the disk. The table is bounded:
 names that find no room in it share one entry.
@@ -9,14 +9,14 @@ from typing import Final
 
 BURST: Final = 10
 PER_SECOND: Final = 1.0
-"""Of one name."""
+"""For one name."""
 TOTAL: Final = 10
-"""All names together have so many times as much."""
+"""All names together may log so many times as much."""
 NAMES: Final = 1_024
 
 
 class _Bucket:
-    """What is left of a burst, and how many were held back since the last that passed."""
+    """What is left of a burst, and how many events were dropped since the last one that was logged."""
 
     __slots__ = ("at", "held", "left", "scale")
 
@@ -36,7 +36,7 @@ class _Bucket:
 
 
 class Rates:
-    """Decides what is written down. Time is passed in."""
+    """Decides which events are logged. Time is passed in."""
 
     __slots__ = ("_all", "_buckets")
 
@@ -48,7 +48,7 @@ class Rates:
         return f"<Rates {len(self._buckets)}/{NAMES} names>"
 
     def admit(self, name: Hashable, now: float) -> int | None:
-        """Return how many of this name were held back before this one; None: hold this one back too."""
+        """Return how many events of this name were dropped before this one; None: drop this one too."""
         bucket = self._bucket(name, now)
         for one in (bucket, self._all):
             one.refill(now)

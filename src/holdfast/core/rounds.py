@@ -1,4 +1,4 @@
-"""What a suspended call has asked of its client, round by round (2026-07-28 multi-round-trip requests). Pure.
+"""What a call has asked its client for, round by round (2026-07-28, multi-round-trip requests). Pure.
 
 Round 0 is the request itself. Each answer to it either is final or asks for input, and so
 begins the next round; the retry that carries the input says which round it answers. A round
@@ -12,14 +12,14 @@ from msgspec import Struct
 
 
 class Asked(Struct, frozen=True):
-    """One request to the client, as it travels inside an input_required result."""
+    """One request to the client, as it is in an `input_required` result."""
 
     method: str
     params: Any
 
 
 def fresh_key(taken: set[str], wanted: str | None = None) -> str:
-    """Return a key for an ask, the wanted one if it is free, and add it to those that are taken."""
+    """Return a key for an ask, the wanted one if it is free, and add it to the keys in use."""
     name = wanted if wanted is not None else f"ask-{len(taken) + 1}"
     while name in taken:
         name = f"{name}-{len(taken) + 1}"
@@ -28,12 +28,12 @@ def fresh_key(taken: set[str], wanted: str | None = None) -> str:
 
 
 class Taken(Enum):
-    """What became of a retry."""
+    """What a retry does to a round."""
 
     FRESH = "fresh"
-    """The round is answered by it."""
+    """It answers the round."""
     REPEAT = "repeat"
-    """The same answers came before: wait for, or get again, what followed."""
+    """The same answers came before: it gets the same outcome."""
     REFUSED = "refused"
     """No such round, or it was answered differently."""
 
@@ -57,7 +57,7 @@ class Rounds:
 
     @property
     def is_parked(self) -> bool:
-        """Whether the newest round waits for its answers."""
+        """True if the newest round waits for its answers."""
         return self.number not in self._digests
 
     def ask(self, asked: Asked, key: str | None = None) -> str:
@@ -78,7 +78,7 @@ class Rounds:
     def take(self, number: int, answers: dict[str, Any], digest: bytes) -> tuple[Taken, dict[str, Any]]:
         """Take a retry's answers to a round; return the verdict and, if fresh, the answers that were asked for.
 
-        Answers nobody asked for are passed over; asks without an answer, or with one that is
+        Answers that were not asked for are ignored; asks without an answer, or with one that is
         no object, stay for the next round.
         """
         before = self._digests.get(number)

@@ -1,4 +1,4 @@
-"""Things kept for a while because they may be wanted once more: bounded in bytes, the oldest go first. Pure."""
+"""Items that are kept for a while, bounded in bytes; the oldest are dropped first. Pure."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ class Shelf:
         return key in self._sizes
 
     def put(self, key: str, holder: str, size: int) -> list[str]:
-        """Keep a new thing; return what had to go for it, the oldest first, or the thing itself if it is too large."""
+        """Keep a new item; return the keys of those that were dropped for it, the oldest first, or its own if it is too large."""
         self._sizes[key] = holder, size
         self._by_holder.setdefault(holder, {})[key] = None
         self._change(holder, size)
@@ -40,7 +40,7 @@ class Shelf:
             yield self.remove(next(iter(self._sizes)))
 
     def remove(self, key: str) -> str:
-        """Forget a thing; nothing if it is not there. Returns its key."""
+        """Remove an item; nothing if it is not there. Returns its key."""
         if key in self._sizes:
             holder, size = self._sizes.pop(key)
             del self._by_holder[holder][key]

@@ -1,8 +1,8 @@
 """One stream: an append-only log whose head may be trimmed and whose end is its terminal message.
 
-A stream outlives the connections that carry it. Replay and live delivery are the same read
-from a position, so nothing can fall between them (law 5). A position is a sequence number
-with a random tag: it proves that the log the client read is the log we hold.
+A stream outlives its connections. Replay and live delivery are the same read from a position, so no message can be
+lost between them (law 5). A position is a sequence number with a random tag. The tag proves that the client read from
+this log, and not from an earlier one that was lost.
 """
 
 from collections import deque
@@ -34,14 +34,14 @@ def before_terminal(tag: int) -> Position:
 
 
 class Event(NamedTuple):
-    """One message of a stream and the position it leaves a reader at."""
+    """One message of a stream, and the position after it."""
 
     position: Position
     data: bytes
 
 
 class Continuity(Enum):
-    """Whether a reader's position still joins the log."""
+    """How a reader's position fits the log."""
 
     OK = "ok"
     GAP = "gap"
@@ -73,7 +73,7 @@ class Log:
         self.low: Position = start
         self.top: Position = start
         self.delivered: Position = start
-        """How far any reader has been written; where a reader without a cursor goes on."""
+        """How far readers have read; a reader without a cursor starts here."""
         self.events: deque[Event] = deque()
         self.bytes: int = 0
         self.closed: bool = False
@@ -132,7 +132,7 @@ class Log:
         return self.closed and cursor.seq == self.top.seq
 
     def proves(self, cursor: Position) -> bool:
-        """Tell whether the cursor can have been a position of this log.
+        """True if the cursor can be a position of this log.
 
         Tags below `low` are gone with their events: such a cursor is believed, and answered GAP.
         """

@@ -1,8 +1,8 @@
 """A task: a call that goes on after its request was answered (extension io.modelcontextprotocol/tasks). Pure.
 
-A task works, may wait for input, and ends once: a terminal status never changes. What is
-here is the whole of it, as it lies in the store; every change is a function from one state to
-the next, so that whoever loses a race makes the change again on what the winner left.
+A task works, may wait for input, and ends once: a terminal status never changes. `TaskState` is all that is stored of
+a task. Each change is a function from one state to the next, so a writer that loses a race applies its change
+again to the newer state.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from holdfast.protocol.tasks import CreateTaskResult, DetailedTask
 
 
 class Status(Enum):
-    """Where a task stands, in the extension's words."""
+    """The status of a task, as the extension names it."""
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
@@ -33,7 +33,7 @@ class Event(Enum):
 
     ASKED = "asked"
     ANSWERED = "answered"
-    """Nothing it asked for is left unanswered."""
+    """All its asks are answered."""
     RESULT = "result"
     ERROR = "error"
     CANCEL = "cancel"
@@ -54,7 +54,7 @@ TABLE: Final[dict[tuple[Status, Event], Status]] = {
         )
     },
 }
-"""Status and event → next status. What is not here does not happen."""
+"""Status and event → next status. An event that is not here changes nothing."""
 
 
 class TaskState(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,13 +70,13 @@ class TaskState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     asks: dict[str, Asked] = {}
     """What it waits for."""
     answers: dict[str, Any] = {}
-    """What came for it, and its handler has not taken yet."""
+    """Answers that its handler has not taken yet."""
     result: bytes = b""
     error: bytes = b""
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it has ended."""
+        """True if it has ended."""
         return self.status in TERMINAL
 
 
@@ -86,7 +86,7 @@ def begun(now: float, ttl: float) -> TaskState:
 
 
 def renewed(state: TaskState, now: float, ttl: float) -> TaskState:
-    """Return it as changed now; it is kept at least so long from now on, and never shorter than was promised."""
+    """Return it as changed now. It is kept for at least `ttl` from now, and never shorter than promised before."""
     return replace(state, updated=now, ttl=max(state.ttl, now - state.created + ttl))
 
 
@@ -94,18 +94,18 @@ def renewed(state: TaskState, now: float, ttl: float) -> TaskState:
 
 
 def described(state: TaskState, message: str) -> TaskState | None:
-    """Let it say how it is getting on."""
+    """Set the message that describes its progress."""
     return None if state.is_terminal or state.message == message else replace(state, message=message)
 
 
 def asked(state: TaskState, key: str, ask: Asked) -> TaskState | None:
-    """Let it ask for something."""
+    """Add an ask."""
     status = TABLE.get((state.status, Event.ASKED))
     return None if status is None else replace(state, status=status, asks={**state.asks, key: ask})
 
 
 def answered(state: TaskState, given: Mapping[str, Any]) -> TaskState | None:
-    """Take a client's answers; those nobody waits for are passed over."""
+    """Take a client's answers; answers to unknown asks are ignored."""
     wanted = {key: given[key] for key in state.asks if key in given}
     if not wanted or state.is_terminal:
         return None
@@ -113,7 +113,7 @@ def answered(state: TaskState, given: Mapping[str, Any]) -> TaskState | None:
 
 
 def withdrawn(state: TaskState, key: str) -> TaskState | None:
-    """Forget an ask, answered or not."""
+    """Remove an ask, answered or not."""
     if state.is_terminal or (key not in state.asks and key not in state.answers):
         return None
     kept = {name: value for name, value in state.answers.items() if name != key}
@@ -138,7 +138,7 @@ def ended(state: TaskState, event: Event, *, result: bytes = b"", error: bytes =
 
 
 def task_key(task_id: str) -> str:
-    """Return what a task is stored under: the id is a secret of its client's."""
+    """Return the key that a task is stored under: the id is a secret of its client."""
     return sha256(task_id.encode()).hexdigest()
 
 
@@ -148,7 +148,7 @@ def created(task_id: str, state: TaskState, poll: float) -> CreateTaskResult:
 
 
 def detailed(task_id: str, state: TaskState, poll: float) -> DetailedTask:
-    """Return the task with everything its status brings along."""
+    """Return the task with all members that its status has."""
     return DetailedTask(
         **_common(task_id, state, poll),
         input_requests=state.asks or None,

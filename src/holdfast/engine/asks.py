@@ -1,7 +1,7 @@
-"""Asks: requests to the client, many at once up to a bound, each answered by its own answer.
+"""Asks: requests to the client. Many are open at once, up to a limit, and each has its own answer.
 
-An answer may arrive by any connection and in any order. Waiting for one holds no slot that
-an answer needs, so asks never block each other or the receive path (law 10).
+Answers may arrive on any connection and in any order. An ask that waits holds nothing that an answer needs, so asks
+block neither each other nor the receive path (law 10).
 """
 
 import asyncio
@@ -49,20 +49,19 @@ async def ask(
         )
     limits = session.limits
     seconds = limits.ask_seconds if timeout is None else timeout
-    # Not counted: another replica may ask on the same stream, or have asked on it before it died.
+    # Random, not a number: another replica may ask on the same stream, or have asked on it before it died.
     name = f"{stream}.{random.token(_NAME_BYTES)}"
     entered = False
     try:
         async with asyncio.timeout(seconds):
             await _enter(session, method)
             try:
-                while not await _has_place(store, session, name, stream):  # noqa: ASYNC110 - as it says
+                while not await _has_place(store, session, name, stream):  # noqa: ASYNC110 - no wake-up says when a place is free
                     await asyncio.sleep(_PLACE_SECONDS)
                 entered = True
                 payload = await _asked(store, session, name, send, method, params)
             except BaseException:
-                # Also one that was on its way when this was cancelled. One that a store that is away still has is
-                # forgotten with its exchange.
+                # Also for an ask that was on its way to the store. If the store is away, the ask ends with its exchange.
                 with contextlib.suppress(StoreUnavailable):
                     await store.withdraw(session.record.key, name)
                 raise
@@ -90,14 +89,14 @@ async def _enter(session: Session, method: str) -> None:
         try:
             await ticket
         except asyncio.CancelledError:
-            # Between being let in and noticing it, the place is ours to give back.
+            # It was let in and cancelled before it noticed: give the place back.
             if not session.asking.abandon(ticket):
                 _leave(session)
             raise
 
 
 async def _has_place(store: Store, session: Session, name: str, stream: str) -> bool:
-    """Register the ask. False: asks of other replicas have all places, or the store is away; no bell says until when."""
+    """Register the ask. False: asks of other replicas have all places, or the store is away."""
     try:
         return await store.ask(session.record.key, name, stream)
     except StoreUnavailable:
@@ -106,7 +105,7 @@ async def _has_place(store: Store, session: Session, name: str, stream: str) -> 
 
 def _leave(session: Session) -> None:
     following = session.asking.leave()
-    # A ticket that was cancelled meanwhile has the place too, and gives it back when it notices.
+    # A ticket that was cancelled meanwhile has the place too, and gives it back itself.
     if following is not None and not following.done():
         following.set_result(None)
 
@@ -130,7 +129,7 @@ async def _asked(
 
 
 async def _taken(store: Store, session: Session, name: str) -> bytes | None:
-    """Return the answer that has come, however long the store is away now: the ask's deadline holds."""
+    """Return the answer that has come. Waits for a store that is away; the ask's deadline limits the wait."""
     while True:
         try:
             return await store.take_answer(session.record.key, name)
@@ -147,7 +146,7 @@ def _result(method: str, payload: bytes) -> Any:
 
 
 async def _withdraw(store: Store, session: Session, name: str, send: Send) -> None:
-    """Tell the client that nobody waits any more."""
+    """Tell the client that the answer is no longer needed."""
     with contextlib.suppress(StoreUnavailable):
         await store.withdraw(session.record.key, name)
         await send(

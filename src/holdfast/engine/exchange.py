@@ -1,4 +1,4 @@
-"""One client request being answered: what a back is given to answer it with."""
+"""An exchange: one request of a client while it is answered. This is the object that a back gets."""
 
 import asyncio
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.engine.turns import Turn
 
 Client = Session | SessionlessClient
-"""Who a request is from, as far as the protocol knows it: a session, or a guest of one request."""
+"""The sender of a request, as the protocol knows it: a session, or the metadata of a request without one."""
 
 
 class Caller(Struct, frozen=True):
@@ -32,11 +32,11 @@ class Caller(Struct, frozen=True):
     principal: Principal | None = None
     headers: Mapping[str, str] = {}
     charge: Charge | None = None
-    """What the message costs in memory, where it is large; free when this and its copies go (`load.py`)."""
+    """The memory that a large message takes; freed when this object and its copies are deleted (`load.py`)."""
 
 
 class Given(Struct, frozen=True):
-    """What an earlier round by hand left for this call of the handler: its state and the client's answers."""
+    """The state of an earlier round that its author keeps by hand, and the client's answers to it."""
 
     state: str | None = None
     answers: Mapping[str, Any] = {}
@@ -46,7 +46,7 @@ NOTHING_GIVEN: Final = Given()
 
 
 class Exchange:
-    """What a back is given. Starts at most once, ends with exactly one terminal message (`core/exchange.py`)."""
+    """Starts at most once, and ends with exactly one terminal message (`core/exchange.py`)."""
 
     __slots__ = ("caller", "given", "key", "request", "session", "state", "store", "task", "writer")
 

@@ -1,4 +1,4 @@
-"""What the parts of the engine share: the things passed in, the live sessions, the tasks."""
+"""What the parts of the engine share: settings, store, clock, random, observer; the local sessions; the tasks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -19,7 +19,7 @@ _STORE_SECONDS: Final = 0.5
 
 
 class Runtime:
-    """One engine's world."""
+    """The shared members of one engine."""
 
     __slots__ = (
         "back",
@@ -60,7 +60,7 @@ class Runtime:
         """Called with a session that was found to be closed by another replica."""
 
     def local_session(self, record: SessionRecord, channel: Channel | None = None) -> Session:
-        """Return what lives here of a session, beginning it if nothing did."""
+        """Return the local session of a record; make it if there is none."""
         session = self.sessions.get(record.key)
         if session is None:
             session = self.sessions[record.key] = Session(record, self.settings, channel)
@@ -70,39 +70,39 @@ class Runtime:
         return session
 
     def kept(self, session: Session) -> Session:
-        """Return the object that hears the bells of a session, for something that begins to wait for one.
+        """Return the local session that gets the wake-ups, for a caller that is about to wait for one.
 
-        Where the store is shared, a session of which nothing lived here may have been released meanwhile.
+        Where the store is shared, a session that this process did not need may have been released meanwhile.
         """
         return self.sessions.setdefault(session.record.key, session) if self.store.is_shared else session
 
     def release(self, session: Session) -> None:
-        """Forget a session of which nothing lives here, where the store is shared: any replica may have the next request."""
+        """Drop a local session that is not needed, where the store is shared: any replica may get the next request."""
         if self.store.is_shared and session.is_quiet and self.sessions.get(session.record.key) is session:
             del self.sessions[session.record.key]
 
     def returned(self, session: Session) -> None:
-        """Tell that a detached session came back."""
+        """Report that a detached session came back."""
         self.observer.note("session.reattached", session=session.name)
         session.queue_listener(lambda: self.back.reattached(session))
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run something on its own; the engine keeps hold of it and ends it with itself."""
+        """Run a coroutine as a task of the engine, which ends when the engine ends."""
         self.begin(work).add_done_callback(self._note_failure)
 
     def _note_failure(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            # No caller waits for it: only the log can show the failure.
+            # No caller waits for the task, so the failure is logged.
             self.observer.note("work.failed", error=error)
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Do the same, and return the task, for a caller that waits for it."""
+        """Do the same and return the task, for a caller that waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
-    # Obligations: what a step in the store leaves to be done, whatever becomes of the request that took the step
+    # Obligations: writes that must reach the store even if the request that caused them is cancelled
 
     async def surely(self, write: Callable[[], Awaitable[object]]) -> None:
         """Write to the store now, or in the background: while it is away, and if the caller is cancelled meanwhile.
@@ -128,7 +128,7 @@ class Runtime:
     async def take(
         self, work: Coroutine[Any, Any, T], give_back: Callable[[T], Coroutine[Any, Any, None]]
     ) -> T:
-        """Take something; if the caller is cancelled on the way, it is given back as soon as it is here."""
+        """Return what `work` returns. If the caller is cancelled meanwhile, the result is given back when it arrives."""
         taking = self.begin(work)
         try:
             return await asyncio.shield(taking)
@@ -137,7 +137,7 @@ class Runtime:
             raise
 
     async def finish(self, seconds: float) -> None:
-        """Wait for everything that was spawned, and what that spawns; after so long, end what is left."""
+        """Wait for all tasks of the engine, also those that they start; after so many seconds, cancel the rest."""
         now = asyncio.get_running_loop().time
         deadline = now() + seconds
         while self.tasks and now() < deadline:

@@ -1,4 +1,4 @@
-"""A session as this process sees it: its record, and what is alive here on its behalf."""
+"""A local session: what this process has of a session. Its record, and the calls, readers and asks that live here."""
 
 import asyncio
 from collections import deque
@@ -33,7 +33,7 @@ class Channel(Protocol):
 
 
 class Session:
-    """What lives here of one session. The truth about it is in the store."""
+    """What this process has of one session. The store has the authoritative state."""
 
     __slots__ = (
         "_calling",
@@ -57,21 +57,21 @@ class Session:
         limits = self.limits
         self.record: SessionRecord = record
         self.lasting: bool = channel is not None or not settings.stateless
-        """False for one that lives for a single request: no listener knows it, nobody can come back to it."""
+        """False for a session that lives for a single request: no listener is called for it, and no client comes back to it."""
         self.revision: Revision = _revision(record.version, lasting=self.lasting)
         self.channel: Channel | None = channel
         self.exchanges: dict[str, SessionExchange] = {}
         self.gate: Gate[SessionExchange] = Gate(limits.running, limits.queued)
         self.asking: Gate[asyncio.Future[None]] = Gate(limits.asks, limits.asks_queued)
         self.pending: dict[str, asyncio.Future[None]] = {}
-        """Asks made here and not yet answered."""
+        """By name: the asks of this process that are not answered yet."""
         self.notified: int = 0
-        """Notifications of the client that its back has not ended with."""
+        """How many notifications of the client the back still handles."""
         self.waiting: dict[str, Wake] = {}
-        """Calls that wait here for their turn, by their streams, each with the bell that it hears."""
+        """By stream: the calls of this process that wait for their turn, each with its wake-up."""
         self.readers: dict[str, list[Reader]] = {}
         self._listeners: deque[tuple[Listener, Context]] = deque()
-        """What is to be told, each with the context variables of the request that led to it."""
+        """Lifecycle listeners to call, in order, each with the context variables of the request that caused the event."""
         self._calling: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -80,16 +80,16 @@ class Session:
 
     @property
     def name(self) -> str:
-        """A short name for logs; the session id cannot be computed from it."""
+        """A short name for logs. The session id cannot be computed from it."""
         return self.record.key[:8]
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing lives here on its behalf."""
+        """True if this process needs nothing of the session any more."""
         busy = (
             self.channel or self.exchanges or self.readers or self.pending or self.notified or self._calling
         )
-        # A handler that was cancelled and still cleans up has its slot.
+        # A handler that was cancelled and still cleans up holds its slot.
         return not (busy or self.gate.inside)
 
     @property
@@ -98,7 +98,7 @@ class Session:
         return self.record.capabilities
 
     def ring(self, stream: str) -> None:
-        """Wake the active reader of a stream. Idle ones sleep on: waking, they would put off their keep-alive."""
+        """Wake the active reader of a stream. A wake-up would only delay the keep-alive of an idle one."""
         for reader in self.readers.get(stream, ()):
             if reader.active:
                 reader.wake.ring()
@@ -115,16 +115,16 @@ class Session:
             wake.ring()
 
     def add_reader(self, reader: "Reader") -> list["Reader"]:
-        """Make the reader the active one of its stream; return those that were there before, oldest first."""
+        """Make the reader the active one of its stream; return the earlier readers, oldest first."""
         readers = self.readers.setdefault(reader.stream, [])
         before = list(readers)
         readers.append(reader)
         return before
 
     def remove_reader(self, reader: "Reader") -> "Reader | None":
-        """Forget a reader; return the one that takes over, if it was the active one of several.
+        """Remove a reader; return the one that takes over, if the removed one was active and others are left.
 
-        Those that have ended and not let go yet are passed over: connections often break together.
+        Readers that have ended and are not removed yet do not take over: connections often break together.
         """
         readers = self.readers[reader.stream]
         readers.remove(reader)
@@ -134,7 +134,7 @@ class Session:
         return alive[-1] if reader.active and alive else None
 
     def queue_listener(self, listener: Listener) -> None:
-        """Run a lifecycle listener after those told before it; nobody waits for it."""
+        """Call a lifecycle listener after the earlier ones, in a task of its own."""
         self._listeners.append((listener, copy_context()))
         if self._calling is None:
             self._calling = asyncio.get_running_loop().create_task(self._call_listeners())
@@ -151,7 +151,7 @@ class Session:
     async def _call_listener(self, listener: Listener) -> None:
         try:
             await listener()
-        except BaseException as error:  # one listener's fault must not silence the next
+        except BaseException as error:  # a listener that fails must not prevent the next call
             if ends_the_task(error):
                 raise
             message = f"a lifecycle listener of session {self.name} failed"
@@ -159,25 +159,25 @@ class Session:
             asyncio.get_running_loop().call_exception_handler(context)
 
     async def listeners_called(self) -> None:
-        """Wait until every listener told so far has returned."""
+        """Wait until every listener that is queued has returned."""
         if self._calling is not None:
             await self._calling
 
 
 @cache
 def _revision(version: str, *, lasting: bool) -> Revision:
-    """Return the rules of a revision; where nobody can come back, no stream may invite to it or end early."""
+    """Return the rules of a revision. A client that cannot come back gets no event id, and no stream that ends early."""
     revision = REVISIONS[version]
     return revision if lasting else replace(revision, priming=False, early_close=False)
 
 
 def event_id(stream: str, position: Position) -> str:
-    """Return a position as it travels: the SSE event id."""
+    """Return the SSE event id of a position."""
     return f"{stream}.{position.seq}.{position.tag:x}"
 
 
 def parse_event_id(text: str) -> tuple[str, Position] | None:
-    """Return stream and position of an event id; None if it cannot be one of ours."""
+    """Return stream and position of an event id; None if the id is invalid."""
     parts = text.split(".")
     if len(parts) != 3 or len(text) > 64 or not text.isascii():  # noqa: PLR2004
         return None

@@ -1,4 +1,4 @@
-"""Sessions from initialize to their one closing transition, and what reaches them from outside any exchange."""
+"""Sessions: opened by initialize, closed once; and the messages that belong to no exchange."""
 
 import asyncio
 from functools import lru_cache
@@ -28,13 +28,13 @@ from holdfast.wire.jsonrpc import Response, encode, notification_message
 ANONYMOUS = ""
 """The principal of clients that are not authenticated. They share it, so they never evict each other."""
 _CONNECTED = 1e9
-"""Seconds a session may idle or last whose connection is its life: thirty years, so that no clock ends it."""
+"""Idle time and lifetime, in seconds, of a session that ends with its connection: thirty years."""
 _FLUSH_SECONDS = 1.0
-"""How long a closing session waits for its readers to take their terminal messages."""
+"""How long the end of a session waits until its readers have read their terminal messages."""
 
 
 class Opened(Struct, frozen=True):
-    """A new session, its id (told to the client, then forgotten) and the initialize result."""
+    """A new session, its id (sent to the client and not kept) and the initialize result."""
 
     session: Session
     session_id: str
@@ -43,24 +43,24 @@ class Opened(Struct, frozen=True):
 
 @lru_cache(maxsize=4_096)
 def session_key(session_id: str) -> str:
-    """Return the key a session is stored under; the id does not follow from it."""
+    """Return the key that a session is stored under. The id cannot be computed from it."""
     return sha256(session_id.encode()).hexdigest()
 
 
 class Sessions:
-    """Opens, finds, addresses and closes sessions."""
+    """Opens, finds and closes sessions, and sends to them."""
 
     def __init__(self, runtime: Runtime, exchanges: Exchanges) -> None:
         self._runtime = runtime
         self._exchanges = exchanges
         runtime.on_gone = self.closed_elsewhere
         self._closing: set[str] = set()
-        """Sessions that this process is closing: their bell tells it nothing new."""
+        """Sessions that this process is closing: it can ignore the wake-up that says so."""
 
     async def open(
         self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None, lasting: bool = True
     ) -> Opened:
-        """Make a session for an initialize request; one that is not `lasting` is told to no listener.
+        """Make a session for an initialize request. No listener is called for one that is not `lasting`.
 
         Raises:
             InvalidParams: the request is malformed; no session exists.
@@ -153,7 +153,7 @@ class Sessions:
         *,
         charge: Charge | None = None,
     ) -> None:
-        """Take a client's notification: act on the ones the engine owns, hand the rest to the back.
+        """Take a client's notification. Cancellations and `initialized` are for the engine, the others for the back.
 
         It passes when no call does, so it has a bound of its own: where as many as may run at once are still with the
         back, the next ones are dropped. `charge` is kept until the back has ended with it.
@@ -189,11 +189,11 @@ class Sessions:
         session: Session,
         method: str,
         params: dict[str, Any],
-        charge: Charge | None,  # noqa: ARG002 - kept as long as this runs
+        charge: Charge | None,  # noqa: ARG002 - held while this runs
     ) -> None:
         try:
             await self._runtime.back.notify(session, method, params)
-        except BaseException as error:  # a handler's fault must not reach the receive path
+        except BaseException as error:  # a handler that fails must not end the receive path
             if ends_the_task(error):
                 raise
             self._runtime.observer.note(
@@ -206,7 +206,7 @@ class Sessions:
     # To the client, outside of exchanges
 
     async def push(self, key: str, method: str, params: object = None) -> None:
-        """Send a notification that belongs to no request. A session that is gone is no error."""
+        """Send a notification that belongs to no request. Nothing happens if the session is gone."""
         await self._push(key, notification_message(method, params))
 
     async def broadcast(self, method: str, params: object = None, *, principal: str | None = None) -> None:
@@ -219,13 +219,13 @@ class Sessions:
             await self._push(key, message)
 
     async def resource_updated(self, uri: str) -> None:
-        """Tell the sessions that subscribed to a resource."""
+        """Notify the sessions that subscribed to a resource."""
         message = notification_message("notifications/resources/updated", {"uri": uri})
         for key in await self._runtime.store.subscribers(uri):
             await self._push(key, message)
 
     async def changed(self, change: Change, principal: str | None = None) -> None:
-        """Tell the sessions that want to know of a change; only those of one principal, if it is named.
+        """Notify the sessions that a change concerns; only those of one principal, if it is given.
 
         They know of lists and of resources they subscribed to; other kinds are for listeners.
         """
@@ -275,7 +275,7 @@ class Sessions:
                 finally:
                     self.announce(closed)
         except StoreError:
-            # Its connection is gone, whatever the store says: nothing may run on for it.
+            # Its connection is gone, whatever the store says: its handlers must end.
             if session.channel is not None:
                 await self.end_work(session, why)
             else:
@@ -285,20 +285,20 @@ class Sessions:
             if is_first:
                 self._closing.discard(key)
         if closed is None and is_first:
-            # Another replica was first, and its bell may have rung while this one was closing.
+            # Another replica was first, and its wake-up may have come while this one was closing.
             self.closed_elsewhere(session)
         return closed is not None
 
     async def _end_if_closed(self, session: Session) -> None:
-        """End what lives here of a session if the store has closed it, and only its answer was lost."""
+        """End the local session if the store has closed it and only the reply was lost."""
         runtime = self._runtime
         if await runtime.insist(lambda: runtime.store.holder(session.record.key)) is None:
             self.closed_elsewhere(session)
 
     async def end_work(self, session: Session, why: str, *, closed: bool = False) -> None:
-        """Settle what is in flight and wait a moment for its readers to take their terminal messages.
+        """Settle the calls in flight, and wait a moment until their readers have read the terminal messages.
 
-        `closed`: the store has settled it, with the session.
+        `closed`: the store has settled them with the session.
         """
         ended = list(session.exchanges.values())
         for exchange in ended:
@@ -308,13 +308,13 @@ class Sessions:
         deadline = asyncio.get_running_loop().time() + _FLUSH_SECONDS
         for exchange in ended:
             await exchange.writer.flushed(deadline - asyncio.get_running_loop().time())
-        # Those who still read what had ended before.
+        # Readers of calls that had ended before.
         streams = [stream for stream in session.readers if stream != session.record.standalone]
         for reader in [reader for stream in streams for reader in session.readers[stream]]:
             await reader.ended.wait(max(0.0, deadline - asyncio.get_running_loop().time()))
 
     async def forget(self, session: Session) -> None:
-        """Drop a session that lived for one request only; no listener ever knew it. A store that is away drops it later."""
+        """Drop a session that lived for one request. No listener was called for it. A store that is away drops it later."""
         runtime, key = self._runtime, session.record.key
         try:
             await self.end_work(session, "the request is over")
@@ -323,12 +323,12 @@ class Sessions:
             await runtime.surely(lambda: runtime.store.close(key, Input.SHUTDOWN))
 
     async def sweep(self) -> None:
-        """Close what is due."""
+        """Close the sessions whose time is over."""
         for closed in await self._runtime.store.sweep():
             self.announce(closed)
 
     def detached(self, session: Session) -> None:
-        """Tell that a session lost its last reader."""
+        """Report that a session lost its last reader."""
         if not session.lasting:
             return
         self._runtime.observer.note("session.detached", session=session.name)
@@ -337,7 +337,7 @@ class Sessions:
             self._runtime.spawn(self.sweep())
 
     def closed_elsewhere(self, session: Session) -> None:
-        """End what lives here of a session that another replica has closed, and tells of."""
+        """End the local session of one that another replica has closed, and reports."""
         key = session.record.key
         if key not in self._closing and self._runtime.sessions.get(key) is session:
             del self._runtime.sessions[key]
@@ -348,18 +348,18 @@ class Sessions:
         self._let_go(session)
 
     def announce(self, closed: Closed) -> None:
-        """Tell the listeners that a session has ended, and let go of what lives here of it."""
+        """Call the listeners for a session that was closed, and drop the local session."""
         runtime = self._runtime
         session = runtime.sessions.pop(closed.record.key, None) or Session(closed.record, runtime.settings)
         self._let_go(session)
         if session.exchanges:
-            # Closed by another replica, whose bell was lost.
+            # Closed by another replica, whose wake-up was lost.
             runtime.spawn(self._end_here(session))
         if not session.lasting:
             return
         runtime.observer.note("session.closed", session=session.name, reason=closed.reason.value)
         session.queue_listener(lambda: runtime.back.closed(session, closed.reason))
-        # Nobody else holds on to the session now, and the back must not stop before its listener has heard.
+        # Keeps the session alive, and lets a stop wait until the listener has returned.
         runtime.spawn(self._told(session, closed))
 
     async def _told(self, session: Session, closed: Closed) -> None:
@@ -374,7 +374,7 @@ class Sessions:
 
     @staticmethod
     def _wake(session: Session) -> None:
-        """Let the readers of a closed session look: a request's stream has its end in the log, the standalone one ends now."""
+        """Wake the readers of a closed session: a request's stream has its end in the log, the standalone one ends now."""
         for stream, readers in list(session.readers.items()):
             for reader in readers:
                 if stream == session.record.standalone:

@@ -2,7 +2,7 @@
 
 The store decides. Claims are numbered by their fences, so a call may start when no call of its session with a
 smaller fence is in flight. Each process asks the store for its own calls (`turn`): when the call arrives, when
-the bell says that a turn was passed on, and every moment besides, because bells get lost.
+a wake-up says that a turn was passed on, and several times a second, because wake-ups get lost.
 
 The id of a call and its turn end apart. A cancelled call is answered at once and its id is free, but its handler
 may still clean up, and the thread of a plain function cannot be stopped at all. So its turn is held in the store
@@ -31,7 +31,7 @@ from holdfast.engine.wake import Wake
 from holdfast.errors import Busy, Fenced, OutcomeUnknown, SessionGone, StoreError, StreamClosed
 
 _LOOK_SECONDS: Final = 0.25
-"""How often a call that waits asks for its turn, if no bell rings."""
+"""How often a call that waits asks for its turn without a wake-up."""
 
 
 class Turn:
@@ -46,12 +46,12 @@ class Turn:
 
     @property
     def has_threads(self) -> bool:
-        """Whether a plain function runs beside the task."""
+        """True if a plain function runs in a thread."""
         return self._parts > 1
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of the call runs any more."""
+        """True if neither the task nor a thread of the call runs any more."""
         return self._parts == 0
 
     def enter(self) -> None:
@@ -89,7 +89,7 @@ class Turns:
         self._settle = settle
 
     def admit(self, session: Session) -> Admission:
-        """Let one more call wait, or refuse it. Also a call that can start at once waits for the store's word."""
+        """Let one more call wait, or refuse it. A call that could start at once also waits, until the store has said so."""
         # One of those that wait is about to start.
         has_room = len(session.waiting) <= self._runtime.settings.limits.queued
         return Admission.WAIT if has_room else Admission.REFUSE
@@ -150,7 +150,7 @@ class Turns:
             exchange.task.add_done_callback(lambda _: turn.leave())
 
     async def hold(self, exchange: SessionExchange) -> None:
-        """Keep the turn of a call that is about to be settled, as long as anything of it still runs."""
+        """Hold the turn of a call that is about to be settled until its task and its threads have ended."""
         turn, task = exchange.turn, exchange.task
         if turn is None or task is None:
             return
@@ -162,7 +162,7 @@ class Turns:
                     lambda: store.hold_turn(key, exchange.claim.stream, exchange.fence)
                 )
             except (StoreError, SessionGone):
-                # The call is no longer ours, or its session is gone: its turn went with it.
+                # The call is no longer ours, or its session is gone: its turn has ended too.
                 return
             if turn.is_over:
                 # It ended meanwhile, and its turn was passed on before the store held it.

@@ -1,4 +1,4 @@
-"""The two smallest ways to wait: for a bell, and for one turn of the loop."""
+"""The two smallest ways to wait: for a wake-up, and for one turn of the event loop."""
 
 import asyncio
 import types
@@ -6,23 +6,23 @@ from collections.abc import Generator
 
 
 class Wake:
-    """A bell that any number of tasks wait for. A ring wakes all of them, and is remembered until cleared."""
+    """A wake-up that any number of tasks wait for. `ring` wakes all of them, and is remembered until `clear`."""
 
     __slots__ = ("_rung", "_waiters")
 
     def __init__(self) -> None:
         self._rung = False
         self._waiters: tuple[asyncio.Future[bool], ...] = ()
-        """A tuple: most bells have one waiter at a time, and many have none."""
+        """A tuple: most wake-ups have one waiter or none."""
 
     def ring(self) -> None:
-        """Wake all present waiters; a later waiter does not wait until the bell is cleared."""
+        """Wake all tasks that wait. A task that comes later does not wait, until `clear`."""
         self._rung = True
         for waiter in self._waiters:
             _release(waiter, rung=True)
 
     def clear(self) -> None:
-        """Forget earlier rings. Clear before looking: a ring after the look then wakes again (law 5)."""
+        """Forget earlier rings. Clear first, then look: a ring after the look then ends the next wait (law 5)."""
         self._rung = False
 
     async def wait(self, timeout: float | None = None) -> bool:
@@ -30,7 +30,7 @@ class Wake:
         return self._rung or await self.next(timeout)
 
     async def next(self, timeout: float | None = None) -> bool:
-        """Wait for the next ring, whatever was rung before; for a caller that has just looked, without an await since."""
+        """Wait for the next ring, not for an earlier one. The caller has just looked, with no await since."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         self._waiters = (*self._waiters, waiter)
@@ -50,9 +50,9 @@ def _release(waiter: asyncio.Future[bool], *, rung: bool = False) -> None:
 
 @types.coroutine
 def turn() -> Generator[None, None, None]:
-    """Let everything that is ready run once, then go on.
+    """Let every task that is ready run once, then go on.
 
-    A handler that never suspends has finished after this, so its caller needs no timer,
-    callback or watcher (half the cost of a plain call).
+    A handler that never waits has finished after this. Its caller needs no timer, callback or watcher, which would
+    cost half of a plain call.
     """
     yield
