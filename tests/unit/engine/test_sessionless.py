@@ -105,6 +105,10 @@ class Counted:
         return await self._body(exchange)
 
 
+def state_of(visit: Visit) -> State:
+    return visit.awaited.exchange.state
+
+
 def refused(visit: Callable[[], Visit]) -> McpError:
     with pytest.raises(ParkedGone) as error:
         visit()
@@ -517,11 +521,11 @@ async def test_a_cancelled_call_keeps_its_place_until_its_handler_has_ended() ->
         await asyncio.sleep(0)
         await visit.hang_up()
         await asyncio.sleep(0.5)
-        assert visit.awaited.exchange.state is State.SETTLED_HELD
+        assert state_of(visit) is State.SETTLED_HELD
         with pytest.raises(Busy):
             home.call()
         await asyncio.sleep(1)
-        assert visit.awaited.exchange.state is State.SETTLED
+        assert state_of(visit) is State.SETTLED
         home.call()
 
 
@@ -529,14 +533,13 @@ async def test_a_cancelled_call_keeps_its_place_until_its_handler_has_ended() ->
 async def test_a_call_is_parked_goes_on_and_ends() -> None:
     async with house(one_ask) as home:
         visit = home.call()
-        exchange = visit.awaited.exchange
-        assert exchange.state is State.RUNNING
+        assert state_of(visit) is State.RUNNING
         asked = await visit.answer()
-        assert exchange.state is State.PARKED
+        assert state_of(visit) is State.PARKED
         retry = home.retry(asked, {"q": 1})
-        assert exchange.state is State.RUNNING
+        assert state_of(visit) is State.RUNNING
         await retry.answer()
-        assert exchange.state is State.SETTLED
+        assert state_of(visit) is State.SETTLED
 
 
 @engine_test
