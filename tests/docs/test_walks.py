@@ -1,0 +1,103 @@
+"""The architecture page: its picture has the layers of the code, and its four walks are the ways that messages take.
+
+`tools/walks.py` sends the messages through a real server and records the calls.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.test_architecture import LAYERS, PACKAGE
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = (ROOT / "docs" / "architecture.md").read_text()
+SECTIONS: Final = dict(re.findall(r"^## Walk: ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+STEP: Final = re.compile(r"`([\w/]+\.py)` · `([\w.]+)`")
+
+FRAMES: Final = {"plain call": 86, "streamed call": 247, "elicitation": 288, "resume": 140}
+"""The most calls of functions that a message may take: those before the exchange became a table, and for all but the
+plain call a tenth more."""
+
+Walks = dict[str, list[tuple[str, str]]]
+
+
+@cache
+def walks() -> Walks:
+    """Return what really runs, as pairs of file and function."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "walks.py"), "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return {
+        name: [(file, function) for file, function, _ in steps]
+        for name, steps in json.loads(done.stdout).items()
+    }
+
+
+def misplaced(named: list[tuple[str, str]], walked: list[tuple[str, str]]) -> str:
+    """Return the first step that is not on the way after the steps before it; empty: all are."""
+    at = 0
+    for file, function in named:
+        if (file, function) not in walked:
+            return f"{file} · {function} is not on the way"
+        if (file, function) not in walked[at:]:
+            return f"{file} · {function} runs earlier than the page says"
+        at = walked.index((file, function), at) + 1
+    return ""
+
+
+def test_a_step_that_does_not_run_or_runs_earlier_is_found() -> None:
+    walked = [("a.py", "one"), ("b.py", "two"), ("a.py", "one")]
+    assert misplaced([("a.py", "one"), ("b.py", "two"), ("a.py", "one")], walked) == ""
+    assert (
+        misplaced([("b.py", "two"), ("b.py", "two")], walked) == "b.py · two runs earlier than the page says"
+    )
+    assert misplaced([("b.py", "one")], walked) == "b.py · one is not on the way"
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_message_takes_the_way_that_the_page_describes(name: str) -> None:
+    named = STEP.findall(SECTIONS[name])
+    assert len(named) >= 8, "a walk has its important steps"
+    assert misplaced(named, walks()[name]) == ""
+
+
+def test_the_page_describes_the_walks_that_are_recorded() -> None:
+    assert list(SECTIONS) == list(FRAMES) == list(walks())
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_message_takes_no_longer_way_than_before(name: str) -> None:
+    assert len(walks()[name]) <= FRAMES[name]
+
+
+def test_every_layer_of_a_walk_is_named_in_it() -> None:
+    for name, text in SECTIONS.items():
+        named = {file.partition("/")[0] for file, _ in STEP.findall(text)}
+        walked = {file.partition("/")[0] for file, _ in walks()[name] if "/" in file}
+        assert walked - {"protocol", "core"} <= named, f"{name}: {walked - named}"
+
+
+def test_the_table_of_layers_is_the_one_that_the_architecture_test_enforces() -> None:
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", PAGE, re.MULTILINE)
+    page = [tuple(re.findall(r"`(\w+)`", row)) for row in rows]
+    layers = [tuple(name for name in row if exists(name)) for row in LAYERS]
+    assert page == [row for row in layers if row]
+
+
+def exists(layer: str) -> bool:
+    """Tell whether a layer of the plan has code."""
+    return (PACKAGE / layer / "__init__.py").exists() or (
+        layer != "__main__" and (PACKAGE / f"{layer}.py").exists()
+    )
