@@ -50,7 +50,7 @@ class App(Protocol):
         ...
 
     async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
-        """Return what of a listener's filter this client will be told of."""
+        """Return the part of a listener's filter that this client gets notifications for."""
         ...
 
     async def start(self) -> None:

@@ -73,7 +73,7 @@ class Worker:
         self.facts: banner.Facts | None = None
         """What the worker reported when it was ready."""
         self.retired = False
-        """True if the worker was told to stop: it is not restarted."""
+        """True if the worker got the signal to stop: it is not restarted."""
 
     def __repr__(self) -> str:
         return f"worker {self.number} (pid {self.process.pid})"
@@ -175,7 +175,7 @@ class Supervisor:
     # Keeping
 
     async def _keep(self, worker: Worker) -> None:
-        """Start another worker when this one ends without having been told to."""
+        """Start another worker when this one ends without the signal to stop."""
         await worker.process.wait()
         if worker.retired or self._stopping.is_set():
             return

@@ -1,4 +1,4 @@
-"""How many bytes may be in use at once, in total and by each holder: a bound on memory, where a count of items is none.
+"""How many bytes may be in use at once, in total and by each holder: a bound on memory, which a count of items is not.
 
 A taker is given a charge, and the bytes are in use for as long as that object lives: code that keeps a charged
 message keeps its charge beside it, and the bytes are free when the last holder drops the charge. Several may share

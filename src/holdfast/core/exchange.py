@@ -23,7 +23,7 @@ carries out what the table says (actions). No other module decides what an excha
 
     CANCELLED and CLOSED while the handler runs lead to the second form of these states: ENDING_HELD, SETTLED_HELD,
     KEPT_HELD, FENCED_HELD. The exchange has ended and its handler still runs. OVER leads from the second form to the
-    first one and frees the slot. After CLOSED and ANSWERED the store need not be told: they lead to SETTLED at once.
+    first one and frees the slot. After CLOSED and ANSWERED the store needs no message: they lead to SETTLED at once.
 
 Where an exchange begins. In a session: CLAIMED, after the store has accepted its id. After the death of the replica
 that ran it: RERUN. Its stream exists, and the store has given it a new fence. Without a session: RUNNING.
@@ -40,7 +40,7 @@ tried again only from ENDING (TRY_AGAIN), with the same message under the same t
 Why a slot is never freed twice, and never lost. RUN takes the slot. FREE_SLOT stands in two kinds of rows only: the
 handler itself reports its end (RETURNED, ANSWERED or LOST in a live state), which leads to a state that is not held; or OVER,
 which leads from a held state to the same state not held. No row leads from "not held" to "held", so each path
-passes one FREE_SLOT. If somebody else ends the exchange, the handler is stopped and the slot is held until the handler's task
+passes one FREE_SLOT. If another task ends the exchange, the handler is stopped and the slot is held until the handler's task
 is really over: a function that ignores its cancellation, or cleans up for long, still uses its slot.
 
 Why nothing is sent after the end. Only a live exchange sends: the writer refuses or drops what a handler sends
@@ -128,7 +128,7 @@ class Input(IntEnum):
     CANCELLED = 9
     """The client, a deadline or a stop of the server ends it."""
     CLOSED = 10
-    """The same, where the store need not be told: it has ended the exchange with its session, or there is no session."""
+    """The same, where the store needs no message: it has ended the exchange with its session, or there is no session."""
     LOST = 11
     """The store says that another replica has ended it or runs it."""
     STORED = 12
@@ -142,7 +142,7 @@ class Input(IntEnum):
     UNREAD = 16
     """The connection broke before the client had the answer."""
     ANSWERED = 17
-    """Its handler has an outcome, and the store need not be told: there is no session."""
+    """Its handler has an outcome, and the store needs no message: there is no session."""
 
 
 class Action(Enum):

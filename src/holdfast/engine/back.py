@@ -94,7 +94,7 @@ class Back(Protocol):
         """Take a notification of the client's."""
         ...
 
-    # Lifecycle; each is called at most once per transition, in order for one session, and waited for by nobody.
+    # Lifecycle; each is called at most once per transition, in order for one session; no request waits for it.
 
     async def opened(self, session: Session) -> None:
         """The session exists."""

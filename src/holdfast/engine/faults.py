@@ -12,7 +12,7 @@ import asyncio
 def ends_the_task(error: BaseException) -> bool:
     """Tell whether an error is the end of the current task, and not a fault of the code that it runs.
 
-    True for a cancellation that somebody asked for, and for everything once the event loop has gone:
+    True for a cancellation that another task asked for, and for everything once the event loop has gone:
     the interpreter closes the coroutines that are left, which must not wait for anything any more.
     """
     if asyncio._get_running_loop() is None:

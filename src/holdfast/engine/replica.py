@@ -1,6 +1,6 @@
 """This process among the replicas that share its store: its lease, the calls of dead replicas, the news for all.
 
-Reaping. A replica that dies leaves exchanges that nobody will end. Every replica looks for them with each sweep
+Reaping. A replica that dies leaves exchanges that do not end by themselves. Every replica looks for them with each sweep
 (`orphans`: exchanges whose owner's lease has ended), and looks after each of them:
 
     orphan ──┬── its request was stored, and it may run once more ──▶ Adoption.adopt ──▶ it runs again here
@@ -14,7 +14,7 @@ What fails is found again: an orphan stays one until a step in the store has suc
 
 A lease that was lost. Another replica has declared this one dead, and the renewal made a new incarnation. The
 exchanges of before are fenced, and their handlers learn it at their next write. The readers here lost their places in the
-store with the old lease, so nobody would report their breaks. They are ended by design (AGED): their clients attach
+store with the old lease, so no replica would report their breaks. They are ended by design (AGED): their clients attach
 again and get new places.
 
 News. What concerns all replicas (a list has changed, a resource was updated) is a log in the store. A wake-up says that

@@ -196,7 +196,7 @@ class Template:
             name, _, raw = pair.partition("=")
             variable = self._query.get(name)
             value = variable.read(raw.replace("+", "%20")) if variable else None
-            # A name given twice has two readings; somebody else may have checked the other one.
+            # A name given twice has two readings; another component may have checked the other one.
             if value is None or name in values:
                 return None
             values[name] = value

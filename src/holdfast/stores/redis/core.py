@@ -11,7 +11,7 @@ change all of it in one step. `lua/session.lua` and `lua/shared.lua` list the ke
 * A seat (which replica has work in which session) is written in the shared slot before the first work begins (`seated`).
 * What a principal keeps is allowed by the shared slot before it is written (`keeping`, lua/kept.lua).
 * What the shared slot should merely know (when a session is due, how large its logs are) is sent after the change (`_after`).
-  If this process dies in between, it is late or missing; whoever acts on it looks at the session first.
+  If this process dies in between, it is late or missing; a replica that acts on it looks at the session first.
 
 **Sent again.** Each command has a name, made of this process's random name and a number. If its reply is lost, it is sent
 again with the same name and a flag, until `PATIENCE` is over; then the store is unavailable, and whether the command was
@@ -66,7 +66,7 @@ _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def silent(what: WakeUp, session: str, name: str) -> None:
-    """Wake nobody: the callback before `bind`."""
+    """Wake no task: the callback before `bind`."""
 
 
 @lru_cache(maxsize=4_096)

@@ -1,6 +1,6 @@
 """The last events that this process wrote to each stream, so that it can restore them after a failover that lost them.
 
-They are bounded in bytes. If they begin after the end of what the store still has, there is a gap, and readers are told of it.
+They are bounded in bytes. If they begin after the end of what the store still has, there is a gap, and readers receive it.
 """
 
 from collections import OrderedDict, deque

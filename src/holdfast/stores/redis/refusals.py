@@ -44,7 +44,7 @@ REFUSALS: Final[dict[str, tuple[Then, str]]] = {
     ),
     "MASTERDOWN": (Then.RECONNECT, "this node is a replica, and its primary is gone"),
     "LOADING": (Then.RETRY, "it reads its data after a start"),
-    "BUSY": (Then.RETRY, "somebody's script runs for too long; ours has not begun"),
+    "BUSY": (Then.RETRY, "another script runs for too long; ours has not begun"),
     "CLUSTERDOWN": (Then.RETRY, "the cluster has no node for this slot until a failover is over"),
     "TRYAGAIN": (Then.RETRY, "this slot is being moved to another node"),
     "ASK": (Then.RETRY, "this slot is being moved to another node"),

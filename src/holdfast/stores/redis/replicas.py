@@ -1,7 +1,7 @@
 """Replicas: leases by the store's clock, the work of dead replicas, and messages between replicas.
 
 A process is a replica with a name, and has a lease under an incarnation number (`lua/replicas.lua`). Every exchange and task has
-its owner, `<replica>.<incarnation>`, written beside it. So the work of a dead incarnation can be told from the work of the same
+its owner, `<replica>.<incarnation>`, written beside it. So the work of a dead incarnation can be distinguished from the work of the same
 process after it took a new lease.
 
 **Finding orphans.** `orphans` takes some of the dead and of the sessions where they had work from the shared slot, and asks each

@@ -2,7 +2,7 @@
 
 A process remembers the last events that it wrote to a stream (`recent_writes.py`), and sends with each event the position
 that it follows. If that is not the end of the log, a failover has lost writes: the process restores them, with the same
-positions, and appends again. Readers notice nothing, or are told of a gap.
+positions, and appends again. Readers notice nothing, or receive a gap.
 """
 
 from typing import Final

@@ -20,10 +20,10 @@ from holdfast.stores.sqlite_address import Synchronous
 APPLICATION: Final = 0x486F6C64
 """`application_id`: tells our files from other programs' databases."""
 BUSY_MS: Final = 10
-"""How long SQLite itself waits for a lock. Its waits grow longer and longer, which starves whoever has waited
+"""How long SQLite itself waits for a lock. Its waits grow longer and longer, which starves the process that has waited
 longest, so it gives up early and is asked again."""
 OPEN_MS: Final = 5_000
-"""How long opening waits for somebody who is creating or bringing forward the same file."""
+"""How long opening waits for a process that is creating or upgrading the same file."""
 _STATEMENTS: Final = 256
 """More than there are in this package: each is prepared once."""
 
@@ -279,7 +279,7 @@ def _create(
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Somebody else may have been faster.
+        # Another process may have been faster.
         found = _format(connection, path, newest)
         for script in migrations[found and found - FIRST + 1 :]:
             for statement in script.split(";\n"):

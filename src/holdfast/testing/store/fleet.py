@@ -47,7 +47,7 @@ class Fleet:
 
 
 class FleetContract:
-    """What every contract of several replicas needs: somebody who makes the stores."""
+    """What every contract of several replicas needs: a function that makes the stores."""
 
     def make_stores(
         self, limits: Limits, clock: VirtualClock, count: int

@@ -6,7 +6,7 @@
 --
 -- The first answer counts. An equal one again is 'again', another one 'conflict', also after the ask was forgotten ('d' has its
 -- digest for five minutes). Sent again: an ask that is there is registered; an answer that is there is 'again', which the
--- client is told as it would be told of the first; withdrawing what is not there changes nothing.
+-- client gets the reply that the first one got; withdrawing what is not there changes nothing.
 -- The asker is woken up, takes the answer and withdraws the ask. A wake-up that is lost is noticed by `check`.
 
 --## ask: session

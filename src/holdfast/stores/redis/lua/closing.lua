@@ -1,4 +1,4 @@
--- The end of a session: one script makes it, whoever asks for it first.
+-- The end of a session: one script makes it, for the replica that asks first.
 --
 -- Everything of the session goes in one step: its hash, its logs and its state. Three things stay for a while.
 --   * Streams that have a reader stay for LINGER, so that the reader can read to the end; one that was in flight gets its

@@ -4,7 +4,7 @@
 -- however many replicas open sessions at once. `forget` frees it after the session was closed in its own slot.
 --
 -- Looking: `due` takes the sessions that are due and marks them two seconds ahead, with a random fraction as the mark of who
--- looks. `rehint` writes the next time only if that mark is still there; `hint` by somebody else makes the number whole, and so
+-- looks. `rehint` writes the next time only if that mark is still there; `hint` by another replica makes the number whole, and so
 -- takes precedence. A looker that dies leaves the session due again after two seconds.
 --
 -- Room: `size` notes a session's log bytes and replies who makes room if all of them are too many: the principal with the most

@@ -22,7 +22,7 @@
 -- session's largest log. The newest event always stays, so a terminal message is never lost to a bound. The bound of the whole
 -- store is in the shared slot; a session reports its bytes there when they have changed enough (`account`).
 --
--- The reader: rd is its replica, gen counts the readers. A new reader takes the place of the one before, which is told. Only
+-- The reader: rd is its replica, gen counts the readers. A new reader takes the place of the one before, which gets a wake-up. Only
 -- who has the present gen may give the place back. aop and past are the commands that made the last readers, so that an attach
 -- that is sent again takes no place from a reader that came after it.
 -- Begin a log, if there is none, before the event `seq` + 1.

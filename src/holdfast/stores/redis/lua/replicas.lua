@@ -4,7 +4,7 @@
 --   :rep     <replica>.<incarnation> by the end of its lease; 0: declared dead
 --   :seen    since when each has renewed without a gap, when last, and the length of its lease
 --   :own:<owner>  the sessions in which it has, or had, work
---   :in:<replica> requests that were put to it   :news  what was told to all (a Redis stream)
+--   :in:<replica> requests that were put to it   :news  messages to all replicas (a Redis stream)
 --
 -- A lease that has ended is not yet a death. `dead` declares it, and only a replica that has itself renewed for one whole
 -- lease may: in that time every living replica could reach the store too. Declaring and renewing happen in this slot, so one of

@@ -25,9 +25,9 @@
 -- for a repeat; pb, runs bytes of the kept request and how often it has begun; t claimed; word the reader's last sign of life.
 -- A field that an older release did not write is nil; the code takes its default.
 --
--- One step. Redis runs one script at a time and all of it, so nobody sees a half of what a script does. A script reads S and
+-- One step. Redis runs one script at a time and all of it, so no client sees a half of what a script does. A script reads S and
 -- the exchanges it needs, decides, and writes them with save(). It replies with what happened and with `todo`: what
--- other slots must be told (core.py sends it). These are hints: they may come late or never, and cost no correctness.
+-- other slots must receive (core.py sends it). These are hints: they may come late or never, and cost no correctness.
 --
 -- Sent again. A reply can be lost, and the sender cannot know whether the script ran. It then sends the same command with the
 -- same name (`op`) and `again` set. A script that finds its own result replies as the first time and changes nothing:
@@ -91,7 +91,7 @@ local function due()
   return expires, 'expired'
 end
 
--- Have the session looked at when it is due. The shared slot is told only if that is earlier than it knows.
+-- Have the session looked at when it is due. The shared slot receives the time only if it is earlier than the one there.
 local function schedule()
   local ends = due()
   if ends < S.hint then
