@@ -137,6 +137,7 @@ class SessionExchange(Exchange):
     __slots__ = ("claim", "fence", "refusal", "turn", "waiting")
 
     session: Session
+    state: State
     writer: SessionWriter
 
     def __init__(

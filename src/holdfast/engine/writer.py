@@ -189,6 +189,13 @@ class LogWriter(SessionWriter):
 
     __slots__ = ()
 
+    # Declared once more for type checkers: the methods below assign to them.
+    start: Position
+    position: Position | None
+    reading: Reading
+    written_bytes: int
+    terminal: bytes | None
+
     def go_on_at(self, position: Position) -> None:
         """Go on with the stream of an exchange that another replica began. No connection reads it yet."""
         self.start = self.position = position
