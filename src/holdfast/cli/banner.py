@@ -8,7 +8,7 @@ from msgspec import Struct
 from holdfast.cli.stores import shown
 
 if TYPE_CHECKING:
-    from holdfast.server.app import Server
+    from holdfast.server.served import Served
 
 
 class Facts(Struct, frozen=True):
@@ -24,14 +24,14 @@ class Facts(Struct, frozen=True):
     """Seconds that stopping may take."""
 
 
-def facts(server: "Server", url: str) -> Facts:
+def facts(server: "Served", url: str) -> Facts:
     """Return what the banner shows of a server."""
     store = server.store
     times = server.settings.times
     return Facts(
         name=server.name,
-        version=server.info.version,
-        has=offered(server),
+        version=server.version,
+        has=server.summary,
         url=url,
         store="" if store is None else shown(store, server.namespace),
         patience=times.drain_notice + times.drain,
@@ -55,17 +55,6 @@ def initialize_call(url: str) -> str:
 def client_config(name: str, url: str) -> str:
     """Return the entry for the configuration file of most clients."""
     return json.dumps({"mcpServers": {name: {"type": "http", "url": url}}})
-
-
-def offered(server: "Server") -> str:
-    """Return how many tools, resources and prompts a server has."""
-    counts = {
-        "tool": len(server.tools),
-        "resource": len(server.resources),
-        "template": len(server.templates),
-        "prompt": len(server.prompts),
-    }
-    return ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count)
 
 
 def show(known: Facts, workers: int = 1) -> None:

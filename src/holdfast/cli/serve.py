@@ -18,7 +18,7 @@ from holdfast.fronts.stdio import run_pipes
 from holdfast.transports.stdio import claimed_stdio
 
 if TYPE_CHECKING:
-    from holdfast.server.app import Server
+    from holdfast.server.served import Served
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ def log_to_stderr(level: str) -> None:
     logging.basicConfig(level=names[level.upper()], format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
-def prepare(target: str, options: Options) -> "Server":
+def prepare(target: str, options: Options) -> "Served":
     """Return the server that a target names, with the options applied.
 
     Raises:
@@ -112,13 +112,13 @@ def prepare(target: str, options: Options) -> "Server":
     return server
 
 
-def front_of(server: "Server", options: Options) -> HttpFront:
+def front_of(server: "Served", options: Options) -> HttpFront:
     """Return the HTTP front for a server."""
     return server.front(options.http())
 
 
 @contextlib.contextmanager
-def explained(server: "Server") -> Iterator[None]:
+def explained(server: "Served") -> Iterator[None]:
     """Turn an error of the store at start into one that names the store."""
     try:
         yield

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.server.app import Server
+    from holdfast.server.served import Served
 
 DEFAULT_NAME: Final = "server"
 _FORMS: Final = "TARGET is path/to/file.py:object or package.module:object (object is `server` if left out)"
@@ -23,22 +23,22 @@ _IMPORTING: Final = (__file__, importlib.__file__, "<frozen importlib")
 """The files of the frames between the command line and the author's module."""
 
 
-def load(target: str) -> "Server":
+def load(target: str) -> "Served":
     """Return the server that a target names.
 
     Raises:
         ConfigError: there is no such server.
         SystemExit: the author's code cannot be imported; its error has been printed.
     """
-    from holdfast.server.app import Server  # noqa: PLC0415 - a heavy import that `--help` does not need
+    from holdfast.server.served import Served  # noqa: PLC0415 - a heavy import that `--help` does not need
 
     place, name = split(target)
     with _errors_shown(place):
         module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
     found = getattr(module, name, None)
-    if isinstance(found, Server):
+    if isinstance(found, Served):
         return found
-    servers = sorted(key for key, value in vars(module).items() if isinstance(value, Server))
+    servers = sorted(key for key, value in vars(module).items() if isinstance(value, Served))
     hint = f"; it has: {', '.join(f'{place}:{key}' for key in servers)}" if servers else ""
     if found is None:
         raise ConfigError(f"{place} has no object {name!r}{hint or '; make one with server = Server(...)'}")

@@ -4,23 +4,16 @@ A server has its catalogs and one engine. The engine is built on first use, and 
 it. Functions can be registered before the server runs and while it runs.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, TypeVar, Unpack
+from typing import Any, TypeVar
 
 from holdfast.auth import Verifier
 from holdfast.backs.native import Handler, NativeBack
-from holdfast.config import Eras, HttpOptions, HttpSettings, Settings, StateOf
-from holdfast.engine.engine import Engine
+from holdfast.config import Eras, HttpSettings, Settings, StateOf
 from holdfast.engine.exchange import Client
-from holdfast.engine.observe import LogObserver
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.mount import Mount
-from holdfast.fronts.http.serve import run_http
-from holdfast.fronts.stdio import run_stdio
 from holdfast.ports import Observer
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.subscriptions import Change, Filter
@@ -41,21 +34,18 @@ from holdfast.server.context.session_view import SessionView
 from holdfast.server.functions.options import overlaid
 from holdfast.server.running.method_handlers import MethodHandlers
 from holdfast.server.running.sessionless_results import SessionlessResults
-from holdfast.server.running.store_choice import check_parts, namespace_of, store_for
+from holdfast.server.running.store_choice import check_parts
+from holdfast.server.served import Served
 from holdfast.stores.base import Store
 
 H = TypeVar("H", bound=SessionListener)
 M = TypeVar("M", bound=Middleware)
 C = TypeVar("C", bound=CacheableResult)
 R = TypeVar("R", bound=RouteHandler)
-Transport = Literal["stdio", "http"]
 
 
-class Server(Registration):
+class Server(Served, Registration):
     """An MCP server whose tools, resources and prompts are Python functions."""
-
-    settings: Settings
-    _engine: Engine | None = None
 
     def __init__(  # noqa: PLR0913 - what describes a server, all optional
         self,
@@ -100,13 +90,10 @@ class Server(Registration):
             icons=list(icons) if icons is not None else None,
         )
         self.instructions = instructions
-        self.settings = overlaid(settings, eras, eras_by_client, mask_errors=mask_errors or None, state=state)
+        settings = overlaid(settings, eras, eras_by_client, mask_errors=mask_errors or None, state=state)
+        self._set_up(name, settings, store=store, namespace=namespace, verifier=verifier, observer=observer)
         self._cache = by_method(cache)
-        self.verifier = verifier
         self.routes: list[Route] = []
-        self.store = store
-        self.namespace: str = namespace or namespace_of(name)
-        self._observer = observer or LogObserver()
         self._lifespan = Lifespan(lifespan, self)
         self._hooks = SessionListeners()
         self._middleware: list[Middleware] = []
@@ -131,19 +118,22 @@ class Server(Registration):
         return NativeBack(self)
 
     @property
-    def engine(self) -> Engine:
-        """The engine that all endpoints of this server share. It is built on first use."""
-        if self._engine is None:
-            store = store_for(
-                self.store, limits=self.settings.limits, namespace=self.namespace, observer=self._observer
-            )
-            self._engine = Engine(self.back, self.settings, store=store, observer=self._observer)
-        return self._engine
+    def version(self) -> str:
+        """The server's version."""
+        return self.info.version
 
     @property
-    def is_built(self) -> bool:
-        """True if this process has built the engine."""
-        return self._engine is not None
+    def summary(self) -> str:
+        """How many tools, resources, templates and prompts the server has now."""
+        counts = {
+            "tool": len(self.tools),
+            "resource": len(self.resources),
+            "template": len(self.templates),
+            "prompt": len(self.prompts),
+        }
+        return ", ".join(
+            f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count
+        )
 
     @property
     def lifespan_value(self) -> Any:
@@ -249,15 +239,6 @@ class Server(Registration):
 
     # Serving
 
-    def asgi(self, path: str = "/mcp", **http: Unpack[HttpOptions]) -> Mount:
-        """Return an ASGI application that serves this server at a path.
-
-        Further arguments are those of `HttpSettings`. The application starts on the lifespan event or on the
-        first request, in the process that serves.
-        """
-        settings = HttpSettings(path=path, **http)
-        return Mount(lambda: self.front(settings), host_signals=settings.host_signals)
-
     def front(self, settings: HttpSettings) -> HttpFront:
         """Build the HTTP endpoint, and the engine if it does not exist yet.
 
@@ -268,40 +249,6 @@ class Server(Registration):
             check_strangers(settings)
         routes = applications(self.routes, self.engine.settings.limits.body_seconds)
         return HttpFront(self.engine, settings, verifier=self.verifier, routes=routes)
-
-    def run(
-        self,
-        transport: Transport = "stdio",
-        *,
-        host: str = "127.0.0.1",
-        port: int = 8000,
-        path: str = "/mcp",
-        **http: Unpack[HttpOptions],
-    ) -> None:
-        """Serve until the client closes stdin (stdio) or a signal arrives; running calls may finish first.
-
-        Further arguments are those of `HttpSettings`.
-
-        Raises:
-            ConfigError: the address cannot be bound, other machines could call without a verifier, or HTTP
-                options were given for stdio.
-        """
-        match transport:
-            case "stdio":
-                if http or (host, port, path) != ("127.0.0.1", 8000, "/mcp"):
-                    raise ConfigError(
-                        'these options are for HTTP, and run() serves stdio: write run("http", ...)'
-                    )
-                run_stdio(self.engine)
-            case "http":
-                front = self.front(HttpSettings(path=path, **http))
-                run_http(front, host, port, ready=self._say_where)
-            case _:
-                raise ConfigError(f"a server runs on stdio or http, not {transport!r}")
-
-    def _say_where(self, url: str) -> None:
-        sys.stderr.write(f"{self.name}: serving {url}\n")
-        sys.stderr.flush()
 
     # The interface that the back calls (holdfast.backs.native.App)
 

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from holdfast import Server, Settings, Times, __version__
-from holdfast.cli.banner import client_config, initialize_call, offered
+from holdfast.cli.banner import client_config, initialize_call
 from holdfast.cli.serve import Options, address, prepare
 from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
@@ -84,11 +84,11 @@ def test_the_banner_can_be_pasted() -> None:
 
 def test_the_banner_counts_tools_resources_and_prompts() -> None:
     server = Server("small")
-    assert offered(server) == ""
+    assert server.summary == ""
     server.add_tool(lambda: "", name="one")
     for uri in ("a://{x}", "b://{x}"):
         server.add_resource(uri, lambda x: x, name="any")
-    assert offered(server) == "1 tool, 2 templates"
+    assert server.summary == "1 tool, 2 templates"
 
 
 def test_the_version_is_printed() -> None:

@@ -1,0 +1,139 @@
+"""What everything that can be served has: one engine, and the ways to serve it.
+
+`Server` answers with functions of this process. `Remote` and `Process` answer through another server. They differ in
+their back; the engine, the store, HTTP, stdio and ASGI are the same.
+"""
+
+import sys
+from abc import ABC, abstractmethod
+from typing import Literal, Unpack
+
+from holdfast.auth import Verifier
+from holdfast.config import HttpOptions, HttpSettings, Settings
+from holdfast.engine.back import Back
+from holdfast.engine.engine import Engine
+from holdfast.engine.observe import LogObserver
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.mount import Mount
+from holdfast.fronts.http.serve import run_http
+from holdfast.fronts.stdio import run_stdio
+from holdfast.ports import Observer
+from holdfast.server.running.store_choice import namespace_of, store_for
+from holdfast.stores.base import Store
+
+Transport = Literal["stdio", "http"]
+
+
+class Served(ABC):
+    """Something that can be served over HTTP, stdio or inside an ASGI application."""
+
+    settings: Settings
+    store: Store | str | None
+    namespace: str
+    verifier: Verifier | None
+    _observer: Observer
+    _engine: Engine | None = None
+
+    def _set_up(
+        self,
+        name: str,
+        settings: Settings,
+        *,
+        store: Store | str | None,
+        namespace: str | None,
+        verifier: Verifier | None,
+        observer: Observer | None,
+    ) -> None:
+        """Set the members of this class. Nothing is started or connected."""
+        self.settings = settings
+        self.store = store
+        self.namespace = namespace or namespace_of(name)
+        self.verifier = verifier
+        self._observer = observer or LogObserver()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The server's name."""
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """The server's version; empty if it is not known yet."""
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """What it offers, in a few words, for the banner of `holdfast serve`."""
+
+    @property
+    @abstractmethod
+    def back(self) -> Back:
+        """The back that the engine calls."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that all endpoints of this server share. It is built on first use."""
+        if self._engine is None:
+            store = store_for(
+                self.store, limits=self.settings.limits, namespace=self.namespace, observer=self._observer
+            )
+            self._engine = Engine(self.back, self.settings, store=store, observer=self._observer)
+        return self._engine
+
+    @property
+    def is_built(self) -> bool:
+        """True if this process has built the engine."""
+        return self._engine is not None
+
+    def asgi(self, path: str = "/mcp", **http: Unpack[HttpOptions]) -> Mount:
+        """Return an ASGI application that serves this server at a path.
+
+        Further arguments are those of `HttpSettings`. The application starts on the lifespan event or on the
+        first request, in the process that serves.
+        """
+        settings = HttpSettings(path=path, **http)
+        return Mount(lambda: self.front(settings), host_signals=settings.host_signals)
+
+    def front(self, settings: HttpSettings) -> HttpFront:
+        """Build the HTTP endpoint, and the engine if it does not exist yet.
+
+        Raises:
+            ConfigError: the settings do not fit this server.
+        """
+        return HttpFront(self.engine, settings, verifier=self.verifier)
+
+    def run(
+        self,
+        transport: Transport = "stdio",
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        path: str = "/mcp",
+        **http: Unpack[HttpOptions],
+    ) -> None:
+        """Serve until the client closes stdin (stdio) or a signal arrives; running calls may finish first.
+
+        Further arguments are those of `HttpSettings`.
+
+        Raises:
+            ConfigError: the address cannot be bound, other machines could call without a verifier, or HTTP
+                options were given for stdio.
+        """
+        match transport:
+            case "stdio":
+                if http or (host, port, path) != ("127.0.0.1", 8000, "/mcp"):
+                    raise ConfigError(
+                        'these options are for HTTP, and run() serves stdio: write run("http", ...)'
+                    )
+                run_stdio(self.engine)
+            case "http":
+                front = self.front(HttpSettings(path=path, **http))
+                run_http(front, host, port, ready=self._say_where)
+            case _:
+                raise ConfigError(f"a server runs on stdio or http, not {transport!r}")
+
+    def _say_where(self, url: str) -> None:
+        sys.stderr.write(f"{self.name}: serving {url}\n")
+        sys.stderr.flush()
