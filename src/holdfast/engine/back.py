@@ -13,7 +13,7 @@ from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.sessionless import RequestMeta
-from holdfast.protocol.subscriptions import Change, Filter
+from holdfast.protocol.subscriptions import Change, Filter, Key
 from holdfast.stores.base import SessionRecord
 from holdfast.wire.jsonrpc import Request
 
@@ -35,6 +35,10 @@ class Outside(Protocol):
         Raises:
             AskError: the client gave no result.
         """
+        ...
+
+    def listened(self, principal: str) -> set[Key]:
+        """Return what the present listeners of a principal listen for (2026-07-28)."""
         ...
 
     def close(self, key: str) -> None:

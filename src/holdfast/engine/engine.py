@@ -166,7 +166,9 @@ class Engine:
             self._take_store()
             await self.replica.start()
             await self.sessionless.keys.renew()
-            await self.runtime.back.start(EngineOutside(self.runtime, self.sessions, self.changed))
+            await self.runtime.back.start(
+                EngineOutside(self.runtime, self.sessions, self.listening, self.changed)
+            )
         except BaseException:
             self._starting = None
             self._leave_store()

@@ -213,6 +213,12 @@ class Listening:
             if not listener.tell(change):
                 self._drop(listener)
 
+    def keys_of(self, principal: str) -> set[Key]:
+        """Return what the listeners of a principal listen for."""
+        return {
+            key for listener in self._listeners if listener.owner == principal for key in listener.filter.keys
+        }
+
     def owners(self, key: Key) -> set[str]:
         """Return the principals that listen for a change."""
         return {listener.owner for listener in self._by_key.get(key, ())}

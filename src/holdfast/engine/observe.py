@@ -41,6 +41,11 @@ LEVELS: Final = {
     "store.refused": logging.WARNING,
     "store.unreachable": logging.WARNING,
     "work.failed": logging.ERROR,
+    "upstream.dropped": logging.WARNING,
+    "upstream.ended": logging.WARNING,
+    "upstream.not_restored": logging.WARNING,
+    "upstream.refused": logging.WARNING,
+    "upstream.stderr": logging.INFO,
     "session.opened": logging.INFO,
     "session.closed": logging.INFO,
 }

@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.core.lifecycle import Input
+from holdfast.engine.listening import Listening
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessions import Sessions
-from holdfast.protocol.subscriptions import Change
+from holdfast.protocol.subscriptions import Change, Key
 from holdfast.stores.base import SessionRecord
 
 Changed = Callable[[Change, str | None], Awaitable[None]]
@@ -15,11 +16,12 @@ Changed = Callable[[Change, str | None], Awaitable[None]]
 class EngineOutside:
     """Reaches the clients of an engine for its back."""
 
-    __slots__ = ("_changed", "_runtime", "_sessions")
+    __slots__ = ("_changed", "_listening", "_runtime", "_sessions")
 
-    def __init__(self, runtime: Runtime, sessions: Sessions, changed: Changed) -> None:
+    def __init__(self, runtime: Runtime, sessions: Sessions, listening: Listening, changed: Changed) -> None:
         self._runtime = runtime
         self._sessions = sessions
+        self._listening = listening
         self._changed = changed
 
     async def notify(self, key: str, method: str, params: dict[str, Any]) -> None:
@@ -37,6 +39,10 @@ class EngineOutside:
             return await self._sessions.ask(session, method, params)
         finally:
             self._runtime.release(session)
+
+    def listened(self, principal: str) -> set[Key]:
+        """Return what the present listeners of a principal listen for."""
+        return self._listening.keys_of(principal)
 
     def close(self, key: str) -> None:
         """Close a session that lives here, soon."""

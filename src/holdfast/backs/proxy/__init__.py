@@ -1,0 +1,15 @@
+"""The back that stands in front of another server: a URL, a program, or a Python object of another framework.
+
+    client ──▶ front ──▶ engine ──▶ ProxyBack ──▶ Upstream ──▶ Connection ──▶ the server behind us
+                          ▲                          │
+                          └── asks, notifications ───┘
+
+`Remote`, `Process` and `Hosted` (one module each in `backs`) differ only in how they connect. Everything else is here:
+
+    back.py          the `Back` contract: which upstream serves a client, what we answer ourselves
+    upstreams.py     one upstream for each session, or for each principal; how many, and when they end
+    upstream.py      one conversation with the server: its calls, notifications, requests and restarts
+    call.py          one exchange and its upstream request: progress, deadline, questions to the client
+    subscriptions.py which resources the server must report, and by which means of its era
+    translation.py   messages of one era in the form of the other (pure)
+"""

@@ -1,0 +1,245 @@
+"""The `Back` contract over upstreams: most requests go to the server behind us, a few are answered here.
+
+What is answered here belongs to the conversation between one client and us, and the server has its own: `ping`,
+`server/discover`, the log level, and subscriptions (each era has other requests for them).
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
+from holdfast.backs.proxy.translation import server_capabilities
+from holdfast.backs.proxy.upstream import Upstream
+from holdfast.backs.proxy.upstreams import Upstreams, session_key_of, shared_key_of
+from holdfast.core.lifecycle import Input
+from holdfast.engine.back import Outside
+from holdfast.engine.exchange import Caller, Client, Exchange
+from holdfast.engine.session import Session
+from holdfast.engine.sessionless_client import SessionlessClient
+from holdfast.errors import HoldfastError, InvalidParams, MethodNotFound
+from holdfast.protocol.methods import METHODS, NOT_IN_SESSIONS, NOT_SESSIONLESS
+from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.params import LOGGING_LEVELS
+from holdfast.protocol.sessionless import SERVER_KEY, SUPPORTED, RequestMeta
+from holdfast.protocol.subscriptions import Filter, Key
+from holdfast.protocol.versions import SESSIONLESS
+from holdfast.stores.base import SessionRecord
+from holdfast.wire.jsonrpc import Request, encode
+
+_EMPTY: Final = b"{}"
+_FORWARDED: Final = frozenset(
+    name
+    for name, method in METHODS.items()
+    if method.capability.split(".")[0] in {"tools", "resources", "prompts", "completions"}
+    and not method.notification
+)
+"""The requests that the server behind us answers."""
+
+
+class ProxyBack:
+    """Answers exchanges through the server behind us."""
+
+    def __init__(self, target: Target, options: ProxyOptions, ports: Ports) -> None:
+        self._target = target
+        self._options = options
+        self._ports = ports
+        self._outside: Outside | None = None
+        self._upstreams = Upstreams(self._make, options, self._listened, ports[0], ports[2])
+        self._server_info: dict[str, Any] = {"name": target.name, "version": ""}
+        self.shares_anonymous: bool = True
+        """False if clients of other machines may call without a principal: each of their calls has its own upstream."""
+        self._own: Mapping[str, Callable[[Exchange], Awaitable[bytes]]] = {
+            "ping": self._ping,
+            "server/discover": self._discover,
+            "logging/setLevel": self._set_level,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+        }
+
+    def __repr__(self) -> str:
+        return f"<ProxyBack of {self._target.name}, {self._upstreams!r}>"
+
+    async def start(self, outside: Outside) -> None:
+        """Get ready to connect. The server itself is contacted by the first client."""
+        self._outside = outside
+        await self._target.start(self._ports)
+        self._upstreams.start()
+
+    async def stop(self) -> None:
+        """End every upstream."""
+        await self._upstreams.stop()
+        await self._target.stop()
+
+    def _make(self, client: UpstreamClient) -> Upstream:
+        if self._outside is None:
+            raise RuntimeError("the back has not been started")
+        return Upstream(self._target, client, self._options, self._outside, self._ports)
+
+    def _listened(self, principal: str) -> set[Key]:
+        return self._outside.listened(principal) if self._outside is not None else set()
+
+    # Which upstream
+
+    @property
+    def server_info(self) -> dict[str, Any]:
+        """Name and version that the server behind us gave last; before that, the name it was configured with."""
+        return self._server_info
+
+    async def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
+        """Connect to the server in the name of a new session, and say what the server says of itself."""
+        client = UpstreamClient(caller, record.client, record.capabilities, record.key)
+        try:
+            agreed = (await self._upstream_of(client)).agreed
+        except BaseException:
+            # Also if the client has given up: no other call will name this session.
+            self._upstreams.end(session_key_of(record.key))
+            raise
+        self._server_info = agreed.server or self._server_info
+        described: dict[str, Any] = {
+            "capabilities": server_capabilities(agreed.capabilities, sessionless=False),
+            "serverInfo": self._server_info,
+        }
+        return (
+            described if agreed.instructions is None else {**described, "instructions": agreed.instructions}
+        )
+
+    async def _upstream_of(self, client: UpstreamClient) -> Upstream:
+        if client.session:
+            return await self._upstreams.get(session_key_of(client.session), client)
+        return await self._upstreams.get(shared_key_of(client), client)
+
+    @contextlib.asynccontextmanager
+    async def _upstream(self, client: Client, caller: Caller) -> AsyncIterator[Upstream]:
+        record = client.record
+        wanted = UpstreamClient(caller, record.client, record.capabilities, record.key)
+        if not record.key and not caller.key and not self.shares_anonymous:
+            async with self._upstreams.single(wanted) as upstream:
+                yield upstream
+            return
+        upstream = await self._upstream_of(wanted)
+        if record.key:
+            upstream.record = record
+        yield upstream
+
+    # Requests
+
+    async def handle(self, exchange: Exchange) -> bytes:
+        """Answer here, or let the server answer."""
+        method = exchange.request.method
+        is_sessionless = exchange.session.revision is SESSIONLESS
+        if method in (NOT_SESSIONLESS if is_sessionless else NOT_IN_SESSIONS):
+            raise MethodNotFound(method[:100])
+        own = self._own.get(method)
+        if own is not None:
+            return await own(exchange)
+        if method not in _FORWARDED:
+            raise MethodNotFound(method[:100])
+        async with self._upstream(exchange.session, exchange.caller) as upstream:
+            level = exchange.session.record.level
+            if is_sessionless and level:
+                # A server that refuses the level can still answer the call.
+                with contextlib.suppress(HoldfastError):
+                    await upstream.set_level(level)  # type: ignore[arg-type]
+            return await upstream.call(exchange)
+
+    async def _ping(self, exchange: Exchange) -> bytes:  # noqa: ARG002
+        return _EMPTY
+
+    async def _discover(self, exchange: Exchange) -> bytes:
+        async with self._upstream(exchange.session, exchange.caller) as upstream:
+            agreed = upstream.agreed
+        result: dict[str, Any] = {
+            "resultType": "complete",
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "supportedVersions": list(SUPPORTED),
+            "capabilities": server_capabilities(agreed.capabilities, sessionless=True),
+            "_meta": {SERVER_KEY: agreed.server},
+        }
+        if agreed.instructions is not None:
+            result["instructions"] = agreed.instructions
+        return encode(result)
+
+    async def _set_level(self, exchange: Exchange) -> bytes:
+        level = exchange.request.params.get("level")
+        if level not in LOGGING_LEVELS:
+            raise InvalidParams(f"Invalid params: level is one of {', '.join(LOGGING_LEVELS)}")
+        record = exchange.session.record
+        await exchange.store.change(record.key, level=level)
+        async with self._upstream(exchange.session, exchange.caller) as upstream:
+            await upstream.set_level(level)
+        return _EMPTY
+
+    async def _subscribe(self, exchange: Exchange) -> bytes:
+        uri, key = _uri(exchange.request), exchange.session.record.key
+        async with self._upstream(exchange.session, exchange.caller) as upstream:
+            if not await exchange.store.subscribe(key, uri):
+                raise InvalidParams("Too many subscriptions: unsubscribe from one first")
+            await upstream.subscriptions.add(uri, upstream.agreed)
+        return _EMPTY
+
+    async def _unsubscribe(self, exchange: Exchange) -> bytes:
+        uri, key = _uri(exchange.request), exchange.session.record.key
+        async with self._upstream(exchange.session, exchange.caller) as upstream:
+            await exchange.store.unsubscribe(key, uri)
+            await upstream.subscriptions.remove(uri, upstream.agreed)
+        return _EMPTY
+
+    # What the engine asks before and beside requests
+
+    async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:  # noqa: ARG002
+        """Nothing: which parameters the headers repeat is between the client and the server behind us."""
+        return ()
+
+    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:  # noqa: ARG002
+        """No call is run again after the death of this process: the server behind may have executed it."""
+        return False
+
+    async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
+        """Return what the server reports of a listener's filter, and subscribe to it there."""
+        if not caller.key and not self.shares_anonymous:
+            # The upstream of such a client ends with each call: it reports nothing afterwards.
+            return wanted.within({})
+        upstream = await self._upstream_of(UpstreamClient(caller, client.record.client, client.capabilities))
+        await upstream.subscriptions.ready()
+        honoured = wanted.within(server_capabilities(upstream.agreed.capabilities, sessionless=True))
+        for uri in honoured.names.get("resource", ()):
+            await upstream.subscriptions.add(uri, upstream.agreed)
+        return honoured
+
+    async def notify(self, session: Session, method: str, params: dict[str, Any]) -> None:
+        """Pass a client's notification on."""
+        upstream = self._upstreams.find(session_key_of(session.record.key))
+        if upstream is not None and method != "notifications/initialized":
+            await upstream.notify(method, params)
+
+    # Lifecycle
+
+    async def opened(self, session: Session) -> None:
+        """Let the server reach the session outside of calls from now on."""
+        upstream = self._upstreams.find(session_key_of(session.record.key))
+        if upstream is not None:
+            upstream.record = session.record
+
+    async def detached(self, session: Session) -> None:
+        """Nothing: the upstream lives as long as the session."""
+
+    async def reattached(self, session: Session) -> None:
+        """Nothing."""
+
+    async def closed(self, session: Session, reason: Input) -> None:  # noqa: ARG002
+        """End the session's upstream."""
+        self._upstreams.end(session_key_of(session.record.key))
+
+    async def dropped(self, record: SessionRecord) -> None:
+        """End the upstream of a session that was not stored."""
+        self._upstreams.end(session_key_of(record.key))
+
+
+def _uri(request: Request) -> str:
+    uri = request.params.get("uri")
+    if type(uri) is not str:
+        raise InvalidParams("Invalid params: uri must be a string")
+    return uri

@@ -1,0 +1,239 @@
+"""One exchange and the request by which the server behind us answers it.
+
+    client's exchange            Call                              server
+    ─────────────────            ────────────────────────────      ─────────────────────────────────
+    request            ────────▶ own id, own progress token ─────▶ request
+    progress           ◀──────── the client's token         ◀───── progress
+    log message        ◀──────── the client's level         ◀───── log message
+    ask                ◀──────── exchange.ask               ◀───── request of the server   (2025)
+    answer             ────────▶                            ─────▶ response
+    ask                ◀──────── exchange.ask, each one     ◀───── input_required result   (2026-07-28)
+    answer             ────────▶ the request once more      ─────▶ retry with the answers
+    result             ◀──────── after every message        ◀───── result
+
+`exchange.ask` serves clients of both eras: it sends a request on the stream of a session, and it parks the call of a
+2026-07-28 client. So the four combinations of eras need only the two rows above for what the server sends.
+
+The client's ids and tokens never reach the server, so a client that uses one id twice cannot confuse it.
+
+The deadline counts the silence of the server. Progress starts it again. While the client is asked, it stands still:
+the limit of an ask is the engine's.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from holdfast.backs.proxy.outbox import Outbox
+from holdfast.backs.proxy.translation import InputRequired, input_required, request_params
+from holdfast.engine.exchange import Exchange
+from holdfast.errors import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    AskError,
+    AskRefused,
+    BadAnswer,
+    Busy,
+    ClientError,
+    McpError,
+    NotSent,
+    OutcomeUnknown,
+)
+from holdfast.ports import Observer
+from holdfast.protocol.params import LOGGING_LEVELS
+from holdfast.protocol.versions import SESSIONLESS
+from holdfast.upstream.connection import Connection
+
+PARAM_PREFIX: Final = "mcp-param-"
+ROUNDS: Final = 10
+"""How often a 2026-07-28 server may ask for input within one call."""
+ASKS: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
+"""What a server may ask of a client."""
+REPEATABLE: Final = frozenset(
+    {
+        "ping",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "completion/complete",
+    }
+)
+"""Requests that only read: sent again if the connection breaks."""
+
+
+class Call:
+    """A client's request on its way to the server and back."""
+
+    __slots__ = ("_asking", "_bound", "_outbox", "_progress", "_seconds", "exchange")
+
+    def __init__(self, exchange: Exchange, *, seconds: float, messages: int, observer: Observer) -> None:
+        self.exchange: Exchange = exchange
+        self._seconds = seconds
+        self._bound: asyncio.Timeout | None = None
+        self._asking = 0
+        self._progress: float | None = None
+        self._outbox = Outbox(exchange.notify, messages, observer)
+
+    def __repr__(self) -> str:
+        return f"<Call of {self.exchange!r}>"
+
+    @property
+    def may_ask(self) -> bool:
+        """True if the server may ask the client during this call: lists never do."""
+        return self.exchange.request.method not in REPEATABLE
+
+    async def run(self, connection: Connection, *, sessionless: bool) -> bytes:
+        """Return the server's result as JSON text.
+
+        Raises:
+            McpError: the server's own error, or ours if it cannot be reached, is silent, or breaks off.
+        """
+        request = self.exchange.request
+        params = request_params(request.params)
+        retry: dict[str, Any] = {}
+        try:
+            for _ in range(ROUNDS):
+                result = await self._request(
+                    connection, request.method, {**params, **retry} if retry else params
+                )
+                asked = input_required(result) if sessionless else None
+                if asked is None:
+                    await self._outbox.flush()
+                    return result
+                retry = await self._answered(asked)
+        finally:
+            self._outbox.close()
+        raise McpError(
+            INTERNAL_ERROR, f"the server behind this one asked for input in more than {ROUNDS} rounds"
+        )
+
+    async def _request(self, connection: Connection, method: str, params: dict[str, Any]) -> bytes:
+        try:
+            async with asyncio.timeout(self._seconds) as self._bound:
+                return bytes(
+                    await connection.request(
+                        method,
+                        params,
+                        on_progress=self._on_progress if self._token() is not None else None,
+                        headers=self._mirrored(),
+                        may_repeat=method in REPEATABLE,
+                        owner=self,
+                    )
+                )
+        except TimeoutError:
+            if self._bound is None or not self._bound.expired():
+                raise
+            raise OutcomeUnknown(
+                f"the server behind this one was silent for {self._seconds:g} s during {method}: "
+                "whether it was executed is unknown"
+            ) from None
+        except NotSent as error:
+            raise unreachable(error) from error
+        except ClientError as error:
+            raise unusable(error) from error
+        finally:
+            self._bound = None
+
+    def _mirrored(self) -> dict[str, str]:
+        """Return the headers by which a 2026-07-28 client repeats parameters: the server behind us wants them too."""
+        return {name: value for name, value in self.exchange.headers.items() if name.startswith(PARAM_PREFIX)}
+
+    # From the server
+
+    def _token(self) -> Any:
+        meta = self.exchange.request.params.get("_meta")
+        return meta.get("progressToken") if type(meta) is dict else None
+
+    def _on_progress(self, params: dict[str, Any]) -> None:
+        """Send progress on under the client's own token. Values that do not increase are dropped."""
+        self._stretch()
+        progress, token = params.get("progress"), self._token()
+        if token is None or isinstance(progress, bool) or not isinstance(progress, int | float):
+            return
+        if self._progress is None or progress > self._progress:
+            self._progress = progress
+            self._outbox.put("notifications/progress", {**params, "progressToken": token})
+
+    def send(self, method: str, params: dict[str, Any]) -> None:
+        """Send a notification of the server to the client, within its exchange. Never waits."""
+        if method != "notifications/message" or self._wants(params.get("level")):
+            self._outbox.put(method, params)
+
+    def _wants(self, level: object) -> bool:
+        client = self.exchange.session
+        wanted = client.record.level
+        if not wanted:
+            # A session that set no level gets what the server sends by itself; 2026-07-28 says: nothing.
+            return client.revision is not SESSIONLESS
+        ranks: dict[Any, int] = {**LOGGING_LEVELS}
+        return ranks.get(level, len(ranks)) >= ranks.get(wanted, 0)
+
+    async def ask(self, method: str, params: dict[str, Any]) -> Any:
+        """Ask the client within its exchange and return its result.
+
+        Raises:
+            McpError: for the server: the client's own error, or why the client could not be asked.
+        """
+        self._asking += 1
+        if self._bound is not None:
+            self._bound.reschedule(None)
+        try:
+            return await self.exchange.ask(method, params)
+        except AskError as error:
+            raise unasked(error) from error
+        finally:
+            self._asking -= 1
+            self._stretch()
+
+    def _stretch(self) -> None:
+        bound = self._bound
+        if bound is not None and not self._asking and not bound.expired():
+            bound.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+    async def _answered(self, asked: InputRequired) -> dict[str, Any]:
+        """Ask the client for everything that a result asks for, at once; return the members of the retry."""
+        questions = {key: _question(request) for key, request in asked.requests.items()}
+        tasks: dict[str, asyncio.Task[Any]] = {}
+        async with asyncio.TaskGroup() as group:
+            for key, question in questions.items():
+                tasks[key] = group.create_task(self._one_answer(*question))
+        answers = {key: task.result() for key, task in tasks.items()}
+        for answer in answers.values():
+            if isinstance(answer, McpError):
+                raise answer
+        retry: dict[str, Any] = {"inputResponses": answers} if answers else {}
+        return retry if asked.state is None else {**retry, "requestState": asked.state}
+
+    async def _one_answer(self, method: str, params: dict[str, Any]) -> Any:
+        try:
+            return await self.ask(method, params)
+        except McpError as error:
+            return error
+
+
+def _question(request: Any) -> tuple[str, dict[str, Any]]:
+    method = request.get("method") if isinstance(request, dict) else None
+    params = request.get("params") if isinstance(request, dict) else None
+    if method not in ASKS:
+        raise McpError(
+            INTERNAL_ERROR, f"the server behind this one asks for {str(method)[:64]!r}, which is unknown"
+        )
+    return str(method), params if isinstance(params, dict) else {}
+
+
+def unasked(error: AskError) -> McpError:
+    """Return the server's error for a question without an answer: the client's own error, or why it was not asked."""
+    if isinstance(error, AskRefused):
+        return McpError(error.code, error.message, error.data)
+    return McpError(INVALID_REQUEST, str(error))
+
+
+def unreachable(error: NotSent) -> Busy:
+    """Return the client's error for a server that cannot be reached: nothing was executed."""
+    return Busy(f"Busy: the server behind this one cannot be reached, and nothing was executed: {error}")
+
+
+def unusable(error: ClientError) -> McpError:
+    """Return the client's error for a response that is not usable, or for a refused sign-in."""
+    what = "its response is not usable" if isinstance(error, BadAnswer) else "it refused the request"
+    return McpError(INTERNAL_ERROR, f"the server behind this one failed: {what}: {error}")

@@ -1,0 +1,29 @@
+"""How a proxy back behaves. Each limit has its reason."""
+
+from msgspec import Struct
+
+from holdfast.errors import ConfigError
+
+
+class ProxyOptions(Struct, frozen=True, kw_only=True):
+    """The options that `Remote`, `Process` and `Hosted` share."""
+
+    concurrency: int | None = None
+    """How many calls of one upstream run at once; 1 serialises them, for a server that loses parallel calls. None: no limit."""
+    queued: int = 256
+    """How many calls may wait for that; the next ones are refused as busy."""
+    call_seconds: float = 300.0
+    """How long the server may be silent during a call. Progress starts the time again; waiting for the client does not count."""
+    strict: bool = False
+    """Close the session if the server loses its own, instead of opening another one there."""
+    upstreams: int = 1_000
+    """How many upstreams one process may have; the next client is refused as busy."""
+    idle_seconds: float = 600.0
+    """How long an upstream that belongs to no session may be unused."""
+    notifications: int = 256
+    """How many messages of one call, or outside of calls, may wait for a slow client. Then progress keeps only the
+    newest value, and other messages are dropped and noted."""
+
+    def __post_init__(self) -> None:
+        if self.concurrency is not None and self.concurrency < 1:
+            raise ConfigError(f"concurrency is a number of at least 1, or None; not {self.concurrency}")

@@ -1,0 +1,52 @@
+"""What `Remote`, `Process` and `Hosted` must say of the server behind them."""
+
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from holdfast.engine.exchange import Caller
+from holdfast.ports import Clock, Observer, Random
+from holdfast.upstream.connectors import Connector
+from holdfast.upstream.settings import ClientLimits, ClientTimes
+
+Ports = tuple[Clock, Random, Observer]
+
+
+class UpstreamClient(Struct, frozen=True):
+    """The client for which an upstream is opened."""
+
+    caller: Caller
+    info: dict[str, Any]
+    """Name and version of the client's software, as it says."""
+    capabilities: dict[str, Any]
+    session: str = ""
+    """The key of its session; empty for a client of 2026-07-28."""
+
+
+class Target(Protocol):
+    """The server behind a proxy back."""
+
+    name: str
+    """For logs, the banner and the namespace in a store."""
+    names_calls: bool
+    """True if a message of the server says to which call it belongs, except on the standalone stream."""
+    version: str
+    """The protocol version to speak: one of `holdfast.upstream.negotiation.VERSIONS`."""
+    limits: ClientLimits
+    times: ClientTimes
+
+    async def start(self, ports: Ports) -> None:
+        """Get ready in the process that serves: once, before the first connector."""
+        ...
+
+    def connector(self, client: UpstreamClient) -> Connector:
+        """Return how to connect for this client.
+
+        Raises:
+            McpError: this client cannot be connected, for example because a header is missing.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Release everything: once, after the last connection has ended."""
+        ...

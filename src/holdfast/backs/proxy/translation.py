@@ -1,0 +1,135 @@
+"""Messages of one era in the form of the other. Pure: bytes and dictionaries in, bytes and dictionaries out.
+
+What differs between the eras, and what happens to it here:
+
+    member                         2025 revisions                 2026-07-28
+    ────────────────────────────   ────────────────────────────   ──────────────────────────────────────────────
+    who the client is              once, in `initialize`          `_meta` of every request: removed, the upstream
+                                                                  connection adds the values of its own era
+    the result's kind              none                           `resultType`: added or removed
+    how long a result is valid     none                           `ttlMs`, `cacheScope`: added (not kept), removed
+    the server's name              once, in `initialize`          `_meta` of every result: added or left
+    questions to the client        requests of the server         `input_required` results: see call.py
+    tasks                          none, or another form          refused, not declared
+
+A result is not decoded where it can pass as it is. Members are added in front of the text of the others.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.protocol.sessionless import (
+    CACHEABLE,
+    CAPABILITIES_KEY,
+    CLIENT_KEY,
+    LEVEL_KEY,
+    SERVER_KEY,
+    TASKS,
+    VERSION_KEY,
+)
+from holdfast.wire.jsonrpc import encode
+
+_OWN_META: Final = frozenset({VERSION_KEY, CLIENT_KEY, CAPABILITIES_KEY, LEVEL_KEY})
+"""What a 2026-07-28 client says of itself in each request."""
+_NOT_SENT: Final = frozenset({"requestState", "inputResponses", "task"})
+"""What retries carry, which the engine has used, and the wish to run as a task, which does not pass."""
+_SESSIONLESS_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
+_NOT_KEPT: Final = {"ttlMs": 0, "cacheScope": "private"}
+
+_Members = dict[str, msgspec.Raw]
+_decode_members = msgspec.json.Decoder(_Members).decode
+
+
+class _Kind(msgspec.Struct):
+    """The members of a 2026-07-28 result that say whether it is the final one."""
+
+    resultType: str = "complete"  # noqa: N815 - as it travels
+    requestState: str | None = None  # noqa: N815
+    inputRequests: dict[str, Any] | None = None  # noqa: N815
+
+
+_decode_kind = msgspec.json.Decoder(_Kind).decode
+
+
+class InputRequired(msgspec.Struct, frozen=True):
+    """A result that asks the client for input (2026-07-28)."""
+
+    state: str | None
+    requests: dict[str, Any]
+
+
+def request_params(params: dict[str, Any]) -> dict[str, Any]:
+    """Return a client's params without what it says of itself, its progress token, retries and tasks."""
+    meta = params.get("_meta")
+    if type(meta) is not dict and not _NOT_SENT & params.keys():
+        return params
+    kept = {name: value for name, value in params.items() if name != "_meta" and name not in _NOT_SENT}
+    own = {name: value for name, value in meta.items() if name not in _OWN_META} if type(meta) is dict else {}
+    own.pop("progressToken", None)
+    return {**kept, "_meta": own} if own else kept
+
+
+def input_required(result: bytes) -> InputRequired | None:
+    """Return what a 2026-07-28 result asks of the client; None if it is final."""
+    if b"input_required" not in result:
+        return None
+    try:
+        kind = _decode_kind(result)
+    except msgspec.DecodeError:
+        return None
+    if kind.resultType != "input_required":
+        return None
+    return InputRequired(kind.requestState, kind.inputRequests or {})
+
+
+def for_sessions(result: bytes) -> bytes:
+    """Return a 2026-07-28 result as clients of the 2025 revisions know it."""
+    members = _decode_members(result)
+    for name in _SESSIONLESS_MEMBERS:
+        members.pop(name, None)
+    return encode(members)
+
+
+class SessionlessForm:
+    """Gives results of a 2025 server the members that 2026-07-28 wants. They are encoded once."""
+
+    __slots__ = ("_meta", "_plain")
+
+    def __init__(self, server: dict[str, Any]) -> None:
+        self._meta = {SERVER_KEY: server}
+        self._plain = {
+            is_cacheable: encode(
+                {"resultType": "complete", **(_NOT_KEPT if is_cacheable else {}), "_meta": self._meta}
+            )[:-1]
+            for is_cacheable in (False, True)
+        }
+
+    def of(self, method: str, result: bytes) -> bytes:
+        """Return the result of a request in the form of 2026-07-28."""
+        if b'"_meta"' in result or b'"resultType"' in result:
+            members = _decode_members(result)
+            own = msgspec.json.decode(members["_meta"]) if "_meta" in members else {}
+            members.pop("resultType", None)
+            meta = {**self._meta, **own} if isinstance(own, dict) else self._meta
+            hints = _NOT_KEPT if method in CACHEABLE else {}
+            return encode({"resultType": "complete", **hints, **members, "_meta": meta})
+        body = result.strip()
+        return self._plain[method in CACHEABLE] + (b"}" if body == b"{}" else b"," + body[1:])
+
+
+def client_capabilities(capabilities: dict[str, Any]) -> dict[str, Any]:
+    """Return the capabilities of a client that the server behind us may use. Tasks do not pass."""
+    extensions = capabilities.get("extensions")
+    kept = {name: value for name, value in capabilities.items() if name not in {"tasks", "extensions"}}
+    if isinstance(extensions, dict) and (others := {k: v for k, v in extensions.items() if k != TASKS}):
+        kept["extensions"] = others
+    return kept
+
+
+def server_capabilities(capabilities: dict[str, Any], *, sessionless: bool) -> dict[str, Any]:
+    """Return the capabilities of the server behind us, for a client of one era. Tasks do not pass."""
+    kept = client_capabilities(capabilities)
+    if not sessionless:
+        kept.pop("extensions", None)
+    return kept

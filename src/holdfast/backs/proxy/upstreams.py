@@ -1,0 +1,188 @@
+"""Which upstream serves a client: opened once, found again, ended when it is no longer used.
+
+    client                                             its upstream
+    ───────────────────────────────────────────────    ──────────────────────────────────────────────────────
+    a session                                          its own, until the session closes
+    2026-07-28, with a principal                       one for the principal and the declared capabilities
+    2026-07-28, anonymous, only this machine calls     the same: all of them are one principal
+    2026-07-28, anonymous, other machines call         one for each exchange
+
+Nothing is shared between
+principals. Opening is a single flight: calls that arrive while an upstream opens wait for the same one. A failed
+opening leaves nothing behind, and the next call tries again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.backs.proxy.target import UpstreamClient
+from holdfast.backs.proxy.upstream import Upstream
+from holdfast.errors import Busy, HoldfastError
+from holdfast.ports import Clock, Observer
+from holdfast.supervision import supervise
+
+Key = tuple[str, bytes]
+"""A session's key and nothing; or a principal and its capabilities."""
+_SWEEP_SECONDS: Final = 5.0
+_SETTLED_SECONDS: Final = 30.0
+Listened = Callable[[str], set[tuple[Any, str]]]
+"""Returns what the listeners of a principal listen for."""
+
+
+def session_key_of(session: str) -> Key:
+    """Return the key of a session's own upstream."""
+    return session, b""
+
+
+def shared_key_of(client: UpstreamClient) -> Key:
+    """Return the key of the upstream of all clients of one principal that declared the same capabilities."""
+    return client.caller.key, msgspec.json.encode(client.capabilities, order="deterministic")
+
+
+class Upstreams:
+    """The upstreams of one process."""
+
+    def __init__(
+        self,
+        make: Callable[[UpstreamClient], Upstream],
+        options: ProxyOptions,
+        listened: Listened,
+        clock: Clock,
+        observer: Observer,
+    ) -> None:
+        self._make = make
+        self._options = options
+        self._listened = listened
+        self._clock = clock
+        self._observer = observer
+        self._by_key: dict[Key, asyncio.Task[Upstream]] = {}
+        self._single: set[asyncio.Task[Upstream]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Upstreams {len(self)}/{self._options.upstreams}>"
+
+    def __len__(self) -> int:
+        return len(self._by_key) + len(self._single) + len(self._ending)
+
+    def start(self) -> None:
+        """Begin to end those that are unused."""
+        self._sweeping = supervise("sweep of upstreams", self._sweep, self._observer)
+
+    async def stop(self) -> None:
+        """End all of them."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for key in list(self._by_key):
+            self.end(key)
+        for opening in list(self._single):
+            self._end_soon(_ended(opening))
+        while self._ending:
+            await asyncio.wait(self._ending)
+
+    def find(self, key: Key) -> Upstream | None:
+        """Return the upstream of a key, if it is open."""
+        opening = self._by_key.get(key)
+        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return None
+        return opening.result()
+
+    async def get(self, key: Key, client: UpstreamClient) -> Upstream:
+        """Return the upstream of a key; open it if there is none.
+
+        Raises:
+            McpError: it cannot be opened.
+        """
+        found = self.find(key)
+        if found is not None and found.is_over:
+            self.end(key)
+        opening = self._by_key.get(key)
+        if opening is None:
+            self._check_room()
+            opening = asyncio.get_running_loop().create_task(self._open(client))
+            self._by_key[key] = opening
+            opening.add_done_callback(lambda done: self._opened(key, done))
+        # One client that gives up must not end the opening for the others.
+        upstream = await asyncio.shield(opening)
+        upstream.used_at = self._clock.now()
+        return upstream
+
+    @contextlib.asynccontextmanager
+    async def single(self, client: UpstreamClient) -> AsyncIterator[Upstream]:
+        """Open an upstream for one exchange, and end it afterwards."""
+        self._check_room()
+        opening = asyncio.get_running_loop().create_task(self._open(client))
+        self._single.add(opening)
+        try:
+            yield await opening
+        finally:
+            self._single.discard(opening)
+            self._end_soon(_ended(opening))
+
+    def end(self, key: Key) -> None:
+        """End the upstream of a key, if there is one. Does not wait."""
+        opening = self._by_key.pop(key, None)
+        if opening is not None:
+            self._end_soon(_ended(opening))
+
+    def _check_room(self) -> None:
+        if len(self) >= self._options.upstreams:
+            self._observer.note("upstream.refused", upstreams=len(self))
+            raise Busy(
+                "Busy: this server has its limit of connections to the server behind it; try again later",
+                retry_after=30,
+            )
+
+    async def _open(self, client: UpstreamClient) -> Upstream:
+        upstream = self._make(client)
+        await upstream.open()
+        return upstream
+
+    def _opened(self, key: Key, opening: asyncio.Task[Upstream]) -> None:
+        failed = opening.cancelled() or opening.exception() is not None
+        if failed and self._by_key.get(key) is opening:
+            del self._by_key[key]
+
+    def _end_soon(self, ending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._quietly(ending))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _quietly(self, ending: Coroutine[Any, Any, None]) -> None:
+        try:
+            await ending
+        except HoldfastError as error:
+            self._observer.note("upstream.ended_badly", error=error)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(min(_SWEEP_SECONDS, self._options.idle_seconds))
+            now = self._clock.now()
+            for key in list(self._by_key):
+                upstream = self.find(key)
+                if upstream is None or upstream.client.session:
+                    continue
+                listened = self._listened(upstream.client.caller.key)
+                is_idle = upstream.used_at < now - self._options.idle_seconds and not upstream.is_used
+                if upstream.is_over or (is_idle and not listened):
+                    self.end(key)
+                    continue
+                for uri, since in list(upstream.subscriptions.uris.items()):
+                    # A new one may belong to a listener that is still being set up.
+                    if since < now - _SETTLED_SECONDS and ("resource", uri) not in listened:
+                        await self._quietly(upstream.subscriptions.remove(uri, upstream.agreed))
+
+
+async def _ended(opening: asyncio.Task[Upstream]) -> None:
+    """End an upstream, also one that is still being opened."""
+    if not opening.done():
+        opening.cancel()
+    await asyncio.wait({opening})
+    if not opening.cancelled() and opening.exception() is None:
+        await opening.result().aclose()

@@ -1,0 +1,98 @@
+"""A proxy back in front of a server of this process: one engine in front of another."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast import Client, Server, Settings
+from holdfast.backs.proxy.back import ProxyBack
+from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.backs.proxy.target import Ports, UpstreamClient
+from holdfast.client.in_process import InProcessConnector
+from holdfast.engine.engine import Engine
+from holdfast.ports import SystemRandom
+from holdfast.testing import NotingObserver
+from holdfast.upstream.connectors import Connector
+from holdfast.upstream.link import Receiver, UpstreamLink
+from holdfast.upstream.settings import ClientLimits, ClientTimes
+from tests.support import LoopClock
+
+TIMES = ClientTimes(patience=2.0, backoff=(0.005, 0.02), probe=2.0)
+
+
+class Behind:
+    """A server of this process as a target. `break_links` ends its connections as a crash would."""
+
+    def __init__(self, server: Server, version: str = "auto", *, names_calls: bool = False) -> None:
+        self.name = "behind"
+        self.names_calls = names_calls
+        self.version = version
+        self.limits = ClientLimits()
+        self.times = TIMES
+        self.server = server
+        self.clients: list[UpstreamClient] = []
+        """For whom connectors were made, in order."""
+        self.links: list[UpstreamLink] = []
+        self.stopped = False
+
+    async def start(self, ports: Ports) -> None:
+        self.ports = ports
+
+    def connector(self, client: UpstreamClient) -> Connector:
+        self.clients.append(client)
+        return _Connector(self, self.ports)
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+    async def break_links(self) -> None:
+        """End every connection from the server's side."""
+        for link in self.links:
+            if not link.lost:
+                # The pipe's reader ends, as at the end of a process.
+                link._pipe._closed = True  # type: ignore[attr-defined]
+                link._pipe._arrived.put_nowait(b"")  # type: ignore[attr-defined]
+
+    @property
+    def living(self) -> int:
+        """How many connections are open."""
+        return sum(not link.lost for link in self.links)
+
+
+class _Connector(InProcessConnector):
+    def __init__(self, behind: Behind, ports: Ports) -> None:
+        super().__init__(behind.server, TIMES.probe, ports[2])
+        self._behind = behind
+
+    async def connect(self, receiver: Receiver) -> UpstreamLink:
+        link = await super().connect(receiver)
+        self._behind.links.append(link)
+        return link
+
+
+class Front:
+    """The engine in front. Clients of this process connect to it."""
+
+    def __init__(self, behind: Behind, options: ProxyOptions, settings: Settings) -> None:
+        self.notes = NotingObserver()
+        self.clock = LoopClock()
+        self.back = ProxyBack(behind, options, (self.clock, SystemRandom(), self.notes))
+        self.engine = Engine(self.back, settings, clock=self.clock, observer=self.notes)
+
+    def client(self, version: str = "auto", **options: Any) -> Client:
+        return Client(self, version=version, **options)
+
+
+@asynccontextmanager
+async def in_front(
+    behind: Behind, options: ProxyOptions | None = None, settings: Settings | None = None
+) -> AsyncIterator[Front]:
+    """Serve a target; every connection to it must be closed afterwards."""
+    front = Front(behind, options or ProxyOptions(), settings or Settings())
+    await front.engine.ensure_started()
+    try:
+        yield front
+    finally:
+        await front.engine.aclose()
+    assert behind.living == 0
+    assert behind.stopped

@@ -1,0 +1,226 @@
+"""What a client sees when the server behind ends, is silent, floods or is too busy; and that nothing is left over."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import Context, McpError, Server
+from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.core.lifecycle import Input
+from holdfast.engine.exchange import Caller
+from holdfast.errors import BUSY, OUTCOME_UNKNOWN
+from tests.backs.behind import Behind, in_front
+from tests.duplex import DuplexClient
+from tests.support import async_test, until, virtual_test_within
+
+ERAS = ["legacy", "modern"]
+
+
+class Slow:
+    """A server whose calls wait until the test lets them go."""
+
+    def __init__(self) -> None:
+        self.server = Server("slow")
+        self.running = self.most = self.levels = 0
+        self.go = asyncio.Event()
+
+        @self.server.tool
+        async def work(ctx: Context) -> str:
+            """Wait for the test."""
+            self.running += 1
+            self.most = max(self.most, self.running)
+            try:
+                await self.go.wait()
+            finally:
+                self.running -= 1
+            return "worked"
+
+        @self.server.tool
+        async def slowly(ctx: Context) -> str:
+            """Report progress every 20 s for 200 s."""
+            for number in range(10):
+                await asyncio.sleep(20)
+                await ctx.progress(number + 1)
+            return "slowly"
+
+        @self.server.tool
+        async def say(ctx: Context) -> str:
+            """Log at every level."""
+            await ctx.log("debug", "detail")
+            return "said"
+
+        @self.server.resource("memo://one")
+        async def memo() -> str:
+            """A memo."""
+            return "text"
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_after_the_end_of_the_server_one_error_then_a_new_conversation_with_all_that_was_set(
+    era: str,
+) -> None:
+    @async_test
+    async def run() -> None:
+        slow = Slow()
+        behind = Behind(slow.server, era)
+        changes: list[str] = []
+        logs: list[Any] = []
+        async with (
+            in_front(behind) as front,
+            front.client(
+                "legacy",
+                on_log=lambda message: logs.append(message["data"]),
+                on_notification=lambda method, _params: changes.append(method),
+            ) as client,
+            client.listen(resources=["memo://one"]) as updates,
+        ):
+            await client.set_log_level("debug")
+            call = asyncio.ensure_future(client.call_tool("work"))
+            await until(lambda: slow.running == 1)
+            await behind.break_links()
+            with pytest.raises(McpError) as failed:
+                await call
+            assert failed.value.code == OUTCOME_UNKNOWN
+            assert (await client.call_tool("say")).text == "said"
+            await until(lambda: logs == ["detail"])
+            await until(lambda: "notifications/tools/list_changed" in changes)
+            await slow.server.resource_updated("memo://one")
+            assert (await anext(updates)).uri == "memo://one"
+            assert behind.living == 1
+
+    run()
+
+
+@async_test
+async def test_a_strict_proxy_closes_the_session_when_the_server_ends() -> None:
+    behind = Behind(Slow().server, "legacy")
+    async with in_front(behind, ProxyOptions(strict=True)) as front:
+        client = DuplexClient(front.engine, Caller(""))
+        await client.open()
+        [key] = front.engine.runtime.sessions
+        await client.say("ping", 1)
+        await client.answer(1)
+        await behind.break_links()
+
+        async def is_closed() -> bool:
+            return await front.engine.store.find(key, "") is None
+
+        await until(is_closed)
+        await until(lambda: behind.living == 0)
+
+
+@async_test
+async def test_a_strict_proxy_opens_another_conversation_for_the_next_client_without_a_session() -> None:
+    behind = Behind(Slow().server, "legacy")
+    async with in_front(behind, ProxyOptions(strict=True)) as front, front.client("modern") as client:
+        assert (await client.call_tool("say")).text == "said"
+        await behind.break_links()
+        await until(lambda: behind.living == 0)
+        assert (await client.call_tool("say")).text == "said"
+
+
+@pytest.mark.parametrize("client_era", ERAS)
+def test_the_limit_of_calls_at_once_holds_and_the_queue_is_bounded(client_era: str) -> None:
+    @async_test
+    async def run() -> None:
+        slow = Slow()
+        options = ProxyOptions(concurrency=2, queued=3)
+        async with in_front(Behind(slow.server), options) as front, front.client(client_era) as client:
+            calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(6)]
+            done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            [refused] = [call.exception() for call in done]
+            assert isinstance(refused, McpError)
+            assert refused.code == BUSY
+            slow.go.set()
+            results = await asyncio.gather(*(call for call in calls if call not in done))
+            assert [result.text for result in results] == ["worked"] * 5
+            assert slow.most == 2
+
+    run()
+
+
+@virtual_test_within(3_000)
+async def test_a_silent_server_ends_a_call_and_progress_extends_its_time() -> None:
+    slow = Slow()
+    async with in_front(Behind(slow.server), ProxyOptions(call_seconds=60)) as front:
+        client = DuplexClient(front.engine, Caller(""))
+        await client.open()
+        await client.say("tools/call", 1, name="slowly", arguments={}, _meta={"progressToken": "mine"})
+        assert (await client.answer(1))["result"]["content"][0]["text"] == "slowly"
+        tokens = {
+            m["params"]["progressToken"] for m in client.received if m.get("method", "").endswith("progress")
+        }
+        assert tokens == {"mine"}
+        before = asyncio.get_running_loop().time()
+        await client.say("tools/call", 2, name="work", arguments={})
+        error = (await client.answer(2))["error"]
+        assert error["code"] == OUTCOME_UNKNOWN
+        assert "silent for 60 s" in error["message"]
+        assert asyncio.get_running_loop().time() - before == pytest.approx(60, abs=1)
+        await until(lambda: slow.running == 0)
+        await client.duplex.hang_up(Input.DELETED)
+
+
+@virtual_test_within(3_000)
+async def test_an_upstream_without_a_session_ends_when_it_is_idle_and_not_before() -> None:
+    behind = Behind(Slow().server)
+    async with in_front(behind, ProxyOptions(idle_seconds=100)) as front:
+        client = DuplexClient(front.engine, Caller(""))
+        await client.modern("tools/call", 1, name="say", arguments={})
+        await client.answer(1)
+        await asyncio.sleep(90)
+        assert behind.living == 1
+        await asyncio.sleep(20)
+        assert behind.living == 0
+
+
+@async_test
+async def test_a_session_has_its_own_upstream_which_ends_with_it() -> None:
+    behind = Behind(Slow().server)
+    async with in_front(behind) as front:
+        async with front.client("legacy") as one, front.client("legacy") as two:
+            await one.call_tool("say")
+            await two.call_tool("say")
+            assert behind.living == 2
+            assert len({client.session for client in behind.clients}) == 2
+        await until(lambda: behind.living == 0)
+
+
+@async_test
+async def test_anonymous_clients_share_an_upstream_unless_they_may_be_different_people() -> None:
+    behind = Behind(Slow().server)
+    async with in_front(behind) as front:
+        for number, others in enumerate((False, True)):
+            front.back.shares_anonymous = not others
+            client = DuplexClient(front.engine, Caller(""))
+            for request in range(3):
+                await client.modern("tools/call", request, name="say", arguments={})
+                assert "result" in await client.answer(request)
+            assert len(behind.clients) == (4 if others else 1), number
+        await until(lambda: behind.living == 1)
+
+
+@async_test
+async def test_principals_never_share_an_upstream() -> None:
+    behind = Behind(Slow().server)
+    async with in_front(behind) as front:
+        for key in ("ada", "bob", "ada"):
+            client = DuplexClient(front.engine, Caller(key))
+            await client.modern("tools/call", 1, name="say", arguments={})
+            await client.answer(1)
+        assert [client.caller.key for client in behind.clients] == ["ada", "bob"]
+
+
+@async_test
+async def test_too_many_upstreams_are_refused_as_busy_and_a_free_place_is_used_again() -> None:
+    behind = Behind(Slow().server)
+    async with in_front(behind, ProxyOptions(upstreams=2)) as front:
+        async with front.client("legacy"), front.client("legacy"):
+            with pytest.raises(McpError) as refused:
+                async with front.client("legacy"):
+                    raise AssertionError("the third client was served")
+            assert refused.value.code == BUSY
+        await until(lambda: behind.living == 0)
+        async with front.client("legacy") as client:
+            await client.call_tool("say")
