@@ -32,7 +32,6 @@ LAYERS: Final = (
     ("fronts", "backs"),
     ("server", "client"),
     ("asks", "content", "context", "middleware", "options", "routes", "types"),
-    ("ops",),
     ("cli", "__main__"),
     ("testing",),
 )

@@ -1,8 +1,9 @@
-"""The architecture page: its picture has the layers of the code, and its four walks are the ways that messages take.
+"""The architecture page: its layers and functions are those of the code, and its four walks are the ways of messages.
 
 `tools/walks.py` sends the messages through a real server and records the calls.
 """
 
+import ast
 import json
 import re
 import subprocess
@@ -94,6 +95,53 @@ def test_the_table_of_layers_is_the_one_that_the_architecture_test_enforces() ->
     page = [tuple(re.findall(r"`(\w+)`", row)) for row in rows]
     layers = [tuple(name for name in row if exists(name)) for row in LAYERS]
     assert page == [row for row in layers if row]
+
+
+# Where is …?
+
+PLACE: Final = re.compile(r"`([\w/]+\.(?:py|lua))` · `([\w.]+)`")
+LUA_NAME: Final = re.compile(r"^(?:local function|--##) (\w+)", re.MULTILINE)
+
+
+def names(tree: ast.Module | ast.ClassDef, prefix: str = "") -> set[str]:
+    """Return the functions, classes, methods and fields of a module, with the names of their classes."""
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            found |= {prefix + node.name} | names(node, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(prefix + node.name)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(prefix + node.target.id)
+    return found
+
+
+def is_there(file: str, name: str) -> bool:
+    """Tell whether a file of the package has a function, a class or a field of this name."""
+    path = PACKAGE / file
+    if not path.is_file():
+        return False
+    text = path.read_text()
+    return name in (LUA_NAME.findall(text) if path.suffix == ".lua" else names(ast.parse(text)))
+
+
+def test_a_place_that_does_not_exist_is_found() -> None:
+    assert is_there("engine/exchanges.py", "Exchanges.settle")
+    assert is_there("config.py", "Times.write_stall")
+    assert is_there("stores/redis/lua/session.lua", "due")
+    assert not is_there("engine/exchanges.py", "settle")
+    assert not is_there("engine/nowhere.py", "settle")
+    assert not is_there("stores/redis/lua/session.lua", "overdue")
+
+
+def test_every_place_that_answers_a_question_exists() -> None:
+    text = PAGE[PAGE.index("## Where is …?") : PAGE.index("## Walk: ")]
+    places = PLACE.findall(text)
+    assert len(places) >= 40
+    assert [place for place in places if not is_there(*place)] == []
+    questions = re.findall(r"^\| [^|]+\? \| ([^|]+) \|$", text, re.MULTILINE)
+    assert len(questions) >= 20
+    assert [answer for answer in questions if not PLACE.search(answer) and "](#" not in answer] == []
 
 
 def exists(layer: str) -> bool:

@@ -193,7 +193,7 @@ class Engine:
                 "or the store's URL; servers with different namespaces share one file or Redis"
             )
         _SERVED[store] = ref(self)
-        store.bind(self._ring)
+        store.bind(self._wake)
 
     def _leave_store(self) -> None:
         served = _SERVED.get(self.store)
@@ -326,7 +326,7 @@ class Engine:
         requests = [exchange.request for exchange in self._working().values()]
         return [str(request.params.get("name", request.method)) for request in requests]
 
-    def _ring(self, what: WakeUp, key: str, name: str) -> None:
+    def _wake(self, what: WakeUp, key: str, name: str) -> None:
         """Handle a wake-up of the store."""
         if what is WakeUp.TASK:
             self.tasks.rung(key)
