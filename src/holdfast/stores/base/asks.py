@@ -1,4 +1,4 @@
-"""Asks: requests from the server to the client. Each has one place, and its first answer stands."""
+"""Asks: requests from the server to the client. Each takes one of the session's places; its first answer counts."""
 
 from enum import Enum
 from typing import Final, Protocol
@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from holdfast.stores.base.refusal import Refusal
 
 REMEMBERED_ANSWERS: Final = 256
-"""Answers that a stream keeps, and answers of a session's ended exchanges whose digests are kept."""
+"""Answers that a stream keeps until their asks are withdrawn, and digests of forgotten answers that a session keeps."""
 REMEMBERED_SECONDS: Final = 300.0
 """How long the digest of an answer is kept after its ask was forgotten."""
 
@@ -28,10 +28,11 @@ class AskPart(Protocol):
     """The calls for asks."""
 
     async def ask(self, key: str, ask: str, stream: str) -> bool:
-        """Register an ask of an exchange, or of the standalone stream. Once more is the same ask, and True.
+        """Register an ask of an exchange, or of the standalone stream. True if it is registered, now or before.
 
-        False if the session has `Limits.asks` without an answer. A stream keeps at most REMEMBERED_ANSWERS asks:
-        beyond that its oldest answered one is forgotten. `settle` forgets all asks of its exchange.
+        False if `Limits.asks` of the session have no answer yet, or if REMEMBERED_ANSWERS of the stream have an answer
+        and were not withdrawn. An answer is never forgotten to make room: the caller tries again until an ask is
+        answered or withdrawn. `settle` forgets all asks of its exchange.
 
         Raises:
             SessionGone: the session is unknown or closed.
@@ -55,5 +56,5 @@ class AskPart(Protocol):
         ...
 
     async def withdraw(self, key: str, ask: str) -> None:
-        """Forget an ask. An unknown one is ignored."""
+        """Forget an ask; its caller has taken the answer, or waits no longer. An unknown ask is ignored."""
         ...

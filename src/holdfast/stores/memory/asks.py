@@ -30,8 +30,7 @@ class AskMethods:
             return True
         if session.outstanding >= self._limits.asks:
             return False
-        session.add_ask(ask, stream)
-        return True
+        return session.add_ask(ask, stream)
 
     async def answer(
         self, key: str, principal: str, ask: str, digest: bytes, payload: bytes

@@ -125,23 +125,21 @@ class MemorySession(SessionClock, Cells):
 
     # Asks
 
-    def add_ask(self, ask: str, stream: str) -> None:
-        """Register an ask of an exchange (or of none)."""
-        self.asks[ask] = Ask()
-        self.outstanding += 1
+    def add_ask(self, ask: str, stream: str) -> bool:
+        """Register an ask of an exchange, or of no exchange. False if too many answers of the stream were not taken."""
         exchange = self.standalone() if stream == self.record.standalone else self.exchanges.get(stream)
         if exchange is not None:
+            if len(exchange.asks) >= REMEMBERED_ANSWERS and self._is_full(exchange):
+                return False
             exchange.asks.append(ask)
-            if len(exchange.asks) > REMEMBERED_ANSWERS:
-                self._drop_answered(exchange)
+        self.asks[ask] = Ask()
+        self.outstanding += 1
+        return True
 
-    def _drop_answered(self, exchange: MemoryExchange) -> None:
-        for name in exchange.asks:
-            known = self.asks.get(name)
-            if known is None or known.answer is not None:
-                exchange.asks.remove(name)
-                self.asks.pop(name, None)
-                return
+    def _is_full(self, exchange: MemoryExchange) -> bool:
+        """Remove the names of withdrawn asks; return True if the stream keeps as many answers as it may."""
+        exchange.asks = [name for name in exchange.asks if name in self.asks]
+        return sum(self.asks[name].answer is not None for name in exchange.asks) >= REMEMBERED_ANSWERS
 
     def drop_ask(self, ask: str, now: float) -> None:
         """Forget an ask; of an answer only its digest stays, for a while."""

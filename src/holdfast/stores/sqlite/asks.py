@@ -26,33 +26,30 @@ def ask(tx: Transaction, key: str, name: str, stream: str) -> bool:
         return True
     if session.outstanding >= tx.limits.asks:
         return False
+    if stream == session.record.standalone:
+        exchange: ExchangeRow | None = rows.standalone(tx, session)
+    else:
+        exchange = find_exchange(tx, rows.BY_STREAM, session.sid, stream)
+    if exchange is not None:
+        if exchange.asks >= REMEMBERED_ANSWERS and _is_full(tx, session, stream):
+            return False
+        exchange.asks += 1
+        save_exchange(tx, exchange)
     tx.execute(
         "INSERT INTO ask (sid, ask, stream, owner) VALUES (?, ?, ?, ?)",
         (session.sid, name, stream, tx.identity.owner),
     )
     session.outstanding += 1
     save_session(tx, session)
-    if stream == session.record.standalone:
-        exchange: ExchangeRow | None = rows.standalone(tx, session)
-    else:
-        exchange = find_exchange(tx, rows.BY_STREAM, session.sid, stream)
-    if exchange is not None:
-        exchange.asks += 1
-        save_exchange(tx, exchange)
-        if exchange.asks > REMEMBERED_ANSWERS:
-            _drop_answered(tx, session, stream)
     return True
 
 
-def _drop_answered(tx: Transaction, session: SessionRow, stream: str) -> None:
-    """Forget the oldest answered ask of a stream that remembers too many."""
-    count = tx.one("SELECT count(*) FROM ask WHERE sid = ? AND stream = ?", session.sid, stream)
-    if count > REMEMBERED_ANSWERS:
-        tx.execute(
-            "DELETE FROM ask WHERE aid = (SELECT aid FROM ask WHERE sid = ? AND stream = ? AND answer IS NOT NULL"
-            " ORDER BY aid LIMIT 1)",
-            (session.sid, stream),
-        )
+def _is_full(tx: Transaction, session: SessionRow, stream: str) -> bool:
+    """Return True if a stream keeps as many answers as it may. A withdrawn ask has no stream."""
+    count: int = tx.one(
+        "SELECT count(*) FROM ask WHERE sid = ? AND stream = ? AND answer IS NOT NULL", session.sid, stream
+    )
+    return count >= REMEMBERED_ANSWERS
 
 
 def answer(

@@ -155,8 +155,44 @@ class AskContract(Contract):
             name = f"{opened.standalone}.{number}"
             assert await bench.store.ask(KEY, name, opened.standalone)
             assert await bench.store.answer(KEY, PRINCIPAL, name, b"d", b"{}") is Answered.FIRST
-        first = f"{opened.standalone}.0"
-        assert await bench.store.take_answer(KEY, first) is None, "old answers are not kept for ever"
+            assert await bench.store.take_answer(KEY, name) == b"{}"
+            await bench.store.withdraw(KEY, name)
+            assert await bench.store.take_answer(KEY, name) is None
+
+    @scenario()
+    async def test_an_answer_that_was_not_taken_is_not_dropped_and_the_next_ask_waits(
+        self, bench: Bench
+    ) -> None:
+        opened = await bench.open()
+        await bench.begin(1, "a")
+        for stream in ("a", opened.standalone):
+            for number in range(REMEMBERED_ANSWERS):
+                name = f"{stream}.{number}"
+                assert await bench.store.ask(KEY, name, stream)
+                assert await bench.store.answer(KEY, PRINCIPAL, name, b"d", b"%d" % number) is Answered.FIRST
+            assert not await bench.store.ask(KEY, f"{stream}.new", stream), "the stream is full"
+            for number in range(REMEMBERED_ANSWERS):
+                assert await bench.store.take_answer(KEY, f"{stream}.{number}") == b"%d" % number
+            assert not await bench.store.ask(KEY, f"{stream}.new", stream), "the answers are still there"
+            await bench.store.withdraw(KEY, f"{stream}.7")
+            assert await bench.store.ask(KEY, f"{stream}.new", stream)
+            again = await bench.store.answer(KEY, PRINCIPAL, f"{stream}.7", b"d", b"7")
+            assert again is Answered.AGAIN, "the digest of a withdrawn answer is still compared"
+
+    @scenario()
+    async def test_an_answer_stays_while_many_later_asks_are_answered_and_withdrawn(
+        self, bench: Bench
+    ) -> None:
+        await bench.open()
+        await bench.begin(1, "a")
+        await bench.store.ask(KEY, "a.first", "a")
+        await bench.store.answer(KEY, PRINCIPAL, "a.first", b"d", b"first")
+        for number in range(2 * REMEMBERED_ANSWERS):
+            name = f"a.{number}"
+            assert await bench.store.ask(KEY, name, "a")
+            await bench.store.answer(KEY, PRINCIPAL, name, b"d", b"{}")
+            await bench.store.withdraw(KEY, name)
+        assert await bench.store.take_answer(KEY, "a.first") == b"first"
 
     @scenario()
     async def test_a_closed_session_cannot_ask_and_has_no_answers(self, bench: Bench) -> None:

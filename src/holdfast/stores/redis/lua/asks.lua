@@ -1,13 +1,17 @@
 -- Asks: requests to the client that wait for their answers. All of it is in the session's main hash.
 --
 --   a:<ask>     o  the replica that asks   d, p  digest and text of the answer, once there is one
---   q:<stream>  the names of the asks of an exchange that lives, so that its end forgets them; at most 256
+--   q:<stream>  the names of the asks of an exchange that lives, so that its end forgets them. Names of withdrawn asks are
+--               removed when there are more than ANSWERS names
 --   S.out       asks without an answer: bounded by Limits.asks
 --
--- The first answer counts. An equal one again is 'again', another one 'conflict', also after the ask was forgotten ('d' has its
--- digest for five minutes). Sent again: an ask that is there is registered; an answer that is there is 'again', which the
--- client gets the reply that the first one got; withdrawing what is not there changes nothing.
--- The asker is woken up, takes the answer and withdraws the ask. A wake-up that is lost is noticed by `check`.
+-- The first answer counts. The same answer once more is 'again', a different answer is 'conflict'. This also holds after the
+-- ask was forgotten: 'd' keeps the digest of its answer for five minutes.
+-- The replica that asked receives a wake-up, takes the answer and withdraws the ask. If the wake-up is lost, `check` finds the
+-- answer. An answer is never dropped to make room: if ANSWERS answers of a stream were not withdrawn, `ask` replies 'full'.
+--
+-- Sent again: an ask that is there is registered; an answer that is there is 'again', and the client receives the same
+-- reply as for the first one; withdrawing an ask that is not there changes nothing.
 
 --## ask: session
 local name, stream, limit = ARGV[5], ARGV[6], tonumber(ARGV[7])
@@ -15,22 +19,24 @@ local got = load('a:' .. name, 'q:' .. stream)
 if not S then return {'gone'} end
 if got[2] then return {'ok', {}} end
 if S.out >= limit then return {'full'} end
-S.out = S.out + 1
 if stream == S.sa or channel(stream) then
   local names = got[3] and cmsgpack.unpack(got[3]) or {}
-  names[#names + 1] = name
-  if #names > 256 then
-    for index, old in ipairs(names) do
+  if #names >= ANSWERS then
+    local live, answers = {}, 0
+    for _, old in ipairs(names) do
       local packed = redis.call('HGET', base, 'a:' .. old)
-      if old ~= name and (not packed or cmsgpack.unpack(packed).p) then
-        table.remove(names, index)
-        redis.call('HDEL', base, 'a:' .. old)
-        break
+      if packed then
+        live[#live + 1] = old
+        if cmsgpack.unpack(packed).p then answers = answers + 1 end
       end
     end
+    if answers >= ANSWERS then return {'full'} end
+    names = live
   end
+  names[#names + 1] = name
   redis.call('HSET', base, 'q:' .. stream, cmsgpack.pack(names))
 end
+S.out = S.out + 1
 C = {}
 save('a:' .. name, cmsgpack.pack({o = me}))
 return {'ok', {}}
