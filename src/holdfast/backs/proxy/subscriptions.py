@@ -1,4 +1,4 @@
-"""Which resources the server must report, and how it is told: by requests (2025), or by one listen stream (2026-07-28).
+"""Which resources the server must report, and how they are named to it: by requests (2025), or by one listen stream (2026-07-28).
 
 Several listeners of one URI need one subscription at the server. The sweep of `upstreams.py` ends it when no client
 listens any more. A 2026-07-28 server also reports changes of its lists only on a listen stream, so one is open as long as the upstream.
