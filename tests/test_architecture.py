@@ -64,7 +64,7 @@ LAZY_HOMES: Final = {
 }
 """Modules of ours that exist to import a lazy one at their top."""
 
-HIDES: Final = {"engine", "exchange", "exchanges", "front", "outlet", "reader", "readers", "server", "session", "sessions",
+HIDES: Final = {"engine", "exchange", "exchanges", "front", "reader", "readers", "server", "session", "sessions",
                 "sessionless", "store", "tasks", "writer"}  # fmt: skip
 """Names of things whose private members only their own class uses."""
 VERSION: Final = "holdfast.__version__"

@@ -93,7 +93,7 @@ _TASK: Final = State.TASK
 _CLOSED: Final = Input.CLOSED
 _CANCELLED: Final = Input.CANCELLED
 _ANSWERED: Final = Input.ANSWERED
-# A member of an enumeration is looked up slowly in Python 3.11.
+"""Names for what every call uses: Python 3.11 looks up a member of an enumeration slowly."""
 
 NO_RESPONSES: Final[dict[str, Any]] = {}
 
@@ -379,7 +379,7 @@ class SessionlessCalls:
     def _expired(self, exchange: Exchange) -> None:
         _free(exchange)
         # A call that has become a task has a lifetime of its own.
-        if isinstance(exchange.writer, RoundWriter):
+        if exchange.state is not _TASK:
             self._runtime.spawn(self.end(exchange, ParkedGone()))
 
     def tasks(self) -> set[asyncio.Task[None]]:
@@ -396,7 +396,7 @@ class SessionlessCalls:
         if waiting:
             self._runtime.observer.note("parked.dropped", count=len(waiting))
         for exchange in list(self._running):
-            is_task = isinstance(exchange.writer, TaskWriter)
+            is_task = exchange.state is _TASK
             await self.end(exchange, OutcomeUnknown(_CUT_SHORT) if is_task else Cancelled(reason))
 
 
