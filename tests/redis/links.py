@@ -5,7 +5,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from holdfast.stores.redis.link import Argument, Link, connect
+from holdfast.stores.redis.link import Argument, RedisLink, connect
 from holdfast.stores.redis.refusals import Lost
 
 
@@ -52,7 +52,7 @@ class Switched:
     ordered = True
 
     def __init__(self, *urls: str) -> None:
-        self._links: list[Link] = [connect(url) for url in urls]
+        self._links: list[RedisLink] = [connect(url) for url in urls]
 
     async def fail_over(self) -> None:
         await self._links.pop(0).aclose()

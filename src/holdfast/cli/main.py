@@ -16,7 +16,7 @@ _WRONG: Final = 2
 
 app: Final = typer.Typer(
     name="holdfast",
-    help="Serve MCP servers whose sessions hold.",
+    help="Serve MCP servers. Their sessions survive broken connections and restarts.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -56,7 +56,7 @@ DrainNotice = Annotated[
     float | None,
     typer.Option(
         min=0,
-        help="Seconds before that in which the server serves but reports not ready, so that balancers notice.",
+        help="Seconds before the drain in which the server still serves but reports not ready, so that load balancers stop sending.",
     ),
 ]
 OnDuplicates = Annotated[

@@ -24,7 +24,7 @@ from holdfast.fronts.http.serve import check_exposure, serve
 from holdfast.transports.loops import run
 
 WRONG: Final = 2
-"""The exit status of a worker that could not start, and would not the next time."""
+"""The exit status of a worker that cannot start. Starting it again would fail in the same way."""
 MARGIN: Final = 5.0
 """Seconds after the drain time at which a worker that has not ended is killed."""
 

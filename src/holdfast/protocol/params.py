@@ -60,7 +60,7 @@ class CallToolParams(Params, frozen=True, kw_only=True):
 
 
 class ReadResourceParams(Params, frozen=True, kw_only=True):
-    """Also those of resources/subscribe and resources/unsubscribe."""
+    """The parameters of `resources/read`, `resources/subscribe` and `resources/unsubscribe`."""
 
     uri: str
 

@@ -58,7 +58,7 @@ class Account:
         self._kept: Credentials | None = None
         self._prover: Prover | None = None
         self._granted = ""
-        """The token that the grant gave last. If the server refuses it, the grant would only give another one like it."""
+        """The last token of the grant. If the server refuses it, a new token of the same grant would be refused too."""
 
     def __repr__(self) -> str:
         return f"<Account at {self._server}, {self._kept}>"

@@ -131,7 +131,7 @@ def output(annotation: Any) -> tuple[Schema, Structure, bool]:
     except (PydanticUserError, PydanticSchemaGenerationError) as error:
         reason = str(error).splitlines()[0]
         raise TypeError(
-            f"its return type has no JSON schema: {reason}; annotate `Any` to go without"
+            f"its return type has no JSON schema: {reason}; annotate the return type as `Any` to have no output schema"
         ) from error
     dump = adapter.serializer.to_python
     direct = _direct(schema)

@@ -1,4 +1,4 @@
-"""Results as 2026-07-28 has them: each names its type and its server, and what may be kept says for how long."""
+"""Results in the form of 2026-07-28: each has its type and the server's name; a cacheable one says how long it is valid."""
 
 from typing import Final
 
@@ -13,11 +13,11 @@ from holdfast.wire.jsonrpc import encode
 
 _COMPLETE: Final = "complete"
 _TYPES: Final[dict[type[Result], str]] = {InputRequiredResult: "input_required", CreateTaskResult: "task"}
-"""What a result of each kind calls itself; all others are complete."""
+"""The `resultType` of each kind of result; all others are `complete`."""
 
 
 class SessionlessResults:
-    """Encodes a server's results. What they have in common is encoded once, not with each."""
+    """Encodes a server's results. The members that all of them share are encoded once, in advance."""
 
     def __init__(self, info: Implementation) -> None:
         self._info = msgspec.to_builtins(info)
@@ -28,9 +28,9 @@ class SessionlessResults:
         return _opening({"resultType": kind, "_meta": {SERVER_KEY: self._info}})
 
     def encode(self, result: Result) -> bytes:
-        """Return a result, complete."""
+        """Encode a result with its type, its server and its caching."""
         if isinstance(result, CacheableResult):
-            # Only a result that an author's middleware made has no hint yet.
+            # Only a result that an author's middleware made has no caching members yet.
             result = NOT_KEPT.on(result, "private")
         prefix = self._prefixes.get(type(result), self._complete)
         if result.meta is not None:

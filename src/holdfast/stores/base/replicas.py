@@ -150,11 +150,14 @@ class ReplicaPart(Protocol):
         ...
 
     async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
-        """Take an orphan over with its payload, to run it again: a new fence, one run more, its asks forgotten.
+        """Become the owner of an orphan, to run it again. Returns its request.
 
-        Its stream stays and goes on; if it had none, one begins with this tag. None for all callers but one, and
-        unless the exchange is still that owner's, in flight, and its payload kept. Later writes of the owner raise
-        Fenced. If this replica dies too, the exchange is an orphan again.
+        The exchange gets a new fence, its number of runs grows by one, and its asks are forgotten. It keeps its
+        stream; if it had none, a stream begins with this tag. Later writes of the former owner raise Fenced. If this
+        replica dies too, the exchange is an orphan again.
+
+        None if another replica was first, if the exchange has ended or has another owner, or if its request is not
+        stored.
         """
         ...
 

@@ -9,7 +9,7 @@ A session lives until it is closed. The store closes it when it is due (`sweep`)
 - Every session ends `lifetime` seconds after `open` (EXPIRED), also with a reader. If two are due, the earlier counts.
 - An exchange in flight defers all of them: work counts as life (law 8). The session ends soon after the work.
 
-`holdfast.stores.rules.due` computes this.
+`holdfast.stores.rules.SessionClock.due` computes this.
 """
 
 from typing import Any, Final, Protocol
@@ -84,9 +84,10 @@ class SessionPart(Protocol):
         """Keep a new session. Returns the sessions that were evicted for it, or FULL.
 
         There is no room if the store has `Limits.sessions`, or, with `evict`, the principal has
-        `Limits.sessions_per_principal`. With `evict` the principal's own session makes room that has had no sign of
-        its client for longest, and that has no exchange in flight and no reader. A session of another principal is
-        never evicted. A key that is open already returns an empty list and changes nothing.
+        `Limits.sessions_per_principal`. With `evict`, one session of the same principal is closed to make room. Only
+        a session without an exchange in flight and without a reader is a candidate; of these, the one whose client
+        was silent for the longest time. A session of another principal is never evicted. If the key is open already,
+        nothing changes and an empty list is returned.
         """
         ...
 

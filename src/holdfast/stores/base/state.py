@@ -20,11 +20,12 @@ class StatePart(Protocol):
     """The calls for state. A scope is named by the key of a session, or by a name of its own (`open_scope`)."""
 
     async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
-        """Begin state under a name of its own; it is forgotten once it was not used for `ttl` seconds.
+        """Create a scope: state under a name, deleted after `ttl` seconds without use.
 
-        False if there is no room, or the name is another principal's. Begun again, by any replica, it is the same
-        scope and its time starts again. A name made by `holdfast.stores.scopes.own_scope` is a principal's own
-        state, which has limits apart from those of handles.
+        If the principal has the scope already, its time starts again and True is returned, at any replica. False if
+        there is no room, or the name belongs to another principal. A name made by
+        `holdfast.stores.scopes.own_scope` is the principal's own state; its limits are separate from those of
+        handles.
         """
         ...
 

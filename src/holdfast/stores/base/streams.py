@@ -8,13 +8,16 @@ and every replica may write it: its fence is STANDALONE_FENCE.
 What is forgotten when an append has no room, in this order (law 9):
 
 1. The oldest events of the stream itself, down to `Limits.stream_events` and `Limits.stream_bytes`.
-2. While the session is over `Limits.session_bytes` or the store over `Limits.store_bytes`: complete streams of the
-   session. First those that a reader has had whole, then the one that ended first. Never one that has a reader.
-3. While the store is over its bytes: complete streams of other sessions, without a reader.
-4. The oldest events of the session's largest log, at least an eighth of it each time.
+2. While the session is over `Limits.session_bytes`: complete streams of the session without a reader. First those that
+   were delivered to their end, then the one that ended first. Then the oldest events of the session's largest log, at
+   least an eighth of it each time.
+3. While the store is over `Limits.store_bytes`: first complete streams without a reader, then the oldest events of a
+   log. A store may choose whose. A store of one process, and SQLite, take complete streams of the writing session, then
+   of all others, then cut the largest log of the writing session. A store that principals share over a network should
+   take them from the principal with the most bytes, as Redis does: then no principal can fill the store for the others.
 
 The newest event of a stream is never forgotten, so a terminal message can always be delivered. A session also has at
-most `Limits.finished_streams` complete streams; beyond that they go in the order of step 2.
+most `Limits.finished_streams` complete streams; beyond that they are forgotten in the order of step 2.
 """
 
 from typing import Final, Protocol
@@ -109,11 +112,13 @@ class StreamPart(Protocol):
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> bool:
-        """Give the reader's place back, and note how far it has read. A sign of the client.
+        """Remove the reader of a stream, and note how far it has read. A sign of the client.
 
-        Returns True if this made the session detached: `broke`, and no other stream of the session has a reader. A
-        reader that ends without a break leaves the session attached. A kept answer is released if the reader has had
-        its whole stream. If the session or stream is unknown, or another generation reads it, or none, nothing
+        Returns True if this made the session detached: `broke` is True, and no other stream of the session has a
+        reader. A reader that ends without a break leaves the session attached. If the answer was kept for a repeat
+        and the reader has received the whole stream, the answer is no longer kept.
+
+        If the session or the stream is unknown, or the stream has no reader or one of another generation, nothing
         changes and False is returned.
         """
         ...

@@ -15,7 +15,7 @@ class AskMethods(Core):
             raise SessionGone
         if reply[0] != b"ok":
             return False
-        self.seat(key).asks.add(ask)
+        self.work_in(key).asks.add(ask)
         return True
 
     async def answer(
@@ -45,7 +45,7 @@ class AskMethods(Core):
         await self.run("withdraw", key, ask)
 
     def _asked(self, key: str, ask: str) -> None:
-        seat = self._seats.get(key)
-        if seat is not None:
-            seat.asks.discard(ask)
-            self.vacate(key)
+        work = self._work.get(key)
+        if work is not None:
+            work.asks.discard(ask)
+            self.forget_if_idle(key)

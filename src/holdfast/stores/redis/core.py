@@ -6,9 +6,9 @@ change all of it in one step. `lua/session.lua` and `lua/shared.lua` list the ke
 
 **Every operation is one script on one slot**, or several of them in an order in which each may be the last one that happens:
 
-* A place is taken in the shared slot before the session or scope is made; it is freed after that is gone. A place
-  without a session is found by the next sweep.
-* A seat (which replica has work in which session) is written in the shared slot before the first work begins (`seated`).
+* A session or scope is counted in the shared slot before it is made, and is counted until it is gone. The next sweep
+  finds an entry there that has no session.
+* Which replica has work in which session is registered in the shared slot before the first work begins (`registered`).
 * What a principal keeps is allowed by the shared slot before it is written (`keeping`, lua/kept.lua).
 * What the shared slot should merely know (when a session is due, how large its logs are) is sent after the change (`_after`).
   If this process dies in between, it is late or missing; a replica that acts on it looks at the session first.
@@ -19,9 +19,9 @@ executed stays unknown to the caller, who may ask again. Scripts recognize what 
 command counts once. What the first reply asked for in other slots is lost with it; `remind` asks for it again.
 A command that Redis refused was not executed (`refusals.py`) and is sent again without the flag.
 
-**Seats here.** A `Seat` is what this process has of a session: exchanges that it runs, asks that it waits for, streams that
-it reads. A wake-up from another replica may be lost, so once a second each seat is compared with the store (`wakeups.py`).
-After a failover that lost writes, an exchange that runs here is restored from its seat and its recent writes (`exchanges.py`).
+**Work here.** A `LocalWork` is what this process has of a session: exchanges that it runs, asks that it waits for, streams
+that it reads. A wake-up from another replica may be lost, so once a second it is compared with the store (`wakeups.py`).
+After a failover that lost writes, an exchange that runs here is restored from it and from its recent writes (`exchanges.py`).
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from holdfast.config import Limits
 from holdfast.errors import ConfigError, StoreError, StoreUnavailable
 from holdfast.ports import Clock, Observer, Random
 from holdfast.stores.base import Claim, OnWake, SessionRecord, WakeUp
-from holdfast.stores.redis.link import Argument, Link
+from holdfast.stores.redis.link import Argument, RedisLink
 from holdfast.stores.redis.recent_writes import RecentWrites
 from holdfast.stores.redis.refusals import Later, Lost, Poisoned
 from holdfast.wire.jsonrpc import RequestId
@@ -104,7 +104,7 @@ def record_of(blob: bytes, level: bytes, initialized: bytes) -> SessionRecord:
     return record
 
 
-class Seat:
+class LocalWork:
     """What this process has of a session, so that a lost wake-up is noticed."""
 
     __slots__ = ("asks", "readers", "running")
@@ -147,7 +147,7 @@ class Core:
 
     def __init__(
         self,
-        link: Link,
+        link: RedisLink,
         limits: Limits,
         clock: Clock | None,
         random: Random,
@@ -166,7 +166,7 @@ class Core:
         self._on_wake: OnWake = silent
         self._named = replica
         self._take_name()
-        self._seats: dict[str, Seat] = {}
+        self._work: dict[str, LocalWork] = {}
         self._grain = max(1, limits.store_bytes // limits.sessions)
         self._step = max(1, limits.principal_kept_bytes // _STEPS)
         self._budget: tuple[Argument, ...] = (
@@ -288,7 +288,7 @@ class Core:
         while (reply := await run(script, key, *arguments))[0] == b"room":
             least, count, principal, life = reply[2:6]
             best = least + max(spare, min(self._step, least // 2))
-            # Many who write at once share what each of them gets: the more often it was too little, the more it is.
+            # Other writers of the session use the same allowance. If they used it up first, ask for twice as much.
             spare *= 2
             whose, most = hashed(principal.decode()), self._limits.principal_kept_bytes
             grant = await self.index("grant", key, whose, least, best, count, most, life)
@@ -336,35 +336,35 @@ class Core:
 
     # What is here
 
-    def seat(self, key: str) -> Seat:
+    def work_in(self, key: str) -> LocalWork:
         """Return what this process has of a session."""
-        found = self._seats.get(key)
+        found = self._work.get(key)
         if found is None:
-            found = self._seats[key] = Seat()
+            found = self._work[key] = LocalWork()
         return found
 
-    def vacate(self, key: str) -> None:
-        """Forget an empty seat."""
-        found = self._seats.get(key)
+    def forget_if_idle(self, key: str) -> None:
+        """Forget the work in a session if nothing is left of it."""
+        found = self._work.get(key)
         if found is not None and found.is_empty():
-            del self._seats[key]
+            del self._work[key]
 
     def gone(self, key: str) -> bool:
-        """Forget the seat of a session that is closed. False: there was none."""
-        seat = self._seats.pop(key, None)
-        for stream in seat.running if seat is not None else ():
+        """Forget the work in a session that is closed. False if there was none."""
+        work = self._work.pop(key, None)
+        for stream in work.running if work is not None else ():
             self._recent.forget(key, stream)
-        return seat is not None
+        return work is not None
 
-    async def seated(self, script: str, key: str, *arguments: Argument) -> list[Any]:
-        """Run a script that gives this replica work in a session; before the first one, write its seat.
+    async def registered(self, script: str, key: str, *arguments: Argument) -> list[Any]:
+        """Run a script that gives this replica work in a session; before the first one, register it in the shared slot.
 
         Raises:
-            StoreUnavailable: this incarnation was declared dead; no replica would look for work that it begins now.
+            StoreUnavailable: this incarnation was declared dead; no other replica would find work that it begins now.
         """
         reply = await self.session(script, key, *arguments, "0")
-        if reply[0] == b"seat":
-            if (await self.index("seat", self._owner, key))[0] == b"dead":
+        if reply[0] == b"register":
+            if (await self.index("register", self._owner, key))[0] == b"dead":
                 raise StoreUnavailable("this replica's lease has ended; it takes another")
             reply = await self.session(script, key, *arguments, "1")
         return reply

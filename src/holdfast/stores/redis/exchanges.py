@@ -12,12 +12,15 @@ _TAG_BITS: Final = 2**64 - 1
 
 
 def before(tag: int) -> int:
-    """Return the tag before a stream that begins with its terminal message: another one, and the same if sent again."""
+    """Return the tag of the position before a terminal message that is the only event of its stream.
+
+    It differs from the terminal message's tag, and is the same when the command is sent again.
+    """
     return tag ^ _TAG_BITS
 
 
 def check(reply: list[Any]) -> None:
-    """Raise what a writing script refused with."""
+    """Raise the exception for a refusal of a script that writes."""
     match reply[0]:
         case b"gone":
             raise SessionGone
@@ -36,15 +39,17 @@ class ExchangeMethods(Core):
         """Register the exchange."""
         calls = self._limits.running + self._limits.queued
         facts = (principal, typed(claim.id), claim.stream, claim.digest, flag(claim.control), calls)
-        reply = await self.keeping(self.seated, "claim", key, *facts, claim.payload, self._limits.rerun_bytes)
+        reply = await self.keeping(
+            self.registered, "claim", key, *facts, claim.payload, self._limits.rerun_bytes
+        )
         if reply[0] in {b"total", b"gone"}:
-            reply = await self.seated("claim", key, *facts, b"", 0)
+            reply = await self.registered("claim", key, *facts, b"", 0)
         match reply[0]:
             case b"ok":
                 record = await self.readable(key, *reply[4:7])
                 if record is None:
                     return Refusal.NO_SESSION
-                self.seat(key).running[claim.stream] = claim
+                self.work_in(key).running[claim.stream] = claim
                 return Claimed(record, reply[2], bool(reply[3]))
             case b"duplicate":
                 stream, same, finished, has_reader, version = reply[2:7]
@@ -72,11 +77,11 @@ class ExchangeMethods(Core):
 
     def _leave(self, key: str, stream: str) -> None:
         self._recent.forget(key, stream)
-        seat = self._seats.get(key)
-        if seat is not None:
-            seat.running.pop(stream, None)
-            if not seat.running:
-                self.vacate(key)
+        work = self._work.get(key)
+        if work is not None:
+            work.running.pop(stream, None)
+            if not work.running:
+                self.forget_if_idle(key)
 
     async def _settle(
         self,
@@ -99,8 +104,8 @@ class ExchangeMethods(Core):
 
     async def _restore(self, key: str, stream: str, fence: int) -> bool:
         """Restore an exchange that runs here and that a failover has lost. False: it does not run here."""
-        seat = self._seats.get(key)
-        claim = seat.running.get(stream) if seat is not None else None
+        work = self._work.get(key)
+        claim = work.running.get(stream) if work is not None else None
         if claim is None:
             return False
         recent = self._recent.get(key, stream)

@@ -27,7 +27,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from holdfast.errors import ConfigError
-from holdfast.stores.redis.pipe import Pipe
+from holdfast.stores.redis.pipe import RedisPipeline
 from holdfast.stores.redis.refusals import Lost, spoils, translated
 from holdfast.stores.redis.scripts import scripts
 
@@ -42,7 +42,7 @@ _TLS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 """TLS options of a URL: the file of trusted authorities, and our own certificate with its key."""
 
 
-class Link(Protocol):
+class RedisLink(Protocol):
     """Runs scripts on Redis."""
 
     ordered: bool
@@ -80,7 +80,7 @@ class Single:
     def __init__(self, client: Redis, sentinels: Iterable[Redis] = ()) -> None:
         self._client = client
         self._sentinels = tuple(sentinels)
-        self.pipe: Pipe = Pipe(client.connection_pool)
+        self.pipe: RedisPipeline = RedisPipeline(client.connection_pool)
 
     async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
         """Run a script by its hash; where Redis does not know it, by its text."""
@@ -188,7 +188,7 @@ def _once() -> Retry:
     return Retry(NoBackoff(), 0)
 
 
-def connect(url: str) -> Link:
+def connect(url: str) -> RedisLink:
     """Return the way to the Redis that a URL names."""
     parts = urlsplit(url)
     kind, _, _ = parts.scheme.partition("+") if parts.scheme.startswith("redis+") else (parts.scheme, "", "")

@@ -35,7 +35,7 @@ SILENCE: Final = 2.0
 """Seconds without any reply after which a connection is given up."""
 
 
-class Pipe:
+class RedisPipeline:
     """Sends commands and returns their replies, over one connection that is made when it is needed."""
 
     def __init__(self, pool: ConnectionPool) -> None:
@@ -56,7 +56,7 @@ class Pipe:
         """Writes to the socket so far. If each command waits for the one before, these are the round trips."""
 
     def __repr__(self) -> str:
-        return f"<Pipe {'up' if self._connection else 'down'}, {len(self._waiting)} waiting>"
+        return f"<RedisPipeline {'up' if self._connection else 'down'}, {len(self._waiting)} waiting>"
 
     async def execute(self, *command: bytes | str | int) -> Any:
         """Send a command and return its reply.

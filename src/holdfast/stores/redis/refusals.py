@@ -71,10 +71,10 @@ _CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
 )
 """The library takes the first word away where it has a class for it; the more special classes come first."""
 _NON_LOCAL: Final = "non local key"
-"""What a script is stopped with in a slot that is being moved, should Redis not notice before."""
+"""Redis stops a script with this error if its slot is being moved and the check before the start did not see it."""
 _LOST: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 _UNREADABLE: Final = ("unreadable record", "Bad data format", "Missing bytes", "WRONGTYPE")
-"""What scripts fail with on a record that no release of ours wrote."""
+"""Scripts fail with one of these on a record that no release of Holdfast wrote."""
 
 
 class Lost(Exception):

@@ -5,7 +5,7 @@ its owner, `<replica>.<incarnation>`, written beside it. So the work of a dead i
 process after it took a new lease.
 
 **Finding orphans.** `orphans` takes some of the dead and of the sessions where they had work from the shared slot, and asks each
-session (`unseat`), all at once, what the dead one still ran there. A session where nothing is left is removed from the list;
+session (`orphaned`), all at once, what the dead one still ran there. A session where nothing is left is removed from the list;
 one on a shard that cannot be reached stays, and is asked again next time. Our own sessions are looked at in the same way:
 an exchange that is ours in the store, and that this process does not know, had ended before a failover brought it back.
 
@@ -73,11 +73,11 @@ class ReplicaMethods(Core):
         return [orphan for some in found for orphan in some]
 
     async def _left(self, owner: str, key: str, min_age: int) -> list[Orphan]:
-        seat = self._seats.get(key) if owner == self._owner else None
-        known = list(seat.running) if seat is not None else []
-        reply = await self.session("unseat", key, owner, min_age, *known)
+        work = self._work.get(key) if owner == self._owner else None
+        known = list(work.running) if work is not None else []
+        reply = await self.session("orphaned", key, owner, min_age, *known)
         if reply[0] != b"ok" or (owner != self._owner and not reply[2]):
-            await self.index("unseated", owner, key)
+            await self.index("unregister", owner, key)
             return []
         return [Orphan(key, stream.decode(), untyped(name), owner, runs) for stream, name, runs in reply[2]]
 
@@ -93,7 +93,7 @@ class ReplicaMethods(Core):
     async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
         """Take an orphan over to run it again. Of many replicas that try, one does."""
         key, stream = orphan.session, orphan.stream
-        reply = await self.seated("adopt", key, stream, orphan.owner, orphan.runs, str(tag))
+        reply = await self.registered("adopt", key, stream, orphan.owner, orphan.runs, str(tag))
         if reply[0] != b"ok":
             return None
         record = await self.readable(key, *reply[8:11])
@@ -102,7 +102,7 @@ class ReplicaMethods(Core):
         fence, seq, last, digest, control, payload = reply[2:8]
         claim = Claim(orphan.id, stream, digest, bool(control), payload)
         position = Position(seq, int(last))
-        self.seat(key).running[stream] = claim
+        self.work_in(key).running[stream] = claim
         self._recent.forget(key, stream)
         self._recent.begin(key, stream, position)
         return Adopted(record, claim, fence, position)

@@ -15,7 +15,7 @@ from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemRandom
 from holdfast.stores.base import OnWake
 from holdfast.stores.redis.asks import AskMethods
 from holdfast.stores.redis.core import PATIENCE, Core
-from holdfast.stores.redis.link import Link, connect
+from holdfast.stores.redis.link import RedisLink, connect
 from holdfast.stores.redis.recent_writes import RecentWrites
 from holdfast.stores.redis.replicas import ReplicaMethods
 from holdfast.stores.redis.sessions import SessionMethods
@@ -32,7 +32,7 @@ class RedisStore(
 
     def __init__(
         self,
-        url: str | Link,
+        url: str | RedisLink,
         limits: Limits = Limits(),
         clock: Clock | None = None,
         *,
@@ -64,7 +64,7 @@ class RedisStore(
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<RedisStore {self._owner}, {len(self._seats)} sessions with work here>"
+        return f"<RedisStore {self._owner}, {len(self._work)} sessions with work here>"
 
     is_shared = True
 
@@ -122,5 +122,5 @@ class RedisStore(
                 task.cancel()
             await asyncio.wait(pending, timeout=0.1)
         await self._link.aclose()
-        self._seats.clear()
+        self._work.clear()
         self._recent = RecentWrites()

@@ -74,9 +74,9 @@ class StreamMethods(ExchangeMethods):
             Event(Position(start + 1 + index // 2, int(flat[index])), flat[index + 1])
             for index in range(0, len(flat), 2)
         ]
-        seat = self._seats.get(key)
-        if seat is not None and stream in seat.readers:
-            seat.readers[stream] = events[-1].position.seq if events else start
+        work = self._work.get(key)
+        if work is not None and stream in work.readers:
+            work.readers[stream] = events[-1].position.seq if events else start
         missed = (cursor.seq + 1, low) if reply[0] == b"gap" else None
         return Page(Continuity.GAP if missed else Continuity.OK, events, missed, bool(finished))
 
@@ -92,18 +92,18 @@ class StreamMethods(ExchangeMethods):
         """Make the caller the stream's reader, in place of the one before, on whichever replica that is."""
         at = ("", "") if cursor is None else (str(cursor.seq), str(cursor.tag))
         held = "" if since is None else since
-        reply = await self.seated("attach", key, principal, stream or "", *at, held)
+        reply = await self.registered("attach", key, principal, stream or "", *at, held)
         if reply[0] != b"ok":
             return _REFUSALS[reply[0]]
         generation, seq, tag, returned, finished = reply[2:7]
         record = await self.readable(key, *reply[7:10])
         if record is None:
             return Refusal.NO_SESSION
-        self.seat(key).readers[stream or record.standalone] = seq
+        self.work_in(key).readers[stream or record.standalone] = seq
         return Attached(record, generation, Position(seq, int(tag)), bool(returned), bool(finished))
 
     async def probe(self, key: str, stream: str) -> Probed | None:
-        """Return who reads a stream, and wake up that replica."""
+        """Return which replica reads a stream, and wake it up."""
         reply = await self.run("probe", key, stream)
         if reply[0] != b"ok":
             return None
@@ -122,8 +122,8 @@ class StreamMethods(ExchangeMethods):
         reply = await self.session("detach", key, stream, generation, *at, flag(broke))
         if reply[0] != b"ok":
             return False
-        seat = self._seats.get(key)
-        if seat is not None:
-            seat.readers.pop(stream, None)
-            self.vacate(key)
+        work = self._work.get(key)
+        if work is not None:
+            work.readers.pop(stream, None)
+            self.forget_if_idle(key)
         return bool(reply[2])

@@ -2,7 +2,7 @@
 
 A wake-up says where to look and carries no data. Pub/sub does not keep messages: one that is published while no connection is
 up is lost. So once a second everything that waits in this process is compared with the store, with one script for each
-session that has a seat here (`check` in lua/streams.lua). A lost wake-up costs at most that second.
+session that has work here (`check` in lua/streams.lua). A lost wake-up costs at most that second.
 
 There are two channels: `bell` for all replicas, and `bell:<replica>` for one. A replica ignores its own messages; it has
 called its callback already when it made the change.
@@ -16,7 +16,7 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores.base import OnWake, WakeUp
-from holdfast.stores.redis.core import Core, Seat
+from holdfast.stores.redis.core import Core, LocalWork
 from holdfast.supervision import supervise
 
 POLL_SECONDS: Final = 1.0
@@ -84,8 +84,8 @@ class WakeUpMethods(Core):
             self._on_wake(kind, key.decode(), name.decode())
 
     def _reads(self, key: str, stream: str) -> bool:
-        seat = self._seats.get(key)
-        return seat is not None and stream in seat.readers
+        work = self._work.get(key)
+        return work is not None and stream in work.readers
 
     def _doubt(self, key: str) -> None:
         task = asyncio.get_running_loop().create_task(self._look_at(key))
@@ -97,10 +97,10 @@ class WakeUpMethods(Core):
             self._tasks.remove(task)
 
     async def _look_at(self, key: str) -> None:
-        seat = self._seats.get(key)
-        if seat is not None:
+        work = self._work.get(key)
+        if work is not None:
             with contextlib.suppress(StoreError):
-                await self._compare(key, seat)
+                await self._compare(key, work)
 
     async def _poll(self) -> None:
         while True:
@@ -111,13 +111,13 @@ class WakeUpMethods(Core):
         """Wake up everything here that has changed and had no wake-up."""
         for kind in (WakeUp.FORWARD, WakeUp.NEWS):
             self._on_wake(kind, "", "")
-        keys = list(self._seats)
+        keys = list(self._work)
         for start in range(0, len(keys), _AT_ONCE):
             await self.each(self._look_at(key) for key in keys[start : start + _AT_ONCE])
 
-    async def _compare(self, key: str, seat: Seat) -> None:
-        streams = list({*seat.running, *seat.readers})
-        reply = await self.session("check", key, len(streams), *streams, *seat.asks)
+    async def _compare(self, key: str, work: LocalWork) -> None:
+        streams = list({*work.running, *work.readers})
+        reply = await self.session("check", key, len(streams), *streams, *work.asks)
         if reply[0] != b"ok":
             if self.gone(key):
                 self._on_wake(WakeUp.CLOSED, key, "")
@@ -126,11 +126,11 @@ class WakeUpMethods(Core):
         for what, raw, top in news:
             name = raw.decode()
             if what == b"stream":
-                if seat.readers.get(name, top) >= top:
+                if work.readers.get(name, top) >= top:
                     continue
-                seat.readers[name] = top
+                work.readers[name] = top
             elif what == b"taken":
-                if seat.readers.pop(name, None) is None:
+                if work.readers.pop(name, None) is None:
                     continue
-                self.vacate(key)
+                self.forget_if_idle(key)
             self._on_wake(_WAKEUPS[what], key, name)

@@ -123,8 +123,8 @@ def end(
     else:
         set_holds(tx, exchange, holds=keep and bool(exchange.holds))
         _write_end(tx, session, exchange, tag, terminal)
-    # A session that only became idle later than it was hinted to be is found by that hint; one that was
-    # looked at while this exchange ran has a hint as far as its lifetime.
+    # `hint` is when the next sweep examines the session. Too early does no harm: that sweep sets it again. It is too late
+    # if a sweep found this exchange running and put the hint off to the end of the session's lifetime.
     if session.hint > session.settled + session.record.idle or session.state is State.DETACHED:
         schedule(tx, session)
 

@@ -36,7 +36,8 @@ def renew(tx: Transaction, seconds: float) -> int:
         return int(owner.rpartition(".")[2])
     incarnation: int = tx.one("UPDATE total SET incarnations = incarnations + 1 RETURNING incarnations")
     replica = tx.identity.replica
-    # A replica has one lease; an older one that looks alive is a namesake's, or a clock that was put back.
+    # A replica has one lease. An older lease of this name that has not ended yet belongs to another process with the same
+    # name, or was written before the clock was set back.
     tx.execute("UPDATE lease SET until = 0 WHERE replica = ?", (replica,))
     tx.execute(
         "INSERT INTO lease (owner, replica, until, since, renewed, seconds) VALUES (?, ?, ?, ?, ?, ?)",

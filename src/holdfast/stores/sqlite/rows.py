@@ -283,7 +283,7 @@ def set_holds(tx: Transaction, exchange: ExchangeRow, *, holds: bool) -> None:
 
 
 def checked(exchange: ExchangeRow | None, fence: int) -> ExchangeRow:
-    """Return an exchange that this fence may write. Raises what keeps it from being written."""
+    """Return the exchange, if this fence may write it. Raises Fenced or StreamClosed if not."""
     if exchange is None or exchange.fence != fence:
         raise Fenced
     if not exchange.running:

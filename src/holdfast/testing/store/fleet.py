@@ -1,4 +1,4 @@
-"""Several replicas of one store on benches of their own, and tests that sail with them."""
+"""Several replicas on one store, each with its own bench, and a decorator for tests that use them."""
 
 import asyncio
 import functools

@@ -118,7 +118,7 @@ class LifeContract(Contract):
         await bench.begin(1, "a")
         for _ in range(3):
             await bench.store.detach(KEY, opened.standalone, reader.generation, None, broke=True)
-        # Counted twice, the waiting POST would no longer be a reader, and its break no news.
+        # If the repeats counted, the session would have no reader now, and the break of the POST would detach nothing.
         assert await bench.store.detach(KEY, "a", 0, None, broke=True)
         assert not await bench.store.detach(KEY, "a", 0, None, broke=True)
 

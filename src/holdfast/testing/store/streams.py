@@ -230,7 +230,9 @@ class StreamContract(Contract):
         assert await bench.store.attach(KEY, PRINCIPAL, "a", None) is Refusal.UNRESUMABLE
 
     @scenario()
-    async def test_the_standalone_stream_keeps_what_was_sent_before_anybody_read(self, bench: Bench) -> None:
+    async def test_the_standalone_stream_keeps_what_was_sent_before_the_first_reader(
+        self, bench: Bench
+    ) -> None:
         await bench.open()
         await bench.store.append(KEY, "", -1, 1, b"early")
         attached = await bench.attach()

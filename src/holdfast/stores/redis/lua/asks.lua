@@ -19,7 +19,7 @@ local got = load('a:' .. name, 'q:' .. stream)
 if not S then return {'gone'} end
 if got[2] then return {'ok', {}} end
 if S.out >= limit then return {'full'} end
-if stream == S.sa or channel(stream) then
+if stream == S.sa or exchange_of(stream) then
   local names = got[3] and cmsgpack.unpack(got[3]) or {}
   if #names >= ANSWERS then
     local live, answers = {}, 0

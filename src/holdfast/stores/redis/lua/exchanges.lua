@@ -17,7 +17,7 @@ local principal, id, stream, digest, control = ARGV[5], ARGV[6], ARGV[7], ARGV[8
 local payload, room = ARGV[11], tonumber(ARGV[12])
 local got = load('rec', 'lv', 'in', 'c:' .. stream, 'i:' .. id)
 if not S or S.pr ~= principal then return {'none'} end
-if must_sit(ARGV[13]) then return {'seat'} end
+if must_register(ARGV[13]) then return {'register'} end
 if got[5] then
   local c = cmsgpack.unpack(got[5])
   return {'ok', {}, c.fence, has_returned(), got[2], got[3] or '', got[4] or ''}
@@ -25,7 +25,7 @@ end
 local keeps = payload ~= '' and (S.pb or 0) + #payload <= room
 if keeps and lacks(#payload) then return ask_room(#payload) end
 if got[6] and not S.iso then
-  local other = channel(got[6])
+  local other = exchange_of(got[6])
   local same = other.dg == digest
   if other.run or same then
     return {'duplicate', {}, got[6], same and 1 or 0, other.run and 0 or 1, other.rd and 1 or 0, S.ver}
@@ -54,7 +54,7 @@ return {'ok', {}, S.fence, has_returned(), got[2], got[3] or '', got[4] or ''}
 local stream, fence, terminal, tag, before, keep = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1' and ARGV[8], ARGV[9], ARGV[10], ARGV[11] == '1'
 local got = load_exchange(stream, 'q:' .. stream)
 if not S then return {'gone'} end
-local c = channel(stream)
+local c = exchange_of(stream)
 if c and terminal and c.fence == fence and c.closed and c.tag == tag then return {'ok', {}} end
 -- A reaper leaves the stream. So where there is no exchange, an end without a message, or one sent again, has been done.
 if not c and (again or not terminal) and S.fence >= fence then return {'ok', {}} end
@@ -73,7 +73,7 @@ return {'ok', todo}
 local stream, id, digest, control = ARGV[5], ARGV[6], ARGV[7], ARGV[8] == '1'
 local got = load('i:' .. id)
 if not S or got[2] then return {'none'} end
-local c = channel(stream)
+local c = exchange_of(stream)
 local is_new = not c
 if is_new and ARGV[17] ~= '1' then return {'none'} end
 -- The client has received all of it, and may use the id for another request.
@@ -107,7 +107,7 @@ for index = 1, #got, 2 do
   if c and c.run and c.id == id then matches[#matches + 1] = stream end
 end
 if #matches ~= 1 then return {'none'} end
-local c = channel(matches[1])
+local c = exchange_of(matches[1])
 c.cancel = 1
 save()
 publish(c.own, 'cancel', matches[1])
@@ -117,7 +117,7 @@ return {'ok', {}, matches[1]}
 -- End an exchange whose owner was declared dead. Its fence moves on: an owner that wakes up cannot write any more.
 local stream, owner, terminal, tag, before = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 load()
-local c = S and channel(stream)
+local c = S and exchange_of(stream)
 if not c then return {'none'} end
 if again and c.closed and c.tag == tag then return {'ok', {}} end
 if c.own ~= owner or not c.run then return {'none'} end
@@ -139,13 +139,13 @@ return {'ok', todo}
 -- Take over an exchange whose owner was declared dead, to run it again. Its fence moves on; its stream goes on.
 local stream, owner, runs, tag = ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
 local got = load('rec', 'lv', 'in', 'p:' .. stream)
-local c = S and channel(stream)
+local c = S and exchange_of(stream)
 if not c or not c.run or not c.pb then return {'none'} end
 -- Sent again: this very run is already ours.
 local is_mine = c.own == me and c.runs == runs + 1
 if not is_mine then
   if c.own ~= owner or (c.runs or 1) ~= runs then return {'none'} end
-  if must_sit(ARGV[9]) then return {'seat'} end
+  if must_register(ARGV[9]) then return {'register'} end
   S.fence = S.fence + 1
   c.fence, c.own, c.runs, c.t = S.fence, me, runs + 1, now
   forget_asks(stream)
@@ -154,13 +154,13 @@ if not is_mine then
 end
 return {'ok', {}, c.fence, c.top, c.tag, c.dg, c.ctl or 0, got[5], got[2], got[3] or '', got[4] or ''}
 
---## unseat: session !allow-oom
+--## orphaned: session !allow-oom
 -- Forget the readers of a dead replica; returns the exchanges that it ran here.
 local owner, min_age, known = ARGV[5], tonumber(ARGV[6]), {}
 for index = 7, #ARGV do known[ARGV[index]] = true end
 load()
 if not S then return {'none'} end
-local orphans, unseated = {}, false
+local orphans, lost_reader = {}, false
 for stream, held in pairs(owner ~= me and S.hd or {}) do
   if held.o == owner then S.hd[stream] = nil end
 end
@@ -169,7 +169,7 @@ for index = 1, #got, 2 do
   local stream = string.match(got[index], '^c:(.*)$')
   local c = stream and cmsgpack.unpack(got[index + 1])
   if c and owner ~= me and c.rd == owner then
-    c.rd, unseated = nil, true
+    c.rd, lost_reader = nil, true
     C[stream] = c
     S.rd = S.rd - 1
   end
@@ -178,7 +178,7 @@ for index = 1, #got, 2 do
     orphans[#orphans + 1] = {stream, c.id, (c.pb and owner ~= me) and (c.runs or 1) or 0}
   end
 end
-if unseated and S.rd == 0 and S.st == 'a' then
+if lost_reader and S.rd == 0 and S.st == 'a' then
   S.st, S.tb, S.tt = 'd', now, now
   schedule()
 end

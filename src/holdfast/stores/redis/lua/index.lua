@@ -1,18 +1,22 @@
--- The shared slot (shared.lua): places and hints of sessions, log bytes, what may be kept, subscriptions, scopes and tasks.
+-- The shared slot (shared.lua): the number of sessions and when each is examined next, log bytes, what may be kept,
+-- subscriptions, scopes and tasks.
 --
--- A place: `reserve` counts the sessions of all and of a principal and takes the place in one step, so no limit is exceeded,
--- however many replicas open sessions at once. `forget` frees it after the session was closed in its own slot.
+-- Opening: `reserve` compares the number of sessions, of all principals and of this one, with the limits and adds the session
+-- in one step. So no limit is exceeded, however many replicas open sessions at once. `forget` removes the session from the
+-- counts after it was closed in its own slot.
 --
--- Looking: `due` takes the sessions that are due and marks them two seconds ahead, with a random fraction as the mark of who
--- looks. `rehint` writes the next time only if that mark is still there; `hint` by another replica makes the number whole, and so
--- takes precedence. A looker that dies leaves the session due again after two seconds.
+-- Sweeping: :due has, for each session, the time at which a replica examines it next. `due` takes the sessions whose time has
+-- come and sets it two seconds ahead, so that other replicas leave them alone. The number it sets has a random fraction, the
+-- mark of this sweep. After the replica has examined a session, `rehint` sets the next time, but only if the mark is
+-- still there. `hint`, sent by a replica that has changed the session, removes the mark (it rounds the number down), so the
+-- time of `hint` stays. If the replica that sweeps dies, the session is due again after two seconds.
 --
--- Room: `size` notes a session's log bytes and replies who makes room if all of them are too many: the principal with the most
--- bytes (core.py does it). `grant` and `lower` are the shared half of kept.lua.
+-- Room: `size` notes a session's log bytes. If all sessions have too many, it replies which principal has the most; core.py
+-- then frees bytes of that principal. `grant` and `lower` are the shared half of kept.lua.
 --
--- Sent again: reserve, reserve_scope and open_task find the entry; size, linger, grant and hint set numbers that they computed
--- from what is there; due finds the sessions marked, and they are looked at two seconds later; lower and set_task have a
--- count or version that the second one does not match any more.
+-- Sent again: reserve, reserve_scope and open_task find the entry; size, linger, grant and hint compute the same numbers again;
+-- due finds the sessions marked, and they are examined two seconds later; lower and set_task name a count or a version,
+-- which does not match the second time.
 
 --## prove: shared
 redis.call('SET', g .. ':proof', now, 'PX', 60000)
@@ -96,7 +100,7 @@ for _, key in ipairs(keys) do redis.call('ZADD', g .. ':due', mark, key) end
 return {'ok', {}, mark, keys}
 
 --## rehint: shared !allow-oom
--- The next time to look, unless there was a hint since it was taken.
+-- Set the time at which the session is examined next, unless the mark of `due` is gone.
 if tonumber(redis.call('ZSCORE', g .. ':due', ARGV[5]) or 0) == tonumber(ARGV[6]) then
   redis.call('ZADD', g .. ':due', 'XX', math.ceil(tonumber(ARGV[7])), ARGV[5])
   live(g .. ':due', tonumber(ARGV[7]) - now + SLACK)

@@ -22,10 +22,11 @@
 -- session's largest log. The newest event always stays, so a terminal message is never lost to a bound. The bound of the whole
 -- store is in the shared slot; a session reports its bytes there when they have changed enough (`account`).
 --
--- The reader: rd is its replica, gen counts the readers. A new reader takes the place of the one before, which gets a wake-up. Only
--- who has the present gen may give the place back. aop and past are the commands that made the last readers, so that an attach
--- that is sent again takes no place from a reader that came after it.
--- Begin a log, if there is none, before the event `seq` + 1.
+-- The reader: rd is its replica, gen counts the readers. A new reader supersedes the one before, which gets a wake-up. A
+-- detach counts only if it names the present gen. aop and past are the commands that made the last readers; by them an
+-- attach that is sent again is recognized, and does not supersede a reader that came after it.
+
+-- If the exchange has no log, begin one; its first event has the number `seq` + 1.
 local function begin(c, seq, tag)
   if not c.top then
     c.first, c.low, c.ltag, c.top, c.tag = seq, seq, tag, seq, tag
@@ -74,7 +75,7 @@ end
 local function trim_largest(max_events, over)
   for _, field in ipairs(redis.call('HKEYS', base)) do
     local stream = string.match(field, '^c:(.*)$')
-    if stream then channel(stream) end
+    if stream then exchange_of(stream) end
   end
   local largest, by = nil, -1
   for stream, c in pairs(C) do
@@ -89,7 +90,7 @@ end
 local function drop_finished()
   local fallback
   for _, stream in ipairs(redis.call('LRANGE', base .. ':f', 0, -1)) do
-    local c = channel(stream)
+    local c = exchange_of(stream)
     if c and not c.rd and c.top then
       if c.dl == c.top and c.dtag == c.tag then
         forget(stream, c)
@@ -98,7 +99,7 @@ local function drop_finished()
       fallback = fallback or stream
     end
   end
-  if fallback then forget(fallback, channel(fallback)) end
+  if fallback then forget(fallback, exchange_of(fallback)) end
   return fallback ~= nil
 end
 
@@ -113,7 +114,7 @@ end
 -- When the oldest finished stream ended; 0 if there is none.
 local function oldest_finished()
   local stream = redis.call('LINDEX', base .. ':f', 0)
-  local c = stream and channel(stream)
+  local c = stream and exchange_of(stream)
   return c and c.fin or 0
 end
 
@@ -161,7 +162,7 @@ end
 
 -- The session's standalone stream: what belongs to no request. It begins with the first look at it.
 local function standalone()
-  local c = channel(S.sa)
+  local c = exchange_of(S.sa)
   if not c then
     c = {fence = -1, gen = 0}
     C[S.sa] = c
@@ -189,7 +190,7 @@ end
 
 -- The exchange, if this fence may write to it; else nil and why not. 'lost': the store has forgotten the claim in a failover.
 local function writable(stream, fence)
-  local c = channel(stream)
+  local c = exchange_of(stream)
   if not c then return nil, S.fence < fence and 'lost' or 'fenced' end
   if c.fence ~= fence then return nil, 'fenced' end
   if not c.run then return nil, 'closed' end

@@ -11,8 +11,8 @@
 -- them is first: a renewal before the declaration goes on as the same incarnation, one after it begins a new one, and
 -- what the old one owned is others' to end. The proof is in engine/lease.py.
 --
--- A seat (:own) is written before the first work in a session and removed after the last was found ended, so a death at any
--- moment leaves nothing that no replica looks for. Too many seats cost a look; one too few would lose a call.
+-- A replica is registered in :own before its first work in a session, and removed after its last work there was found ended.
+-- So other replicas find all its work, whenever it dies. An entry too many only costs a search; a missing one would lose a call.
 --
 -- Sent again: lease finds the command that began the incarnation; forward, announce and secret find the name; the others
 -- set or remove what is set or removed already.
@@ -66,16 +66,16 @@ return {'ok'}
 --## replicas: shared !no-writes
 return {'ok', {}, redis.call('ZRANGEBYSCORE', g .. ':rep', '(' .. now, '+inf')}
 
---## seat: shared
--- Written before a replica's first work in a session. An incarnation that was declared dead gets no seat: the others may have
--- finished with it already, and would not look again.
+--## register: shared
+-- Sent before a replica's first work in a session. An incarnation that was declared dead is refused: other replicas may have
+-- ended all its work already, and would not search again.
 local ends = tonumber(redis.call('ZSCORE', g .. ':rep', ARGV[5]) or 0)
 if ends == 0 and not string.match(ARGV[5], '%.0$') then return {'dead'} end
 redis.call('SADD', g .. ':own:' .. ARGV[5], ARGV[6])
 live(g .. ':own:' .. ARGV[5], 86400000)
 return {'ok'}
 
---## unseated: shared !allow-oom
+--## unregister: shared !allow-oom
 redis.call('SREM', g .. ':own:' .. ARGV[5], ARGV[6])
 return {'ok'}
 

@@ -15,19 +15,41 @@
 --   :k          the fields of state   :o, :q  results of the last operations on state, and their order
 --   :x          what is left of a closed session until its listeners were called (closing.lua)
 --
--- S: st 'a' attached or 'd' detached; pr principal; ver, sa, iso, gr, il, lt facts of the record (sessions.py); t0 opened; tt
--- last seen; ts last settled; tb last break; hint when the shared slot looks at it next; fence the last fence; run, calls, rd
--- numbers of exchanges in flight, of calls among them, of readers; ow the replicas that have work here; by, told log bytes now
--- and as last reported; out asks without an answer; nsub, bsub subscriptions and their bytes; kb, kn, kv bytes, number and
--- last version of fields; pb bytes of kept requests; al, av, as the allowance (kept.lua); hd calls that hold their turn.
--- C[stream]: id, dg, ctl label, digest and kind of the request; fence, own, run who may write, owner, in flight; rd, gen, aop,
--- past the reader (log.lua); top, tag, low, ltag, first, dl, dtag, n, by, closed, fin the log (log.lua); kept the answer is kept
--- for a repeat; pb, runs bytes of the kept request and how often it has begun; t claimed; word the reader's last sign of life.
+-- S, the session:
+--   st            'a' attached, 'd' detached
+--   pr            principal
+--   ver, sa, iso, gr, il, lt   facts of the record (sessions.py)
+--   t0, tt        when it was opened; when its client was last seen
+--   ts, tb        when an exchange last ended; when a reader last broke
+--   hint          when a sweep examines it next, as the shared slot knows it (index.lua)
+--   fence         the last fence that was given
+--   run, calls    exchanges in flight; calls among them
+--   rd            readers
+--   ow            the replicas that have work here
+--   by, told      log bytes now; log bytes as last reported to the shared slot
+--   out           asks without an answer
+--   nsub, bsub    subscriptions, and their bytes
+--   kb, kn, kv    fields of state: bytes, number, last version
+--   pb            bytes of kept requests
+--   al, av, as    the allowance (kept.lua)
+--   hd            calls that hold their turn
+--   ret, det      the commands that attached and detached the session last
+-- C[stream], an exchange:
+--   id, dg, ctl   the client's id, the digest of the request, whether it is control traffic
+--   fence, own    the fence that may write; the owner
+--   run           in flight
+--   rd, gen, aop, past   the reader (log.lua)
+--   top, tag, low, ltag, first, dl, dtag, n, by, closed, fin   the log (log.lua)
+--   kept          the answer is kept for a repeat
+--   pb, runs      bytes of the kept request; how often it was started
+--   t             when it was claimed
+--   cancel        the client has cancelled it
+--   word          answers to probes of the reader, a counter: each `vouch` raises it; odd: the reader lives, even: it is lost
 -- A field that an older release did not write is nil; the code takes its default.
 --
 -- One step. Redis runs one script at a time and all of it, so no client sees a half of what a script does. A script reads S and
 -- the exchanges it needs, decides, and writes them with save(). It replies with what happened and with `todo`: what
--- other slots must receive (core.py sends it). These are hints: they may come late or never, and cost no correctness.
+-- other slots must receive (core.py sends it). They may arrive late or never: nothing wrong follows, only work that is done later.
 --
 -- Sent again. A reply can be lost, and the sender cannot know whether the script ran. It then sends the same command with the
 -- same name (`op`) and `again` set. A script that finds its own result replies as the first time and changes nothing:
@@ -120,8 +142,8 @@ local function save(...)
   redis.call('PEXPIRE', base, ttl())
 end
 
--- The exchange or standalone stream of this name, or nil. save() writes what the caller changes in it.
-local function channel(stream)
+-- The exchange of this stream, or nil. The standalone stream has one too. save() writes what the caller changes in it.
+local function exchange_of(stream)
   local c = C[stream]
   if c == nil then
     local packed = redis.call('HGET', base, 'c:' .. stream)
@@ -186,11 +208,11 @@ local function forget_asks(stream, packed)
   end
 end
 
--- Before a replica has its first work in this session, the shared slot must know that it does: if it dies, others look there
--- for what it left. So the script replies 'seat', the caller writes the seat, and sends the command again.
-local function must_sit(has_seat)
+-- Before a replica has its first work in this session, the shared slot must know it: if the replica dies, others search there
+-- for its work. So the script replies 'register'; the caller sends `register` to the shared slot, then this command again.
+local function must_register(is_registered)
   if S.ow[me] then return false end
-  if has_seat ~= '1' then return true end
+  if is_registered ~= '1' then return true end
   S.ow[me] = 1
   save()
   return false

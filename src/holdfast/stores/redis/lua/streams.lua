@@ -115,10 +115,10 @@ return {verdict, {}, start, missed, (c.closed and last == c.top) and 1 or 0, rep
 local principal, stream, seq, tag = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local got = load('rec', 'lv', 'in')
 if not S or S.pr ~= principal then return {'none'} end
-if must_sit(ARGV[10]) then return {'seat'} end
+if must_register(ARGV[10]) then return {'register'} end
 local since, alone = tonumber(ARGV[9]), stream == '' or stream == S.sa
 if alone then stream = S.sa end
-local c = alone and standalone() or channel(stream)
+local c = alone and standalone() or exchange_of(stream)
 if c and c.run and not c.top then return {'unbegun'} end
 if not c or not c.top or (seq ~= '' and not proves(stream, c, tonumber(seq), tag)) then return {'unresumable'} end
 local generation = again and attached_by(c, op)
@@ -145,7 +145,7 @@ return {'ok', {}, generation, tonumber(at), at_tag, has_returned(), finished and
 --## detach: session kept log !allow-oom
 local stream, generation, seq, tag, broke = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
 load_exchange(stream)
-local c = S and channel(stream)
+local c = S and exchange_of(stream)
 if not c then return {'none'} end
 if again and S.det == op then return {'ok', {}, 1} end
 if c.gen ~= generation or not c.rd then return {'none'} end
@@ -170,7 +170,7 @@ return {'ok', todo, detached}
 -- Reply which replica reads a stream, and wake it up: it says with `vouch` whether its reader is really there.
 local stream = ARGV[5]
 load_exchange(stream)
-local c = S and channel(stream)
+local c = S and exchange_of(stream)
 if not c then return {'none'} end
 local reader = c.rd and replica_of(c.rd) or ''
 if reader ~= '' and reader ~= replica_of(me) then publish(c.rd, 'probe', stream) end
@@ -179,7 +179,7 @@ return {'ok', {}, c.run and 1 or 0, c.kept and 1 or 0, reader, c.word or 0}
 --## vouch: session !allow-oom
 local stream, alive = ARGV[5], tonumber(ARGV[6])
 load_exchange(stream)
-local c = S and channel(stream)
+local c = S and exchange_of(stream)
 if not c then return {'none'} end
 c.word = math.floor((c.word or 0) / 2) * 2 + 2 + alive
 save()
@@ -194,7 +194,7 @@ if not S then return {'none'} end
 local left = S.by - wanted
 local function drop_oldest()
   for _, stream in ipairs(redis.call('LRANGE', base .. ':f', 0, -1)) do
-    local c = channel(stream)
+    local c = exchange_of(stream)
     if c and not c.rd then
       forget(stream, c)
       return true
@@ -233,7 +233,7 @@ local news, streams = {}, tonumber(ARGV[5])
 for index = 6, #ARGV do
   local name = ARGV[index]
   if index < 6 + streams then
-    local c = channel(name)
+    local c = exchange_of(name)
     if c and c.cancel and c.run then news[#news + 1] = {'cancel', name, 0} end
     if c and c.rd and replica_of(c.rd) ~= replica_of(me) then news[#news + 1] = {'taken', name, 0} end
     if c and c.top then news[#news + 1] = {'stream', name, c.top} end

@@ -6,9 +6,9 @@
 --   :to          owners that have tasks   :to:<owner>  the tasks of one
 --
 -- A task belongs to the incarnation that opened it until it ends; the tasks of one that was declared dead are found through
--- :to and ended by others. A change names the version that it changes, so of two who change a task one does, and a
--- change that is sent again finds its own value under the next version. The end of a task is always accepted if it is
--- short: a full store must not leave a task without an end.
+-- :to and ended by others. A change names the version that it changes. So if two replicas change a task at once, one
+-- succeeds and the other is refused; a change that is sent again finds its own value under the next version. A short result
+-- is accepted even if the store is full, so that every task can end.
 
 -- Whether so many bytes more fit, in all and for the principal.
 local function has_room(principal, size, most, most_own)
