@@ -32,7 +32,8 @@ class FakeTransport:
     def __init__(self) -> None:
         self.closing = False
         self.aborted = False
-        self.taken: bool | None = None
+        self.is_all_taken: bool | None = None
+        self.taken_bytes = 0
 
     def is_closing(self) -> bool:
         """True if it is closing."""
@@ -44,7 +45,11 @@ class FakeTransport:
 
     def is_taken(self) -> bool | None:
         """Tell what the test says of it."""
-        return self.taken
+        return self.is_all_taken
+
+    def taken(self) -> int | None:
+        """Return how many bytes the client has taken, as the test says."""
+        return self.taken_bytes
 
     def take_body(self) -> bytes | None:
         """Leave it to ASGI."""

@@ -51,7 +51,7 @@ class End(Enum):
     BROKE = "broke"
     """The connection is gone."""
     STALLED = "stalled"
-    """The connection took no byte for the write stall limit."""
+    """The client took no byte for `Times.write_stall`."""
     AGED = "aged"
     """We end the connection by design; the client resumes."""
     TAKEN_OVER = "taken over"

@@ -1,7 +1,9 @@
-"""Whether the other side of a TCP connection has acknowledged everything that was written to it.
+"""How much of what was written to a TCP connection the other side has acknowledged.
 
 A write succeeds when the kernel has taken the bytes, also if the other side is no longer there (a half-open
-connection). Linux tells in `TCP_INFO` how many segments are not acknowledged, and how many bytes are not yet sent.
+connection). Linux tells in `TCP_INFO` how many segments are not acknowledged, and how many bytes are not yet sent. It also
+counts the acknowledged bytes. That count shows whether a slow client takes anything: the kernel's own buffer can hold
+megabytes, and accepts new bytes only after a large part of it was acknowledged.
 """
 
 import socket
@@ -11,12 +13,27 @@ from typing import Final
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)
 _UNACKNOWLEDGED: Final = Struct("=24xI")
 """`tcpi_unacked` of `struct tcp_info`."""
+_ACKNOWLEDGED: Final = Struct("=120xQ")
+"""`tcpi_bytes_acked`; since Linux 4.1."""
 _UNSENT: Final = Struct("=144xI")
 """`tcpi_notsent_bytes`; since Linux 4.6."""
 
 
 def is_acknowledged(sock: socket.socket | None) -> bool | None:
     """True if the other side has acknowledged all bytes; None: this system cannot say."""
+    info = _info(sock)
+    if info is None:
+        return None
+    return not (_UNACKNOWLEDGED.unpack_from(info)[0] or _UNSENT.unpack_from(info)[0])
+
+
+def acknowledged_bytes(sock: socket.socket | None) -> int | None:
+    """Return how many bytes the other side has acknowledged since the connection began; None: this system cannot say."""
+    info = _info(sock)
+    return None if info is None else int(_ACKNOWLEDGED.unpack_from(info)[0])
+
+
+def _info(sock: socket.socket | None) -> bytes | None:
     if sock is None or _TCP_INFO is None:
         return None
     try:
@@ -24,6 +41,4 @@ def is_acknowledged(sock: socket.socket | None) -> bool | None:
     except (OSError, AttributeError, ValueError):
         # Closed meanwhile (uvloop's socket then has a negative descriptor), or no TCP connection.
         return None
-    if len(info) < _UNSENT.size:
-        return None
-    return not (_UNACKNOWLEDGED.unpack_from(info)[0] or _UNSENT.unpack_from(info)[0])
+    return info if len(info) == _UNSENT.size else None

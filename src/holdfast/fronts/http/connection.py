@@ -62,6 +62,10 @@ class Transport(Protocol):
         """True if the other side has acknowledged all that was written; None: it cannot be known."""
         ...
 
+    def taken(self) -> int | None:
+        """Return a number that grows while the client takes bytes; None: no write has to wait."""
+        ...
+
     def take_body(self) -> bytes | None:
         """Return the whole body if it has arrived; None: wait for it."""
         ...
@@ -187,7 +191,8 @@ class Connection:
         """Write a part of the stream.
 
         Raises:
-            Gone: the connection is gone, or has taken nothing for `stall` seconds.
+            Gone: the connection is gone, or has taken nothing for `stall` seconds. Another server than `holdfast serve`
+                does not tell what the connection takes: there one write may take `stall` seconds.
         """
         await self._write({"type": "http.response.body", "body": chunk, "more_body": True}, stall)
 
@@ -202,13 +207,21 @@ class Connection:
     async def _write(self, message: dict[str, Any], stall: float) -> None:
         if self.gone:
             raise Gone
-        try:
-            async with asyncio.timeout(stall):
-                await self._send(message)
-        except OSError:
-            # TimeoutError is an OSError too. In both cases the connection is lost with its buffered bytes.
-            self.abort()
-            raise Gone from None
+        transport = self._transport
+        taken = None if transport is None else transport.taken()
+        while True:
+            try:
+                async with asyncio.timeout(stall):
+                    return await self._send(message)
+            except OSError as error:
+                # `holdfast serve` waits before it writes, so a write that was interrupted can be repeated. A slow client
+                # that has taken some bytes meanwhile is not stalled.
+                before, taken = taken, None if transport is None else transport.taken()
+                if isinstance(error, TimeoutError) and _has_grown(before, taken) and not self.gone:
+                    continue
+                # The connection is lost with its buffered bytes.
+                self.abort()
+                raise Gone from None
 
     def is_taken(self) -> bool | None:
         """True if the client's side has acknowledged all that was written; None: it cannot be known."""
@@ -248,6 +261,11 @@ class Connection:
             self._watcher.cancel()
             # Break the reference cycle with the cancelled task, so that reference counting frees the connection.
             self._watcher = None
+
+
+def _has_grown(before: int | None, now: int | None) -> bool:
+    """True if the client has taken bytes, or no write has to wait any more."""
+    return before is not None and (now is None or now > before)
 
 
 def _is_overdue(deadline: asyncio.Timeout) -> bool:

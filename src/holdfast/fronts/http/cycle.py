@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from holdfast.fronts.http.acknowledged import is_acknowledged
+from holdfast.fronts.http.acknowledged import acknowledged_bytes, is_acknowledged
 
 if TYPE_CHECKING:
     from holdfast.fronts.http.protocol import Flow, GuardedProtocol
@@ -42,6 +42,12 @@ class DefaultHeaders:
         if headers is not self._made_of:
             self._made_of, self._lines = headers, lines(headers)
         return self._lines
+
+
+def bytes_taken(transport: asyncio.Transport) -> int:
+    """Return a number that grows when the client takes bytes: what it has acknowledged, or else what has left our buffer."""
+    acknowledged = acknowledged_bytes(transport.get_extra_info("socket"))
+    return -transport.get_write_buffer_size() if acknowledged is None else acknowledged
 
 
 def _no_callback() -> None:
@@ -148,6 +154,10 @@ class Cycle(RequestResponseCycle):
         if self.transport.get_write_buffer_size():
             return False
         return is_acknowledged(self.transport.get_extra_info("socket"))
+
+    def taken(self) -> int | None:
+        """Return a number that grows while the client takes bytes; None: no write has to wait."""
+        return bytes_taken(self.transport) if self.flow.write_paused else None
 
     def take_body(self) -> bytes | None:
         """Return the whole body if it has arrived; None: wait for it."""

@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 
 from holdfast.config import Limits
 from holdfast.fronts.http.connection import EXTENSION
-from holdfast.fronts.http.cycle import Application, Cycle, DefaultHeaders, Headers, lines
+from holdfast.fronts.http.cycle import Application, Cycle, DefaultHeaders, Headers, bytes_taken, lines
 
 _SLASH: Final = ord("/")
 _PER_HEADER: Final = 4
@@ -142,7 +142,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._since = 0.0
         self._fed = 0
         self._limit = self.watch.limits.headers
-        self._unsent = 0
+        self._taken: int | None = None
         self._taken_at = 0.0
         self._refusal: Refused | None = None
         self._served: Cycle | None = None
@@ -359,9 +359,11 @@ class GuardedProtocol(HttpToolsProtocol):
         )
 
     def _stalls(self) -> bool:
-        """True if bytes have waited for too long and none was sent. The front ends streams before that."""
-        unsent = self.transport.get_write_buffer_size()
-        if unsent < self._unsent or not self._unsent:
+        """True if bytes wait, and the client has taken none for too long. The front mostly ends streams before that."""
+        if not self.transport.get_write_buffer_size():
+            self._taken = None
+            return False
+        before, self._taken = self._taken, bytes_taken(self.transport)
+        if before is None or self._taken > before:
             self._taken_at = self.watch.now
-        self._unsent = unsent
-        return unsent > 0 and self.watch.now - self._taken_at > self.watch.stall + self.watch.interval
+        return self.watch.now - self._taken_at > self.watch.stall + self.watch.interval

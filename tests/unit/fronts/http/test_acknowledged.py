@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from holdfast.fronts.http.acknowledged import is_acknowledged
+from holdfast.fronts.http.acknowledged import acknowledged_bytes, is_acknowledged
 from tests.support import async_test, until
 
 
@@ -21,9 +21,14 @@ async def test_bytes_are_acknowledged_when_the_other_side_has_room_for_them() ->
             server.setblocking(False)
             server.send(b"a few bytes")
             await until(lambda: is_acknowledged(server) is True)
+            # The first byte of the count is that of the opening (SYN).
+            assert acknowledged_bytes(server) in {11, 12}
             with contextlib.suppress(BlockingIOError):
                 while True:
                     server.send(b"more than it has room for" * 1_000)
             assert is_acknowledged(server) is False
+            before = acknowledged_bytes(server) or 0
+            await until(lambda: len(client.recv(4_096)) > 0 and (acknowledged_bytes(server) or 0) > before)
+        assert acknowledged_bytes(server) is None, "it is closed"
         assert is_acknowledged(server) is None, "it is closed"
     assert is_acknowledged(None) is None

@@ -48,6 +48,29 @@ async def test_a_stalled_reader_is_detached_and_delays_no_other() -> None:
 
 
 @front_test
+async def test_a_slow_reader_that_takes_bytes_is_not_stalled() -> None:
+    async with bench(Settings(times=Times(write_stall=30.0))) as b:
+        p = await opened(b)
+        slow = await p.call(1, "ticks").until(2)
+        slow.stop_reading()
+        # A keep-alive is written after 15 seconds and waits; the client takes a byte in each window of 30 seconds.
+        before = LoopClock().now()
+        for _ in range(10):
+            await asyncio.sleep(20)
+            slow.transport.taken_bytes += 1
+        assert not slow.task.done()
+        assert not slow.transport.aborted
+        slow.read_on()
+        await slow.until(2)
+        slow.stop_reading()
+        b.release.set()
+        await slow.done()
+        assert slow.transport.aborted, "it takes nothing now"
+        # 15 + 30: the next keep-alive; or at once the answer, after 30.
+        assert 30 <= LoopClock().now() - before - 200 <= 45
+
+
+@front_test
 async def test_the_last_reader_that_stalls_begins_the_grace() -> None:
     async with bench() as b:
         p = await opened(b)

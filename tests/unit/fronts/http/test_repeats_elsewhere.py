@@ -185,7 +185,7 @@ def test_a_repeat_is_held_while_the_first_reader_acknowledges_nothing_and_then_t
         async with replicas() as (one, two):
             p, call = await begun(one, "ticks")
             # Half open: what is written is taken by the kernel, and arrives nowhere.
-            call.transport.taken = False
+            call.transport.is_all_taken = False
             repeat = at(one if where == "same" else two, p).call(1, "ticks")
             await asyncio.sleep(KEEP_ALIVE - 5)
             assert not repeat.status, "it may be a repeat: it is not refused"
@@ -204,13 +204,13 @@ def test_a_repeat_is_refused_as_soon_as_the_first_reader_has_taken_what_was_writ
     async def run() -> None:
         async with replicas() as (one, two):
             p, call = await begun(one, "ticks")
-            call.transport.taken = False
+            call.transport.is_all_taken = False
             written = len(call.comments)
             duplicate = at(one if where == "same" else two, p).call(1, "ticks")
             await asyncio.sleep(3)
             assert not duplicate.raw_headers
             assert len(call.comments) > written, "something is written to it, so that it can be acknowledged"
-            call.transport.taken = True
+            call.transport.is_all_taken = True
             await duplicate.done()
             assert duplicate.status == 400
             one.release.set()

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Limits, Server, Settings, Times
+from holdfast import Context, Limits, Server, Settings, Times
 from holdfast.auth import Principal
 from holdfast.config import HttpSettings
 from holdfast.engine.engine import Engine
@@ -256,6 +256,40 @@ async def test_a_client_that_does_not_read_a_plain_answer_is_dropped() -> None:
         await until(lambda: not service.server_state.connections)
         raw.go_on_reading()
         assert 0 < len(await raw.rest()) < 16_000_000
+
+
+@async_test
+async def test_a_slow_client_that_reads_a_stream_is_not_cut() -> None:
+    """The limit is for a client that takes nothing: it is much shorter than the time for one page of events."""
+    server = Server("loud", settings=Settings(times=Times(write_stall=0.4)))
+
+    @server.tool
+    async def flood(ctx: Context) -> str:
+        for step in range(800):
+            await ctx.progress(step, message="x" * 10_000)
+        return "all sent"
+
+    loop = asyncio.get_running_loop()
+    async with serving(server) as port, connected(port) as raw:
+        await raw.send(post(INITIALIZE))
+        session = (await answer(raw))[1]["mcp-session-id"].encode()
+        body = json.loads(tool_call("flood"))
+        body["params"]["_meta"] = {"progressToken": "p"}
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            slow.setblocking(False)
+            await loop.sock_connect(slow, ("127.0.0.1", port))
+            await loop.sock_sendall(slow, post(json.dumps(body).encode(), b"Mcp-Session-Id: " + session))
+            ends = loop.time() + 3
+            tail = b""
+            while loop.time() < ends:
+                tail = await loop.sock_recv(slow, 1_024)
+                # Real time is the subject: about 50 KB in a second.
+                await asyncio.sleep(0.02)
+            while b"all sent" not in tail:
+                part = await loop.sock_recv(slow, 65_536)
+                assert part, "the connection was cut"
+                tail = tail[-100:] + part
 
 
 # The end
