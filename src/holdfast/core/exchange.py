@@ -1,7 +1,9 @@
 """The life of one exchange as a table, and the life of its reader as another. Pure: no I/O, no await, no clock.
 
-An exchange is one request of a client while it is answered. The engine reports what happens to it (an input) and
-carries out what the table says (actions). No other module decides what an exchange may do next.
+An exchange is one request of a client while it is answered. The engine reports what happens to it (an input), and the
+table returns the next state and actions. `Exchanges.settle` and `SessionlessCalls._settle` carry out the actions that end an
+exchange, `Readers.keep_answer` carries out KEEP. START and WAIT have no action: the engine that reports START starts the
+handler, and the engine that reports WAIT has queued it. No other module decides what an exchange may do next.
 
     (session) ──▶ CLAIMED ─── START ──▶ RUNNING ◀── RETRIED ──┐
                      │ WAIT              ▲ │ │ │              │
@@ -16,7 +18,9 @@ carries out what the table says (actions). No other module decides what an excha
     RUNNING, STREAMING,                            STORED               UNREAD
     TASK ───────────────── RETURNED ───▶ ENDING ───────────▶ SETTLED ───────────▶ KEPT
     QUEUED, QUEUED_OPEN,                  ▲ │ │               ▲                    ▲
-    RERUN ────── CANCELLED, LATE ─────────┘ │ └───────────────┼─ STORED_KEPT ──────┘
+    RERUN ────── CANCELLED, LATE ─────────┤ │ └───────────────┼─ STORED_KEPT ──────┘
+    RERUN ────── REFUSE ──────────────────┘ │                 │
+    CLAIMED ──── REFUSE ────────────────────┼─────────────────┤
     RUNNING, PARKED (no session) ─ ANSWERED ┼─────────────────┘
                                             │ LOST
     live states of a session ─── LOST ──▶ FENCED       AWAY: ENDING stays, and the end is stored again later
@@ -34,18 +38,21 @@ an ended state back to a live one, and each row from a live state to an ended on
 the handler, a cancellation, the end of the session and the queue's deadline race for the same row, and the losers
 find an ended state, where their input changes nothing. `END` only asks the store: the store accepts one end for each
 exchange, and only under the newest fence. If it refuses (LOST), another replica has written the end. Then the end
-that was decided here is dropped (DISOWN), and a client that waits here reads the other one from the log. END is
+that was decided here is not the one that counts (DISOWN): a client that waits here reads the other one from the log. A
+client on stdio reads no log, and no other replica can answer it: it receives the end that was decided here. A request that
+is refused (REFUSE) has no terminal message in the store: its front answers it with the error "busy". END is
 tried again only from ENDING (TRY_AGAIN), with the same message under the same tag, which a store counts once.
 
-Why a slot is never freed twice, and never lost. RUN takes the slot. FREE_SLOT stands in two kinds of rows only: the
+Why a slot is never freed twice, and never lost. START comes with the slot. FREE_SLOT stands in two kinds of rows only: the
 handler itself reports its end (RETURNED, ANSWERED or LOST in a live state), which leads to a state that is not held; or OVER,
 which leads from a held state to the same state not held. No row leads from "not held" to "held", so each path
-passes one FREE_SLOT. If another task ends the exchange, the handler is stopped and the slot is held until the handler's task
-is really over: a function that ignores its cancellation, or cleans up for long, still uses its slot.
+passes one FREE_SLOT. If the exchange ends before its handler returns (the client cancels it, or its session is closed, which
+the handler itself can do), the handler is stopped and the slot is held until the handler's task is really over: a
+function that ignores its cancellation, or cleans up for long, still uses its slot.
 
-Why nothing is sent after the end. Only a live exchange sends: the writer refuses or drops what a handler sends
-when `state >= ENDING`. A stream opens in live states only. What a handler returns after the end (RETURNED in an ended
-state) has no action.
+Why nothing is sent after the end. `Exchange.notify` drops a message when `state >= ENDING`. A write that began before the
+end meets the writer's `terminal`, or is refused by the store, where a settled stream accepts nothing more (`writer.py`). A
+stream opens in live states only. What a handler returns after the end (RETURNED in an ended state) has no action.
 
 What a cell means. A pair: the next state and the actions, in their order. An input that changes nothing has the same
 state and no action. `None`: this input in this state is a fault of the engine, and `step` raises. All cells are built
@@ -148,14 +155,10 @@ class Input(IntEnum):
 class Action(Enum):
     """What the engine has to do now."""
 
-    RUN = "run"
-    """Start the handler, in its own task."""
-    QUEUE = "queue"
-    """Let it wait, with a deadline."""
     LEAVE_QUEUE = "leave queue"
     """Give up its place in the queue, and its deadline."""
     REFUSE = "refuse"
-    """Give the claim back, and refuse the request as busy."""
+    """Give the claim back, and refuse the request as busy: the front sends the error."""
     END = "end"
     """Store the outcome as its terminal message, and free its id."""
     END_BUSY = "end busy"
@@ -165,15 +168,13 @@ class Action(Enum):
     SHOW_END = "show end"
     """Give the terminal message to a connection that waits for it; the store has ended the exchange already."""
     DISOWN = "disown"
-    """Drop the end that was decided here; a connection that waits reads the end in the log."""
+    """Another replica has stored an end, so do not store the one decided here. A connection that waits reads the log."""
     TRY_AGAIN = "try again"
     """Store the same end again a little later."""
     KEEP = "keep"
     """Keep the answer for a repeat of the request."""
     STOP = "stop"
-    """Cancel the handler."""
-    HOLD_SLOT = "hold slot"
-    """Report OVER when the handler's task has ended."""
+    """Cancel the handler, and report OVER when its task has ended. It keeps its slot until then."""
     FREE_SLOT = "free slot"
     """Give the slot to the next exchange."""
 
@@ -181,17 +182,19 @@ class Action(Enum):
 ENDS: Final = frozenset(
     {Action.REFUSE, Action.END, Action.END_BUSY, Action.END_UNKNOWN, Action.SHOW_END, Action.DISOWN}
 )
-"""Actions that decide which terminal message an exchange has. A row from a live state to an ended one has one of them."""
+"""Actions that decide how the client is answered: with which terminal message, or with a refusal (REFUSE).
+
+A row from a live state to an ended one has one of them.
+"""
 
 Actions = tuple[Action, ...]
 Cell = tuple[State, Actions] | None
 Row = tuple[Cell, ...]
 _Written = dict[Input, tuple[State, Actions] | None]
 
-_RUN: Final = (Action.RUN,)
 _OWN_END: Final = (Action.FREE_SLOT, Action.END)
-_STOPPED: Final = (Action.STOP, Action.HOLD_SLOT, Action.END)
-_CLOSED: Final = (Action.STOP, Action.HOLD_SLOT, Action.SHOW_END)
+_STOPPED: Final = (Action.STOP, Action.END)
+_CLOSED: Final = (Action.STOP, Action.SHOW_END)
 _UNSTORED_END: Final = (Action.FREE_SLOT, Action.SHOW_END)
 _UNSTARTED: Final = (Action.LEAVE_QUEUE, Action.END)
 _SAME: Final = None
@@ -233,24 +236,24 @@ _ENDED: Final[_Written] = dict.fromkeys(
 
 _LIVE_ROWS: Final[dict[State, _Written]] = {
     State.CLAIMED: {
-        Input.START: (State.RUNNING, _RUN),
-        Input.WAIT: (State.QUEUED, (Action.QUEUE,)),
+        Input.START: (State.RUNNING, ()),
+        Input.WAIT: (State.QUEUED, ()),
         Input.REFUSE: (State.SETTLED, (Action.REFUSE,)),
     },
     State.QUEUED: {
         **_QUEUED,
-        Input.START: (State.RUNNING, _RUN),
+        Input.START: (State.RUNNING, ()),
         Input.OPENED: (State.QUEUED_OPEN, ()),
     },
     State.QUEUED_OPEN: {
         **_QUEUED,
-        Input.START: (State.STREAMING, _RUN),
+        Input.START: (State.STREAMING, ()),
         Input.OPENED: _SAME,
     },
     State.RERUN: {
         **_QUEUED,
-        Input.START: (State.STREAMING, _RUN),
-        Input.WAIT: (State.RERUN, (Action.QUEUE,)),
+        Input.START: (State.STREAMING, ()),
+        Input.WAIT: (State.RERUN, ()),
         Input.REFUSE: (State.ENDING, (Action.END_UNKNOWN,)),
         Input.LATE: (State.ENDING, (Action.LEAVE_QUEUE, Action.END_UNKNOWN)),
         Input.OPENED: _SAME,

@@ -98,7 +98,9 @@ class Back(Protocol):
         """Take a notification of the client's."""
         ...
 
-    # Lifecycle; each is called at most once per transition, in order for one session; no request waits for it.
+    # Lifecycle. The calls for one session come in order, and no request waits for them. `opened`, `detached` and
+    # `reattached` come at most once for each transition. `closed` comes at least once if the store is shared: after the
+    # death of a replica that was about to report it, another one reports it again.
 
     async def opened(self, session: Session) -> None:
         """The session exists."""

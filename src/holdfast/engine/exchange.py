@@ -87,8 +87,8 @@ class Exchange:
         self.caller = replace(self.caller, charge=None)
 
     @property
-    def settled(self) -> bool:
-        """True if its end is decided."""
+    def has_ended(self) -> bool:
+        """True if its end is decided. The end may not be stored yet."""
         return self.state >= State.ENDING
 
     @property
@@ -102,7 +102,7 @@ class Exchange:
         return self.caller.headers
 
     async def notify(self, method: str, params: object = None) -> None:
-        """Send a notification that belongs to this exchange. Dropped once it is settled."""
+        """Send a notification that belongs to this exchange. Dropped once the exchange has ended."""
         if self.state < State.ENDING:
             await self.writer.send(notification_message(method, params))
 

@@ -31,7 +31,8 @@ replica has written one, and the client reads that one.
 
 Why the queue does not lose a slot. A slot is passed on in `_free_slot` only: to the first exchange in the gate's queue,
 which starts in the same step. An exchange that ends while it waits gives up its place in the queue in the same step as
-it ends, so a slot is never given to one that has ended. (`settled` while a handler still runs: see the table.)
+it ends, so a slot is never given to one that has ended. (An exchange that has ended while its handler still runs: see the
+table.)
 """
 
 import asyncio
@@ -334,9 +335,7 @@ class Exchanges:
             exchange.refusal = outcome.error
         writer.terminal = outcome.message(exchange.request.id)
         if action is Action.SHOW_END:
-            # A connection may be gone too.
-            with contextlib.suppress(OSError):
-                await writer.show()
+            await writer.show()
         elif action is Action.DISOWN:
             self._runtime.observer.note("exchange.fenced", session=exchange.session.name)
             await writer.disown()
@@ -355,8 +354,8 @@ class Exchanges:
             # Another replica has closed the session, and its wake-up is late or was lost.
             happened = Input.STORED
             self._runtime.on_gone(exchange.session)
-        except (Fenced, StreamClosed, OSError) as error:
-            # The connection is gone, or another replica has ended this exchange.
+        except (Fenced, StreamClosed) as error:
+            # Another replica has ended this exchange.
             happened = Input.LOST
             self._runtime.observer.note("exchange.fenced", session=exchange.session.name, error=error)
         except StoreError as error:

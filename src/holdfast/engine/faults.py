@@ -1,4 +1,4 @@
-"""What an author's code may raise in the engine's tasks, and what of it is the author's.
+"""Which exceptions in a task come from the author's code, and which ones end the task itself.
 
 An author's code may raise anything: a Rust extension panics with a `BaseException`, a script calls
 `sys.exit`, a library lets a `CancelledError` of its own pass. Let through, such an error would leave
@@ -12,8 +12,8 @@ import asyncio
 def ends_the_task(error: BaseException) -> bool:
     """Tell whether an error is the end of the current task, and not a fault of the code that it runs.
 
-    True for a cancellation that another task asked for, and for everything once the event loop has gone:
-    the interpreter closes the coroutines that are left, which must not wait for anything any more.
+    True for a cancellation of this task (by another task, or by the code that runs in it), and for every error once the
+    event loop has gone: then the interpreter closes the coroutines that are left, and they must not wait for anything.
     """
     if asyncio._get_running_loop() is None:
         return True

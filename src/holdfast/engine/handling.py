@@ -50,7 +50,7 @@ async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
     except McpError as error:
         return _refused(runtime, exchange, error)
     except asyncio.CancelledError:
-        if exchange.settled:
+        if exchange.has_ended:
             raise
         return Outcome(error=Cancelled())
     except (Fenced, StreamClosed) as error:

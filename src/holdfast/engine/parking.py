@@ -128,7 +128,7 @@ class Parking:
             self._finished.remove(key)
         for _, timer in kept.values():
             timer.cancel()
-        return [exchange for exchange, _ in kept.values() if not exchange.settled]
+        return [exchange for exchange, _ in kept.values() if not exchange.has_ended]
 
     def statistics(self) -> ParkingStatistics:
         """Return the counts so far."""

@@ -39,7 +39,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from holdfast.core.exchange import Input, ReaderInput, Reading, step
+from holdfast.core.exchange import Action, Input, ReaderInput, Reading, step
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.reader import End, Reader
@@ -288,7 +288,7 @@ class Readers:
         if exchange.session.record.isolate:
             return
         exchange.state, actions = step(exchange.state, Input.UNREAD)
-        if actions:
+        if Action.KEEP in actions:
             # An end that is still on its way to the store is stored with the wish to keep it.
             exchange.writer.read(ReaderInput.LEAVE)
             key, claim, tag = exchange.session.record.key, exchange.claim, self._runtime.random.tag()

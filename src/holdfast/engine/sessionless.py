@@ -56,7 +56,7 @@ from msgspec.structs import replace
 
 from holdfast.auth.seal import MAX_SEALED
 from holdfast.config import KIB
-from holdfast.core.exchange import Input, State, step
+from holdfast.core.exchange import Action, Input, State, step
 from holdfast.core.rounds import Asked
 from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import NOTHING_GIVEN, Caller, Exchange, Given
@@ -89,6 +89,7 @@ _RETRY_MEMBERS: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Members of `params` that may differ between a request and its retries."""
 
 
+_FREE_SLOT: Final = Action.FREE_SLOT
 _TASK: Final = State.TASK
 _CLOSED: Final = Input.CLOSED
 _CANCELLED: Final = Input.CANCELLED
@@ -225,11 +226,11 @@ class SessionlessCalls:
                 await writer.settle(outcome)
                 exchange.state, _ = step(exchange.state, Input.STORED)
         finally:
-            if happened is _CLOSED or happened is _CANCELLED:
-                self._stop(exchange)
-            else:
+            if _FREE_SLOT in actions:
                 # Not before a task's end is stored: a stop waits for the calls that run.
                 self._running.discard(exchange)
+            elif Action.STOP in actions:
+                self._stop(exchange)
 
     def _stop(self, exchange: Exchange) -> None:
         """Cancel the handler; it keeps its place until it is over."""
@@ -271,7 +272,7 @@ class SessionlessCalls:
     def _finished(self, exchange: Exchange, writer: RoundWriter) -> None:
         """Keep the outcomes of a call that has ended, for repeats. They have a bound of their own."""
         _free(exchange)
-        if exchange.settled:
+        if exchange.has_ended:
             # A call that has become a task still runs and needs its request.
             exchange.drop_request()
         self.parking.finish(exchange, _CALL_BYTES + sum(outcome.size for outcome in writer.outcomes.values()))

@@ -113,7 +113,7 @@ class TaskWriter:
             raise AskTimeout(f"the client did not answer {method} within {timeout:g} s") from None
         finally:
             del self._answers[name]
-            if not self.exchange.settled:
+            if not self.exchange.has_ended:
                 await self._tasks.write_soon(self, lambda state: core.withdrawn(state, name))
 
     def deliver(self, answers: dict[str, Any]) -> None:
@@ -354,7 +354,7 @@ class Tasks:
 
     async def _look(self, task: TaskWriter) -> None:
         cell = await self._runtime.store.get_task(task.key, task.principal)
-        if task.exchange.settled:
+        if task.exchange.has_ended:
             return
         if cell is None:
             await self._end(task.exchange, Cancelled("the task has expired"))

@@ -113,7 +113,7 @@ class Turns:
                 except (Fenced, StreamClosed, SessionGone):
                     await self._settle(exchange, Outcome(error=OutcomeUnknown(), happened=Input.LOST))
                     return
-                if exchange.settled:
+                if exchange.has_ended:
                     return
                 if may_start:
                     self._begin(exchange)

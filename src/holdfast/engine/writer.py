@@ -155,7 +155,7 @@ class SessionWriter:
         self.changed()
 
     async def disown(self) -> None:
-        """Drop the end: another replica has ended the exchange, or runs it again."""
+        """Take back the end that was not stored: another replica has ended the exchange, or runs it again."""
 
     # Streams and readers: a connection has none
 
@@ -428,11 +428,12 @@ class ConnectionWriter(SessionWriter):
 
     @override
     async def show(self) -> None:
-        """Write the end, once."""
+        """Write the end, once. A connection that is gone is no error here: its session closes with it."""
         last, self._last = self._last, _nowhere
-        await last(self.terminal or b"")
+        with contextlib.suppress(OSError):
+            await last(self.terminal or b"")
 
     @override
     async def disown(self) -> None:
-        """Write the end all the same: this connection reads no log."""
+        """Write the end that was decided here: this connection reads no log, so its client can get no other one."""
         await self.show()

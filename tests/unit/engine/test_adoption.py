@@ -205,7 +205,7 @@ async def test_a_principal_that_cannot_be_kept_costs_the_second_run_and_not_the_
         assert isinstance(exchange, SessionExchange)
         assert exchange.claim.payload == b""
         await asyncio.sleep(1)
-        assert exchange.settled
+        assert exchange.has_ended
 
 
 @engine_test

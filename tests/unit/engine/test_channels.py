@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.config import Limits
+from holdfast.core.exchange import State
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import REQUEST_CANCELLED, DuplicateId
@@ -112,13 +113,14 @@ async def test_a_peer_that_does_not_read_keeps_no_handler_from_being_cancelled()
 
 
 @engine_test
-async def test_a_connection_that_is_gone_is_noted_and_breaks_nothing() -> None:
+async def test_a_connection_that_is_gone_breaks_nothing_and_is_not_taken_for_another_replica() -> None:
     async with engine_harness(ScriptedBack({CALL: echo})) as d:
         wire = await connect(d)
         wire.is_gone = True
-        await d.submit(1)
+        exchange = await d.submit(1)
         await settle_down()
-        assert len(d.noted.named("exchange.fenced")) == 1
+        assert d.noted.named("exchange.fenced") == []
+        assert exchange.state is State.SETTLED
         assert d.session.exchanges == {}
         assert await d.engine.sessions.close(d.session, Input.DELETED)
 

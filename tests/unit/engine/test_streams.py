@@ -113,7 +113,7 @@ async def test_a_handler_without_a_reader_does_not_wait() -> None:
         await post.cut()
         more.set()
         await settle_down()
-        assert post.exchange.settled
+        assert post.exchange.has_ended
 
 
 @engine_test
@@ -122,10 +122,10 @@ async def test_a_writer_that_waits_goes_on_when_its_reader_breaks() -> None:
         post = await d.post(1, params={"count": 1000})
         post.may_read.clear()
         await settle_down()
-        assert not post.exchange.settled
+        assert not post.exchange.has_ended
         await post.cut()
         await settle_down()
-        assert post.exchange.settled
+        assert post.exchange.has_ended
 
 
 @engine_test

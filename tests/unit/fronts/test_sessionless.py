@@ -156,7 +156,7 @@ async def test_a_message_that_waits_for_a_slow_client_is_not_sent_once_its_reque
     wire.reading.set()
     await wire.answer(2)
     assert len(wire.received) == 1
-    assert back.handled[0].settled
+    assert back.handled[0].has_ended
 
 
 @pytest.mark.parametrize("request_id", [True, None, [1], {"a": 1}, 1.5, 9, "9"])

@@ -158,7 +158,7 @@ class Context(ContextBase):
     @property
     def cancelled(self) -> bool:
         """True if the exchange has ended, so that the result will be dropped. May be read from any thread."""
-        return self._exchange.settled
+        return self._exchange.has_ended
 
     @property
     def sync(self) -> BlockingContext:
