@@ -8,7 +8,7 @@ import pytest
 from holdfast.config import Limits
 from holdfast.core.exchange import State
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.errors import REQUEST_CANCELLED, DuplicateId
 from holdfast.testing import ScriptedBack
 from tests.unit.engine.harness import (
@@ -120,6 +120,7 @@ async def test_a_connection_that_is_gone_breaks_nothing_and_is_not_taken_for_ano
         exchange = await d.submit(1)
         await settle_down()
         assert d.noted.named("exchange.fenced") == []
+        assert isinstance(exchange, SessionExchange)
         assert exchange.state is State.SETTLED
         assert d.session.exchanges == {}
         assert await d.engine.sessions.close(d.session, Input.DELETED)
