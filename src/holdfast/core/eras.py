@@ -1,7 +1,6 @@
 """Which protocol versions a client may use, and which ones a refusal names. Pure.
 
-An excluded era is refused in the words that make a client of both go to the other one: the
-versions it may use instead.
+The refusal of an era names the versions that the client may use. A client that supports both eras then uses the other one.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ def with_eras(settings: Settings, eras: Eras | None, by_client: Mapping[str, Era
     """Return settings with these eras, where they are given.
 
     Raises:
-        ConfigError: one of them is no era.
+        ConfigError: one of them is not the name of an era.
     """
     chosen = settings.eras if eras is None else eras
     named = settings.eras_by_client if by_client is None else dict(by_client)
@@ -49,7 +48,7 @@ def check_handshake(settings: Settings, params: dict[str, Any]) -> None:
     """Check that the client of an initialize request may have a session.
 
     Raises:
-        UnsupportedVersion: it may not; names what it may use.
+        UnsupportedVersion: it may not. The error names the versions it may use.
     """
     supported = supported_versions(settings, params.get("clientInfo"))
     if LATEST.name not in supported:
@@ -70,14 +69,14 @@ def check_client(settings: Settings, client: dict[str, Any], capabilities: dict[
 
 
 def check_sessionless(settings: Settings, meta: RequestMeta, *, large: bool = False) -> None:
-    """Check that a request which brings its own metadata may be served by them.
+    """Check the version and the client of a sessionless request.
 
-    What it says of its client is measured only in a `large` message: in another one it is short, and every request
-    says it.
+    The length of its client metadata is checked only in a `large` message: in a short message it is short too, and every
+    request has it.
 
     Raises:
-        UnsupportedVersion: its version is unknown, or not for its client; names what it may use.
-        InvalidParams: it says too much of its client.
+        UnsupportedVersion: its version is unknown, or its client may not use it. The error names the versions it may use.
+        InvalidParams: its client metadata is too long.
     """
     if large:
         check_client(settings, meta.client, meta.capabilities)

@@ -101,7 +101,7 @@ class State(IntEnum):
     KEPT = 10
     """The same; the answer is kept for a repeat of the request."""
     FENCED = 11
-    """Another replica has ended it, or runs it again: its end is in the log, and not from here."""
+    """Another replica has ended it or runs it again. That replica writes the end into the log; this one may not."""
     ENDING_HELD = 12
     SETTLED_HELD = 13
     KEPT_HELD = 14

@@ -9,9 +9,9 @@ from typing import Final
 
 BURST: Final = 10
 PER_SECOND: Final = 1.0
-"""For one name."""
+"""How many events of one name are logged in a second, after the burst."""
 TOTAL: Final = 10
-"""All names together may log so many times as much."""
+"""All names together may log this many times the burst and the rate of one name."""
 NAMES: Final = 1_024
 
 

@@ -1,7 +1,7 @@
-"""The engine: one object that fronts are given. front → engine → back → engine → front.
+"""The engine: the one object through which fronts use everything else. front → engine → back → engine → front.
 
-Fronts decide how bytes look, the store decides who wins a race, and the engine owns every
-task in between.
+Fronts read and write bytes. The store decides races: of several attempts it accepts one. The engine starts and ends all
+tasks between the two.
 """
 
 import asyncio

@@ -111,15 +111,18 @@ class Exchange:
     ) -> Any:
         """Send the client a request within this exchange and wait for its result.
 
-        `key` names the ask for clients of 2026-07-28, which see one; others do not.
+        `key` is the ask's name in the `inputRequests` that a client of 2026-07-28 receives. Sessions do not use it.
 
         Raises:
-            AskRefused, AskTimeout, BackPressureError, NoBackChannel: as their names say.
+            AskRefused: the client answered with an error.
+            AskTimeout: no answer came within `timeout`.
+            BackPressureError: too many asks wait already.
+            NoBackChannel: this response cannot carry an ask.
         """
         return await self.writer.ask(method, params, timeout, key)
 
     async def close_stream(self) -> None:
-        """End this exchange's connection now; the client comes back for the rest. Nothing where that is not allowed."""
+        """End this exchange's connection now; the client resumes. Does nothing if the revision does not allow that."""
 
 
 class Waiting(Struct, frozen=True):
@@ -178,5 +181,5 @@ class SessionExchange(Exchange):
         self.state, _ = step(self.state, Input.OPENED)
 
     async def close_stream(self) -> None:
-        """End this exchange's connection now; the client comes back for the rest. Nothing where that is not allowed."""
+        """End this exchange's connection now; the client resumes. Does nothing if the revision does not allow that."""
         await self.writer.release()

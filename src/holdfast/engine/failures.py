@@ -1,10 +1,10 @@
-"""A handler's failure in the log: which one failed, for whom, and the id under which a client may report it."""
+"""Logs the failure of a handler: its name, its client, and the correlation id that the client receives."""
 
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.runtime import Runtime
 
 NAMED = {"tools/call": "tool", "prompts/get": "prompt"}
-"""The fact under which a request's `name` is logged. A resource's URI may hold private values and is not."""
+"""By method: under which name the log line has the request's `name`. A resource's URI is not logged: it may be private."""
 _MAX_NAME = 128
 
 

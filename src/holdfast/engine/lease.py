@@ -23,10 +23,10 @@ holds. One case is left: a replica that cannot reach the store while others can 
 Its calls end there with −31002, and its own writes are refused (Fenced). The store decides all this
 (`stores/base/`, `renew` and `orphans`).
 
-Why a thread. A plain function that blocks the event loop for some seconds must not cost every call of the process. A
-loop that hangs for good must. So the thread renews as long as the loop has ticked lately (`loop_patience`), and stops
-when it has not. It uses a store object of its own (`twin`) and its own event loop; nothing else crosses the threads
-but the time of the last tick, `lost` and `failed`.
+Why a thread. If a function blocks the event loop for some seconds, the replica must not be declared dead. If the loop
+hangs for ever, it must. So the thread renews the lease only if the loop has ticked within `loop_patience`. The thread has
+its own store object (`twin`) and its own event loop. The two threads share only the time of the last tick and the
+callbacks `lost` and `failed`.
 """
 
 import asyncio

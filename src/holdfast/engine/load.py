@@ -1,15 +1,16 @@
 """What the work in flight costs in memory, by session, principal and process, and which requests are refused for it.
 
-Slots bound how many calls there are, not how large: a message of 4 MiB may occupy 15 MB once it is decoded, for as long
-as its handler runs. So a message of 16 KiB or more is charged, from the moment it is read and before it is decoded; a
-shorter one is not, because its slot bounds it and a plain call must cost nothing. The charge goes with the caller of
-the message (`Caller.charge`), which every exchange of it has, and its bytes are free when the last one lets go of it:
-when the request was refused, or its handler has ended (`Exchange.let_go`) and its response with it.
+Slots limit the number of calls, not their size: a message of 4 MiB may take 15 MB of memory after it is decoded, for as
+long as its handler runs. So a message of 16 KiB or more is charged to a budget. The charge begins while the message is
+read, before it is decoded. A shorter message is not charged: the limit of slots is enough for it, and a plain call must
+cost nothing. The charge is a member of the message's `Caller`, which all exchanges of the message share. It is freed when
+the last exchange drops it: its request was refused, or its handler has ended (`Exchange.drop_request`).
 
-Answers, cancellations, pings and retries must pass when the budget is used up, because the work that uses it may wait
-for just them. What a message is shows only when it is decoded. For this there is a reserve of an eighth, in which
-messages are decoded that find no room otherwise: requests are then refused, and everything else is taken. It is short,
-since nothing that is charged to it begins new work; when it is used up as well, everything large is refused.
+Answers, cancellations, pings and retries must be accepted also when the budget is used up, because the running work may
+wait for them. But the kind of a message is known only after it is decoded. So there is a reserve of one eighth. If the
+budget has no room for a message, the message is charged to the reserve and decoded: a request is then refused, and every
+other message is accepted. These charges end soon, because no new work begins with them. If the reserve is full too, every
+large message is refused.
 """
 
 from typing import Final

@@ -65,7 +65,7 @@ REPEATING: Final = frozenset(
         "store.unreachable",
     }
 )
-"""Events that one cause brings about again and again: of each, one line in `REPEAT_SECONDS`, with how many it stands for."""
+"""Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines left out."""
 REPEAT_SECONDS: Final = 10.0
 
 
@@ -102,7 +102,7 @@ class LogObserver:
 
 
 def _traced(level: int, text: str, error: BaseException) -> logging.LogRecord:
-    """Return a record whose traceback cannot imitate other lines: an error's words may be a client's."""
+    """Return a record whose traceback cannot look like another log line: a client may have chosen the error's text."""
     cause = (type(error), error, error.__traceback__)
     record = LOGGER.makeRecord(LOGGER.name, level, __file__, 0, text, (), cause)
     lines = "".join(traceback.format_exception(error)).splitlines()
@@ -112,7 +112,7 @@ def _traced(level: int, text: str, error: BaseException) -> logging.LogRecord:
 
 
 def _plain(value: object) -> str:
-    """Return a fact as one word on one line: quoted where it holds what separates or quotes words."""
+    """Return a value for a log line. It is quoted if it contains a space, a quote, a backslash or an equals sign."""
     text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)
     quoted = _escaped(text.replace("\\", "\\\\").replace('"', '\\"'))
     return f'"{quoted}"' if not text or _SPECIAL & set(text) else quoted

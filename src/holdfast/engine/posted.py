@@ -9,10 +9,13 @@ the answer takes long. From then on everything is read from the log, from its st
         ├───── its handler has sent a message ────────▶  a reader of the log: batches with positions
         └───── the response wants a stream: `open` ───▶
 
-Three things can prevent the step to a reader. The store is away: the next wake-up or silence tries again, and the call
-runs on; to send its client away now would invite it to run the call twice. The exchange has just ended without a stream:
-the terminal message is then in memory. Or other replicas took this one for dead and have ended the exchange (`is_fenced`):
-the only end is the one that they wrote, and the front reads it as a repeat of the request does.
+Three things can prevent the step to a reader:
+
+- The store is away. The call continues, and the next wake-up or silence tries again. The client is not refused, because it
+  would send the call again, and the call would run twice.
+- The exchange has just ended without a stream. Then the terminal message is in memory.
+- Other replicas have declared this one dead and have ended the exchange (`is_fenced`). The end that they wrote is the only
+  one. The front reads it from the log, as it does for a repeat of the request.
 """
 
 from holdfast.engine.delivery import Batch

@@ -1,14 +1,16 @@
 """Notices that this process could not run: it was stopped, its host was frozen, or its loop was blocked.
 
-Requests that arrived meanwhile lie in the buffers of their sockets, and some of their clients have given up: they
-closed the connection and were answered by another replica. The end of a connection is read after the data before
-it, so such a request would start before this process has read that its client left, and its tool would run twice. So a
-front that starts a request while `is_waking` first lets the loop read what is there, and looks at the connection.
+Requests that arrived during the pause wait in the buffers of their sockets. Some of their clients have given up: they
+closed the connection and were answered by another replica. The loop reads the request first and the end of the connection
+after it. So the request would start before this process knows that its client has left, and its tool would run
+twice. Therefore a front checks `is_waking` before it starts a request. If it is true, the front first lets the loop read
+all sockets, and then checks whether the connection was closed.
 
-How it is noticed. The loop beats twice a second. A beat that comes late, and a request that comes long after the
-last beat, tell of a pause: timers run before the first step of a task that was made from what the same turn of
-the loop has read, and where they do not (the loop's clock stands still while a host is suspended) the request's
-own look at the time tells. From then on the process is waking until a beat comes in time.
+How it is noticed. A timer of the loop runs twice a second (a beat). There was a pause if a beat comes late, or if a request
+comes long after the last beat. After a pause the loop runs the late timer before the first step of a new task, so the
+beat notices the pause before a request starts. One case is different: while a host is suspended, the loop's clock may stand
+still, and the timer is not late. Then the request notices it: `is_waking` compares the time with that of the last beat.
+After a pause `is_waking` is true until a beat comes in time.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ _PAUSE: Final = 1.0
 
 
 class Pulse:
-    """The beat of one event loop. `now` should go on while the host is suspended."""
+    """The beat of one event loop. `now` is a clock that also counts the time while the host is suspended."""
 
     __slots__ = ("_beat_at", "_now", "_timer", "_trusted_until")
 
@@ -31,7 +33,7 @@ class Pulse:
         self._now = now
         self._beat_at = now()
         self._trusted_until = inf
-        """A request before this moment needs no look at its connection. Before the first beat nothing is known."""
+        """Until this time a front need not check a request's connection. Infinite before `start`: pauses are not noticed."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:

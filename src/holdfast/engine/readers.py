@@ -32,7 +32,8 @@ replica, the idle ones notice it at their keep-alives: an attach with `since` su
 
 When an answer is kept for a repeat. The client may not have received an answer whose write failed. It sends the same
 request again, and must get the same answer from one execution. `keep_answer` reports UNREAD to the table of the
-exchange, which keeps an answer once. An exchange whose reader was gone before its end is stored with the wish to keep.
+exchange, which keeps an answer once. If the reader was gone before the exchange ended, the writer stores the end with
+`keep=True`.
 """
 
 import asyncio
@@ -85,7 +86,7 @@ class Readers:
         """Make the POST that claimed the exchange the reader of its stream, which now begins to exist.
 
         Raises:
-            StoreUnavailable: not now; the exchange goes on, and the POST may wait on.
+            StoreUnavailable: the stream cannot begin now. The exchange continues, and the POST can try again.
             Fenced, StreamClosed: the exchange has ended meanwhile and needs no stream.
         """
         writer = exchange.writer

@@ -10,7 +10,7 @@ Why each orphan ends once. Several replicas find the same orphan. `reap` and `ad
 owner and the fence that the orphan was found with; the first one changes them, and the others change nothing.
 Why a living replica is not reaped: see `lease.py`. If it happens all the same (a replica that cannot reach the store
 while others can), its fence is old, and everything that it still writes is refused.
-What fails is found again: an orphan stays one until a step in the store has succeeded.
+If `reap` or `adopt` fails, the next sweep finds the same orphan again.
 
 A lease that was lost. Another replica has declared this one dead, and the renewal made a new incarnation. The
 exchanges of before are fenced, and their handlers learn it at their next write. The readers here lost their places in the
@@ -184,7 +184,7 @@ class Replica:
         self._look()
 
     def _look(self) -> None:
-        """Begin what bells have asked for and no look has done."""
+        """Read the inbox and the news, if a wake-up came since they were last read."""
         if self._forwarding.is_rung:
             self._forwarding.is_rung = False
             self._runtime.spawn(self._forwarding.look())
@@ -193,7 +193,7 @@ class Replica:
             self._runtime.spawn(self._hear())
 
     async def _hear(self) -> None:
-        """Read the news to their end. A bell during a read leads to another one; a failed read is tried at the next tick."""
+        """Read all news. After a wake-up during a read, read again; after a failed read, the next tick tries again."""
         try:
             while self._has_news:
                 self._has_news = False

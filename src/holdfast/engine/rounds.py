@@ -18,9 +18,9 @@ from holdfast.engine.wake import Wake
 from holdfast.errors import AskTimeout, BackPressureError, McpError, NoBackChannel
 
 MAX_ROUNDS: Final = 64
-"""Rounds after which a call fails: more than any client takes part in."""
+"""A call that needs more rounds fails. No known client sends so many retries."""
 CONTINUED_ROUNDS: Final = 10
-"""Official clients give up after ten rounds."""
+"""How many rounds of a long call may end with its state alone: official clients send ten retries at most."""
 _MAX_MESSAGES: Final = 256
 """Unwritten messages of one response after which its handler must wait."""
 
@@ -94,7 +94,7 @@ class RoundWriter(Struct, eq=False):
 
     @property
     def may_continue(self) -> bool:
-        """True if the call may be answered with its state alone. The other rounds are kept for what its handler asks."""
+        """True if a round may end with the state alone, without a question. Rounds after the tenth are for questions."""
         return self.suspendable and self.rounds.number < CONTINUED_ROUNDS
 
     # Connections

@@ -25,7 +25,7 @@ Why a repeated retry gets the same result
     A client whose response was lost sends its retry again. `RoundWriter.outcomes` keeps what followed each round, by
     its number, and the number is in the `requestState`. The repeat therefore waits for, or receives, the outcome of the same
     round; it changes nothing, because the answers of a round are taken once. The same state with other answers is refused:
-    nothing tells which of the two answers is meant (`core/rounds.py`).
+    the server cannot know which of the two answers the client means (`core/rounds.py`).
 
 Why nothing is lost between rounds
     - An ask that is made while the call is parked is in no response. It waits and goes out with the next round.
@@ -34,9 +34,9 @@ Why nothing is lost between rounds
     - A notification has no place while no response is open: it is not sent. The protocol has no way to send it later.
 
 Who may come back
-    What is sealed binds the state to the principal, to the request (method and params without what retries may
-    change), to one round of one call, to the replica that has it, and to a date. Whatever does not fit gets one error,
-    −31003, which says nothing about the reason. A state of another replica is good there: `ParkedElsewhere`, and the
+    The sealed `requestState` names the principal, the request (a digest of its method and of the params that retries may
+    not change), one round of one call, the replica that has the call, and an expiry date. If any of them does not match,
+    the retry gets the error −31003, which does not tell the reason. A state of another replica is good there: `ParkedElsewhere`, and the
     front forwards the retry (`forwarding.py`). From a retry on, the request's id, `_meta`, headers and caller are the retry's.
 
 How a call ends
@@ -180,8 +180,8 @@ class SessionlessCalls:
     ) -> AwaitedCall:
         """Start the call of a request that has no `requestState`.
 
-        Answers it brings all the same are taken for asks of their keys, so that a client whose
-        state has gone may go on by sending everything again.
+        The request may have `inputResponses` although it has no state: a client whose state has expired sends its call
+        again with all answers. An ask with the key of such an answer gets it at once.
 
         Raises:
             InvalidParams: inputResponses is not an object.
@@ -324,10 +324,10 @@ class SessionlessCalls:
         """Go on with the call of a retry. From now on the request's id, `_meta` and headers are the retry's.
 
         Raises:
-            ParkedGone: the state is not, or no longer, good for this request; one error for every reason.
+            ParkedGone: the state is invalid, has expired, or belongs to another request. One error for all reasons.
             InvalidParams: inputResponses is not an object.
             Busy: too many run already.
-            ParkedElsewhere: the state is good, and the call parked at another replica.
+            ParkedElsewhere: the state is valid, and the call is parked at another replica.
         """
         responses = _responses(request)
         state = self._open(request, caller)

@@ -150,11 +150,11 @@ class Tasks:
     async def begin(self, exchange: Exchange, announce: Announce) -> None:
         """Make a task of a call and answer its request with the handle, once the store has the task.
 
-        A call that is a task already stays the one it is.
+        A call that is a task already does not change.
 
         Raises:
-            Busy: there are too many, of this principal or in all; the call is as it was.
-            RuntimeError: something it asked for is still to be answered.
+            Busy: this principal, or the server, has too many tasks; the call has not changed.
+            RuntimeError: an ask of the call still waits for its answer.
         """
         former = exchange.writer
         if not isinstance(former, RoundWriter):

@@ -4,7 +4,7 @@ The store decides. Claims are numbered by their fences, so a call may start when
 smaller fence is in flight. Each process asks the store for its own calls (`turn`): when the call arrives, when
 a wake-up says that a turn was passed on, and several times a second, because wake-ups get lost.
 
-The id of a call and its turn end apart. A cancelled call is answered at once and its id is free, but its handler
+The turn of a call may end later than its id. A cancelled call is answered at once and its id is free, but its handler
 may still clean up, and the thread of a plain function cannot be stopped at all. So its turn is held in the store
 (`hold_turn`) before the call is settled, and passed on (`pass_turn`) when the handler and its threads have
 really ended. If the process dies, the turns that it held end with its lease, like its calls.

@@ -199,7 +199,7 @@ def _end_of(repeat: Repeat, error: McpError | SessionGone) -> bytes:
 
 
 def _is_unanswered(exchange: SessionExchange) -> bool:
-    """True if an exchange has no answer yet, or one that is in its stream."""
+    """True if an exchange has no answer in memory: it has not ended, or its answer is in its stream."""
     return exchange.writer.terminal is None or exchange.writer.position is not None
 
 

@@ -1,7 +1,8 @@
-"""One request on uvicorn's protocol, with a way past ASGI: a body that is there, and an answer that is ready.
+"""One request on uvicorn's protocol, with two shortcuts around ASGI: `take_body` and `answer`.
 
-ASGI takes three messages and as many dictionaries for what is one read and one write here. What
-cannot be done this way is left to ASGI: nothing is half done. Imported only where uvicorn runs.
+ASGI needs three messages, each a dictionary, for a body that has arrived and an answer that is complete. Here that is one
+read and one write. If a shortcut is not possible, it does nothing, and the front uses ASGI. Imported only where uvicorn
+runs.
 """
 
 import asyncio
@@ -176,8 +177,8 @@ class Cycle(RequestResponseCycle):
     def answer(self, status: int, headers: Headers, body: bytes) -> bool:
         """Write a whole answer at once; False, with nothing written, if it cannot be done this way.
 
-        The headers must give the body's length, and be ours: they are not looked at. Who asked for the head alone
-        would take a body for the beginning of the next answer.
+        The headers must contain the body's length and come from this package: they are not checked. A HEAD request gets no
+        body: its client would read the body as the beginning of the next answer.
         """
         shown = body if self.scope["method"] != "HEAD" else b""
         return self._write(STATUS_LINE[status] + lines(headers), shown)

@@ -27,8 +27,11 @@ _SINGLE: Final = (
     b"origin",
     b"authorization",
 )
-"""Headers that two readers could understand differently if they were sent twice. Others are read as one value; one
-that mirrors a part of the body then differs from it."""
+"""Headers that may be sent once only: of two values, a proxy could use the first one and we the second one.
+
+The values of any other header are joined. If such a header repeats a part of the body, it then differs from the body, and
+the request is refused.
+"""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _REMEMBERED: Final = 1_024
 

@@ -1,6 +1,6 @@
 """Health for balancers and orchestrators: alive, and ready for new work. Neither opens a session.
 
-Probes come by address, not by name, so the Host rule does not hold here; they tell nothing but a word.
+A probe connects to an address, not to a name, so the Host header is not checked here. The answer is a single word.
 """
 
 from contextvars import Context

@@ -48,9 +48,10 @@ class HostSignals:
         self.installed = len(self._wrapped) == len(SIGNALS)
 
     def restore(self) -> None:
-        """Put the host's handlers back, where ours is still the installed one.
+        """Install the host's handlers again, for each signal whose present handler is ours.
 
-        A handler that was installed later may call ours (another mount's does): then ours stays, and only passes on.
+        A handler that was installed after ours (such as that of another mount) may call ours. Then ours stays, and only
+        calls the host's handler.
         """
         for number, handler in list(self._wrapped.items()):
             if signal.getsignal(number) == self._handle:

@@ -70,7 +70,7 @@ _UNASKED: Final = refuse(400, "Bad request: no request with this id is waiting f
 
 
 class Posts:
-    """Answers POSTs of sessions that exist, of one that begins, and of none."""
+    """Answers POSTs: of a session, of an initialize that opens one, and without a session."""
 
     def __init__(self, engine: Engine, streamer: Streamer) -> None:
         self._engine = engine

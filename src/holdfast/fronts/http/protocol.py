@@ -67,7 +67,8 @@ class Watch:
     def tick(self, time: float) -> bool:
         """Move the time on. False: this sweep is much too late, so end no connection now.
 
-        Of two such looks in a row the second counts, or a loop that is always late would never judge.
+        If two sweeps in a row are too late, the second one may end connections: otherwise a loop that is always late
+        would never end any.
         """
         passed = 0.0 if self._looked is None else time - self._looked
         self._looked = time
