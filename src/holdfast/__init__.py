@@ -37,6 +37,7 @@ from holdfast.server.functions.input_required import InputRequired
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
+    from holdfast.server.proxies import Process, Remote
 
 __all__ = [
     "Audio",
@@ -53,6 +54,8 @@ __all__ = [
     "McpError",
     "Message",
     "Principal",
+    "Process",
+    "Remote",
     "Server",
     "SessionView",
     "Settings",
@@ -65,7 +68,11 @@ __all__ = [
 ]
 
 
-_LATER = {"Client": "holdfast.client.client"}
+_LATER = {
+    "Client": "holdfast.client.client",
+    "Process": "holdfast.server.proxies",
+    "Remote": "holdfast.server.proxies",
+}
 """Names that are imported when they are first used: a server does not need them."""
 
 

@@ -65,7 +65,8 @@ def show(known: Facts, workers: int = 1) -> None:
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     has = known.has or "nothing yet"
     several = f", {workers} workers" if workers > 1 else ""
-    console.print(f"[bold]{escape(known.name)}[/bold] {escape(known.version)}: {has}")
+    version = f" {escape(known.version)}" if known.version else ""
+    console.print(f"[bold]{escape(known.name)}[/bold]{version}: {escape(has)}")
     console.print(f"  serving   [bold cyan]{escape(known.url)}[/bold cyan]  (Ctrl+C stops){several}")
     if known.store:
         console.print(f"  store     {escape(known.store)}")

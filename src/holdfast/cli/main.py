@@ -1,11 +1,15 @@
 """The `holdfast` command. An error says what is wrong, where, and what would be right; a usage error has no traceback."""
 
 import sys
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
+from typer.core import TyperCommand
 
 from holdfast import __version__
+from holdfast.cli.behind import Behind, behind
 from holdfast.cli.serve import Options, serve
 from holdfast.cli.workers import serve_with_workers
 from holdfast.config import Duplicates, ResponseMode
@@ -13,6 +17,18 @@ from holdfast.errors import ConfigError
 
 _WRONG: Final = 2
 """The exit status of a command that could not start."""
+
+_COMMAND: Final = "holdfast.command"
+"""Where the words after `--` are kept."""
+
+_PARAMETERS: Final = {
+    "allowed_hosts": "allow_host",
+    "allowed_origins": "allow_origin",
+    "headers": "header",
+    "version": "upstream_version",
+}
+"""Members whose parameter has another name: an option that may be repeated is named in the singular."""
+S = TypeVar("S", bound=Struct)
 
 app: Final = typer.Typer(
     name="holdfast",
@@ -41,7 +57,52 @@ def _show_version(asked: bool) -> None:
 Version = Annotated[
     bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
 ]
-Target = Annotated[str, typer.Argument(help="path/to/file.py:object or package.module:object")]
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        help="path/to/file.py:object, package.module:object, the URL of a server, or nothing and `-- COMMAND…`: a program "
+        "that speaks MCP on its standard input and output.",
+        show_default=False,
+    ),
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="How many calls of one session the server behind gets at once; 1 for one that cannot run several.",
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Close a session when the server behind loses its own, or its process ends."
+    ),
+]
+Header = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A header for the server behind a URL; may be repeated."),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="A file with the bearer token for the server behind a URL. Or put it into HOLDFAST_UPSTREAM_TOKEN.",
+    ),
+]
+Env = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A variable for the command after --; may be repeated."),
+]
+UpstreamVersion = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VERSION",
+        help="The protocol version for the server behind: auto, modern, legacy, or one revision. Default: auto.",
+    ),
+]
+Children = Annotated[
+    int | None, typer.Option(min=1, help="How many processes of the command may run. Default: 64.")
+]
 _ADDRESS: Final = "127.0.0.1:8000"
 Http = Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve Streamable HTTP at this address.")]
 Stdio = Annotated[bool, typer.Option("--stdio", help="Serve standard input and output instead of HTTP.")]
@@ -115,9 +176,24 @@ def holdfast(version: Version = False) -> None:
     """Serve MCP servers whose sessions hold."""
 
 
-@app.command("serve")
+class _ServeCommand(TyperCommand):
+    """Takes everything after `--` as the command of the server behind, its options included."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own, command = args, list[str]()
+        if "--" in args:
+            at = args.index("--")
+            own, command = args[:at], args[at + 1 :]
+            if not command:
+                raise ConfigError("-- needs a command after it, such as -- npx -y some-server")
+        ctx.meta[_COMMAND] = tuple(command)
+        return super().parse_args(ctx, own)
+
+
+@app.command("serve", cls=_ServeCommand)
 def serve_command(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    target: Target,
+    context: typer.Context,
+    target: Target = None,
     http: Http = _ADDRESS,
     stdio: Stdio = False,
     path: Path = "/mcp",
@@ -137,28 +213,31 @@ def serve_command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     allow_origin: AllowOrigin = None,
     allow_anonymous: AllowAnonymous = False,
     log_level: LogLevel = "warning",
+    concurrency: Concurrency = None,
+    strict: Strict = False,
+    header: Header = None,
+    token_file: TokenFile = None,
+    env: Env = None,
+    children: Children = None,
+    upstream_version: UpstreamVersion = None,
 ) -> None:
-    """Serve a server object over HTTP, or over stdio."""
-    options = Options(
-        grace=grace,
-        drain=drain,
-        drain_notice=drain_notice,
-        duplicates=duplicates,
-        in_order=in_order,
-        reruns=reruns,
-        mask_errors=mask_errors,
-        stateless=stateless,
-        store=store or None,
-        namespace=namespace,
-        path=path,
-        response=response,
-        allowed_hosts=tuple(allow_host or ()),
-        allowed_origins=tuple(allow_origin or ()),
-        allow_anonymous=allow_anonymous,
-    )
-    where = None if stdio else http
+    """Serve a server object, or the server behind a URL or a command, over HTTP or over stdio."""
+    given = locals()
+    other = behind(target, context.meta[_COMMAND], _collected(Behind, given), workers)
+    options = replace(_collected(Options, given), behind=other)
+    named, where = target or "", None if stdio else http
     if workers == 1:
         _check_address(http, stdio=stdio)
-        serve(target, where, options, log_level=log_level)
+        serve(named, where, options, log_level=log_level)
     else:
-        raise typer.Exit(serve_with_workers(target, where, options, workers, log_level=log_level))
+        raise typer.Exit(serve_with_workers(named, where, options, workers, log_level=log_level))
+
+
+def _collected(kind: type[S], given: dict[str, Any]) -> S:
+    """Return a structure of those parameters that are its members; an option that was not given has its default."""
+    known: dict[str, Any] = {}
+    for name in kind.__struct_fields__:
+        value = given.get(_PARAMETERS.get(name, name))
+        if value is not None and value != "":
+            known[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**known)

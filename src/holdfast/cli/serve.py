@@ -1,4 +1,4 @@
-"""`holdfast serve`: load a server object, apply the options to its settings, run a front for it."""
+"""`holdfast serve`: load a server object or put one in front of another server, apply the options to its settings, run a front for it."""
 
 import contextlib
 import logging
@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.cli import banner, stores
+from holdfast.cli.behind import Behind
 from holdfast.cli.target import load
 from holdfast.config import LOOPBACK_HOSTS, Duplicates, HttpSettings, ResponseMode, Settings
 from holdfast.errors import ConfigError, StoreUnavailable
@@ -39,6 +40,8 @@ class Options(Struct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     allow_anonymous: bool = False
+    behind: Behind | None = None
+    """The server behind, if the target is one."""
 
     def over(self, settings: Settings) -> Settings:
         """Return the server's settings, replaced by the options that were given."""
@@ -98,7 +101,7 @@ def prepare(target: str, options: Options) -> "Served":
     """
     if options.store is not None:
         stores.check(options.store)
-    server = load(target)
+    server = load(target) if options.behind is None else options.behind.server()
     before = (server.settings, server.store, server.namespace)
     wanted = (
         options.over(server.settings),

@@ -32,7 +32,7 @@ import os
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +42,8 @@ from holdfast.errors import Broken, ConfigError, NotSent, WireError
 from holdfast.wire.lines import LineBuffer
 
 STDERR_BYTES: Final = 64 * 1024
+STDERR_LINE: Final = 2_000
+"""The most bytes of one line of stderr that are reported."""
 CHUNK: Final = 64 * 1024
 POLL_SECONDS: Final = 0.02
 DYING_SECONDS: Final = 0.5
@@ -69,6 +71,8 @@ class ChildOptions(Struct, frozen=True, kw_only=True):
     cwd: str | Path | None = None
     message_bytes: int = 16 * 1024 * 1024
     """The longest line; a longer one is skipped."""
+    on_stderr: Callable[[str], None] | None = None
+    """Receives each line that the child writes to stderr. Must not wait and must not raise."""
     close_seconds: float = 2.0
     """How long each stage of stopping may take."""
 
@@ -264,9 +268,15 @@ class Child:
 
     async def _keep_stderr(self) -> None:
         stderr = self._running.stderr
+        line = b""
         while stderr is not None and (chunk := await stderr.read(CHUNK)):
             self._stderr += chunk
             del self._stderr[:-STDERR_BYTES]
+            if self._options.on_stderr is not None:
+                *lines, line = (line + chunk).split(b"\n")
+                for one in lines:
+                    self._options.on_stderr(one[:STDERR_LINE].decode("utf-8", "replace"))
+                line = line[-STDERR_LINE:]
 
 
 class _Guard:

@@ -1,0 +1,90 @@
+"""A program that speaks MCP on its standard input and output, as the target of a proxy back: one child per upstream.
+
+A child that ends soon after its start is started again only after a pause, and the pauses grow: a program that fails
+at once must not keep the machine busy. One that has worked for STEADY_SECONDS is started again at once.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from holdfast.backs.proxy.target import Ports, UpstreamClient
+from holdfast.errors import ConfigError
+from holdfast.transports.child import ChildOptions
+from holdfast.upstream.backoff import Backoff
+from holdfast.upstream.connectors import ChildConnector, Connector
+from holdfast.upstream.link import Receiver, UpstreamLink
+from holdfast.upstream.settings import ClientLimits, ClientTimes
+
+STEADY_SECONDS: Final = 10.0
+"""A child that has lived this long did not fail at its start."""
+
+
+class ProcessTarget:
+    """A command and its environment."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | Path | None,
+        version: str,
+        limits: ClientLimits,
+        times: ClientTimes,
+    ) -> None:
+        self.command: tuple[str, ...] = tuple(command)
+        self.name: str = Path(self.command[0]).name
+        self.names_calls: bool = False
+        self.version: str = version
+        self.limits: ClientLimits = limits
+        self.times: ClientTimes = times
+        self._env = dict(env)
+        self._cwd = cwd
+        self._ports: Ports | None = None
+
+    def __repr__(self) -> str:
+        return f"<ProcessTarget {self.name}>"
+
+    async def start(self, ports: Ports) -> None:
+        """Keep the ports. The first client starts the first child."""
+        self._ports = ports
+
+    def connector(self, client: UpstreamClient) -> Connector:  # noqa: ARG002 - the same command for all clients
+        """Return a connector that starts the program."""
+        if self._ports is None:
+            raise ConfigError("the target has not been started")
+        _, _, observer = self._ports
+        options = ChildOptions(
+            env=self._env,
+            cwd=self._cwd,
+            message_bytes=self.limits.message,
+            on_stderr=lambda line: observer.note("upstream.stderr", program=self.name, line=line),
+        )
+        return PausingConnector(self.command, options, self.times, self._ports)
+
+    async def stop(self) -> None:
+        """Do nothing: each upstream stops its own child."""
+
+
+class PausingConnector(ChildConnector):
+    """Starts the child of one upstream, and pauses before a start that follows a failed one."""
+
+    def __init__(
+        self, command: Sequence[str], options: ChildOptions, times: ClientTimes, ports: Ports
+    ) -> None:
+        self._clock, random, observer = ports
+        super().__init__(command, options, times=times, observer=observer)
+        self._backoff = Backoff(random, times.backoff)
+        self._started_at: float | None = None
+
+    async def connect(self, receiver: Receiver) -> UpstreamLink:
+        """Start the program."""
+        if self._started_at is not None:
+            if self._clock.now() - self._started_at < STEADY_SECONDS:
+                await asyncio.sleep(self._backoff.pause())
+            else:
+                self._backoff.worked()
+        self._started_at = self._clock.now()
+        return await super().connect(receiver)

@@ -1,0 +1,206 @@
+"""Servers and clients of the official SDKs, with `holdfast serve` between them."""
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast import Client, McpError, Process
+from holdfast.errors import OUTCOME_UNKNOWN
+from holdfast.upstream.settings import ClientTimes
+from tests.client.servers import free_port, listening
+from tests.http.client import Client as HttpClient
+from tests.http.client import call, http_test_within, text
+from tests.http.serving import wait_until_connected
+from tests.interop.peers import ROOT
+from tests.support import async_test, until
+
+HERE: Final = Path(__file__).parent
+PEERS: Final = HERE / "peers"
+SERVE: Final = [sys.executable, "-m", "holdfast", "serve"]
+MODERN_ONLY: Final = f"{HERE / 'modern_only.py'}:server"
+QUICK: Final = ClientTimes(backoff=(0.01, 0.05))
+LITTLE: Final = [sys.executable, str(HERE / "little.py")]
+BEHIND: Final = ("mcp1-stdio", "mcp1-http", "ts-stdio")
+
+
+def program(path: str, make: str) -> str:
+    """Return an installed program; a missing one fails the test."""
+    if not (ROOT / path).exists():
+        pytest.fail(f"{path} is not installed: run `make {make}`")
+    return str(ROOT / path)
+
+
+def python(name: str) -> str:
+    return program(f".peers/{name}/bin/python", "peers")
+
+
+def stdio(behind: str) -> list[str]:
+    """Return the command of a server on stdio."""
+    if behind.startswith("ts"):
+        return [program(".node/bin/node", "node"), str(PEERS / "asker.mjs")]
+    return [python("mcp1"), str(PEERS / "asker1.py")]
+
+
+@contextlib.contextmanager
+def served(*target: str) -> Iterator[str]:
+    """Run `holdfast serve`; its URL."""
+    port = free_port()
+    with listening([*SERVE, "--http", f"127.0.0.1:{port}", *target], port) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def in_front_of(behind: str) -> Iterator[str]:
+    """Run an official server with Holdfast in front of it; the URL of Holdfast."""
+    if behind.endswith("stdio"):
+        with served("--", *stdio(behind)) as url:
+            yield url
+        return
+    port = free_port()
+    with listening([python("mcp1"), str(PEERS / "asker1.py"), str(port)], port) as bare, served(bare) as url:
+        yield url
+
+
+def port_of(url: str) -> int:
+    return urlsplit(url).port or 0
+
+
+def said_by(client: str, url: str, tool: str) -> str:
+    """Return what an official client prints for one call."""
+    command = [python(client), str(PEERS / f"client{client[-1]}.py"), url, tool]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize(("client", "version"), [("mcp1", "2025-11-25"), ("mcp2", "2026-07-28")])
+def test_official_clients_answer_two_rounds_and_five_questions_of_an_unmodified_2025_server(
+    behind: str, client: str, version: str
+) -> None:
+    with in_front_of(behind) as url:
+        assert said_by(client, url, "two") == f"{version} FIRST? SECOND?"
+        assert said_by(client, url, "five") == f"{version} <0>,<1>,<2>,<3>,<4>"
+
+
+@pytest.mark.parametrize("way", ["http", "stdio"])
+def test_a_2025_client_answers_the_questions_of_a_server_that_speaks_only_2026(way: str) -> None:
+    with contextlib.ExitStack() as stack:
+        if way == "http":
+            url = stack.enter_context(served(stack.enter_context(served(MODERN_ONLY))))
+        else:
+            url = stack.enter_context(served("--", *SERVE, "--stdio", MODERN_ONLY))
+        assert said_by("mcp1", url, "two") == "2025-11-25 FIRST? SECOND?"
+        assert said_by("mcp1", url, "five") == "2025-11-25 <0>,<1>,<2>,<3>,<4>"
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+def test_parallel_calls_of_one_session_get_their_own_results_and_a_used_id_is_refused(behind: str) -> None:
+    @http_test_within(60)
+    async def run() -> None:
+        with in_front_of(behind) as url:
+            client = await HttpClient.opened(port_of(url))
+
+            async def echo(number: int) -> str:
+                response = await client.start("echo", id=number, text=str(number))
+                answer = await response.answer()
+                response.connection.cut()
+                return text(answer)
+
+            answers = await asyncio.gather(*(echo(number) for number in range(20)))
+            assert answers == [str(n) for n in range(20)]
+            if behind.startswith("ts"):
+                return
+            slow = asyncio.ensure_future(client.call("echo", id="same", text="first", wait=1.0))
+            await asyncio.sleep(0.3)  # the first call is on its way to the server behind
+            second = await client.call("echo", id="same", text="second")
+            assert "in flight" in second["message"]
+            assert await slow == "first"
+
+    run()
+
+
+@pytest.mark.parametrize("behind", ["mcp1-stdio", "mcp1-http"])
+def test_a_call_whose_connection_is_cut_is_resumed_to_its_result(behind: str) -> None:
+    @http_test_within(60)
+    async def run() -> None:
+        with in_front_of(behind) as url:
+            client = await HttpClient.opened(port_of(url))
+            message = call(1, "count", n=20)
+            message["params"]["_meta"] = {"progressToken": "mine"}
+            response = await client.post(message)
+            seen = 0
+            last = ""
+            async for event in response.events():
+                last = event.id or last
+                if "notifications/progress" in str(event.data):
+                    seen += 1
+                if seen == 5:
+                    break
+            response.connection.cut()
+            resumed = await client.get(last_event_id=last)
+            answer = await resumed.answer()
+            assert text(answer) == "counted"
+
+    run()
+
+
+@async_test
+async def test_a_child_that_dies_in_a_call_gives_one_error_with_its_last_words_then_a_new_child() -> None:
+    async with Client(Process(stdio("mcp1"), times=QUICK), version="legacy") as client:
+        before = (await client.call_tool("process")).data
+        with pytest.raises(McpError) as failed:
+            await client.call_tool("die")
+        assert failed.value.code == OUTCOME_UNKNOWN
+        assert "the disk is full" in failed.value.message
+        after = (await client.call_tool("process")).data
+        assert after != before
+
+
+def test_fifty_sessions_over_children_that_are_opened_and_dropped_leave_no_process() -> None:
+    @http_test_within(120)
+    async def run() -> None:
+        port = free_port()
+        command = [*SERVE, "--http", f"127.0.0.1:{port}", "--grace", "1", "--children", "12", "--", *LITTLE]
+        server = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        try:
+            wait_until_connected(port, server)
+
+            async def drop() -> None:
+                client = await HttpClient.opened(port)
+                stream = await client.get()
+                stream.connection.cut()
+
+            for _ in range(10):
+                await asyncio.gather(*(drop() for _ in range(5)))
+                assert len(descendants(server.pid)) >= 1
+                await until(lambda: not descendants(server.pid))
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait()
+
+    run()
+
+
+def descendants(root: int) -> set[int]:
+    """Return the processes that a process started, directly or through others, except those that have ended."""
+    listing = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
+    )
+    parents = {
+        int(pid): int(parent)
+        for pid, parent, state in map(str.split, listing.stdout.splitlines())
+        if not state.startswith("Z")
+    }
+    found: set[int] = set()
+    while more := {pid for pid, parent in parents.items() if parent in {root, *found}} - found:
+        found |= more
+    return found

@@ -1,0 +1,246 @@
+"""`Remote`, `Process` and their command lines: what they pass on, what they keep, and what they refuse."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+from aiohttp import web
+
+from holdfast import Client, ConfigError, McpError, Process, Remote, Settings
+from holdfast.backs import process
+from holdfast.config import HttpSettings
+from holdfast.errors import BUSY
+from holdfast.ports import SilentObserver, SystemRandom
+from holdfast.testing import NotingObserver, VirtualClock
+from holdfast.transports.child import ChildOptions
+from holdfast.upstream.connectors import ChildConnector
+from holdfast.upstream.settings import ClientTimes
+from tests.asgi import Peer
+from tests.client.servers import free_port
+from tests.messages import request
+from tests.support import async_test
+
+LITTLE: Final = [sys.executable, str(Path(__file__).parent / "little.py")]
+URL: Final = "https://example.test/mcp"
+
+
+class Bare:
+    """A server of 2025-11-25 that answers in JSON, keeps no stream, and remembers the headers it received."""
+
+    def __init__(self) -> None:
+        self.headers: list[dict[str, str]] = []
+        self.moves_to = ""
+
+    async def __aenter__(self) -> str:
+        application = web.Application()
+        application.router.add_post("/mcp", self._post)
+        self._runner = web.AppRunner(application)
+        await self._runner.setup()
+        port = free_port()
+        await web.TCPSite(self._runner, "127.0.0.1", port).start()
+        return f"http://127.0.0.1:{port}/mcp"
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._runner.cleanup()
+
+    async def _post(self, asked: web.Request) -> web.Response:
+        self.headers.append({name.lower(): value for name, value in asked.headers.items()})
+        if self.moves_to:
+            return web.Response(status=307, headers={"location": self.moves_to})
+        message = await asked.json()
+        if "id" not in message:
+            return web.Response(status=202)
+        if message["method"] == "initialize":
+            result: dict[str, Any] = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "bare", "version": "1"},
+            }
+        elif message["method"] == "tools/list":
+            result = {"tools": []}
+        else:
+            error = {"code": -32601, "message": "unknown"}
+            return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error})
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+@async_test
+async def test_only_configured_headers_and_our_own_token_reach_the_server_behind_a_url() -> None:
+    bare = Bare()
+    async with bare as url:
+        remote = Remote(url, headers={"X-Team": "red"}, token="ours")
+        peer = Peer(remote.asgi(), token="the-clients-own")
+        await peer.initialize()
+        secret = {"cookie": "a=b", "x-secret": "no"}
+        listed = await peer.post(request(1, "tools/list", {}), headers=secret).done()
+        assert listed.json["result"] == {"tools": []}
+        await remote.engine.aclose()
+        assert bare.headers
+        for sent in bare.headers:
+            assert sent["authorization"] == "Bearer ours"
+            assert sent["x-team"] == "red"
+            assert not {"cookie", "x-secret"} & sent.keys()
+            assert "the-clients-own" not in str(sent)
+
+
+@async_test
+async def test_a_redirect_to_another_origin_is_refused() -> None:
+    bare, other = Bare(), Bare()
+    async with bare as url, other as elsewhere:
+        bare.moves_to = elsewhere
+        with pytest.raises(McpError, match="redirects to"):
+            async with Client(Remote(url), version="legacy"):
+                raise AssertionError("the redirect was followed")
+        assert not other.headers
+
+
+@async_test
+async def test_a_url_that_no_server_answers_is_busy_and_leaves_no_session() -> None:
+    remote = Remote(f"http://127.0.0.1:{free_port()}/mcp")
+    with pytest.raises(McpError, match="nothing was executed") as failed:
+        async with Client(remote, version="legacy"):
+            raise AssertionError("there is no server")
+    assert failed.value.code == BUSY
+
+
+@async_test
+async def test_a_program_that_cannot_start_is_an_error_with_its_last_words() -> None:
+    broken = [sys.executable, "-c", "import sys; sys.exit('no licence')"]
+    notes = NotingObserver()
+    with pytest.raises(McpError, match="no licence"):
+        async with Client(Process(broken, observer=notes), version="legacy"):
+            raise AssertionError("the program does not speak")
+    assert "no licence" in {facts["line"] for facts in notes.named("upstream.stderr")}
+
+
+@async_test
+async def test_a_child_gets_its_variables_and_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", "redis://secret")
+    monkeypatch.setenv("MY_SECRET", "secret")
+    show = "import os, sys; sys.exit(' '.join(sorted(os.environ)))"
+    with pytest.raises(McpError) as failed:
+        async with Client(Process([sys.executable, "-c", show], env={"WANTED": "1"}), version="legacy"):
+            raise AssertionError("the program does not speak")
+    assert "WANTED" in failed.value.message
+    assert "SECRET" not in failed.value.message
+    assert "HOLDFAST" not in failed.value.message
+
+
+@pytest.mark.parametrize("name", ["HOLDFAST_STORE", "holdfast_x", "", "A=B", "A\0"])
+def test_an_invalid_variable_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError):
+        Process(["program"], env={name: "1"})
+
+
+@async_test
+async def test_a_child_that_ends_at_once_is_started_again_with_growing_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def no_link(_self: object, _receiver: object) -> None:
+        """Start nothing."""
+
+    monkeypatch.setattr(process, "asyncio", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr(ChildConnector, "connect", no_link)
+    clock = VirtualClock()
+    ports = (clock, SystemRandom(), SilentObserver())
+    connector = process.PausingConnector(LITTLE, ChildOptions(), ClientTimes(backoff=(1.0, 60.0)), ports)
+    nobody: Any = None
+    for _ in range(5):
+        await connector.connect(nobody)
+    assert len(pauses) == 4
+    assert pauses == sorted(pauses)
+    assert pauses[3] >= 4
+    clock.advance(process.STEADY_SECONDS + 1)
+    await connector.connect(nobody)
+    assert len(pauses) == 4
+
+
+@pytest.mark.parametrize("url", ["ftp://x/mcp", "example.com", "http://", "http://host:0/"])
+def test_an_invalid_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="http:// or https://"):
+        Remote(url)
+
+
+def test_stores_of_several_processes_and_stateless_mode_are_refused_at_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="one process for now"):
+        _ = Remote(URL, store=f"sqlite:///{tmp_path / 'a.db'}").engine
+    with pytest.raises(ConfigError, match="cannot be stateless"):
+        _ = Process(LITTLE, settings=Settings(stateless=True)).engine
+    with pytest.raises(ConfigError, match="protocol version is one of"):
+        Remote(URL, protocol_version="2020-01-01")
+
+
+@pytest.mark.parametrize(
+    ("settings", "shares"),
+    [
+        (HttpSettings(), True),
+        (HttpSettings(allow_anonymous=True), False),
+        (HttpSettings(allowed_hosts=("mcp.example.com",)), False),
+    ],
+)
+def test_anonymous_clients_share_an_upstream_only_if_no_other_machine_may_call(
+    settings: HttpSettings, shares: bool
+) -> None:
+    remote = Remote(URL)
+    remote.front(settings)
+    assert remote.back.shares_anonymous is shares
+
+
+def test_what_is_shown_of_a_target_holds_no_secret() -> None:
+    remote, child = Remote(f"{URL}?key=secret"), Process(["npx", "-y", "some-server", "--key=secret"])
+    for shown in (remote.summary, child.summary, repr(remote), repr(child), remote.name, child.name):
+        assert "secret" not in shown
+    assert remote.summary == f"in front of {URL}"
+
+
+def holdfast(*arguments: str) -> str:
+    """Return what a command that cannot start says."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "holdfast", "serve", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert "Traceback" not in ran.stderr
+    return ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "serve needs a target"),
+        (("--",), "-- needs a command after it"),
+        ((URL, "--", "npx"), "one target"),
+        ((URL, "--env", "A=1"), "--env does not fit a URL"),
+        ((URL, "--header", "nonsense"), "--header takes NAME=VALUE"),
+        ((URL, "--token-file", "/nowhere"), "cannot be read"),
+        ((URL, "--workers", "2"), "one process for now"),
+        ((URL, "--store", "sqlite:///x.db"), "one process for now"),
+        ((URL, "--upstream-version", "1999"), "protocol version is one of"),
+        (("--header", "A=1", "--", "npx"), "--header does not fit a command"),
+        (("--stdio", "--env", "HOLDFAST_STORE=1", "--", "npx"), "variable of Holdfast itself"),
+        (("app.py", "--strict"), "--strict does not fit a server object"),
+    ],
+)
+def test_a_command_line_that_cannot_work_says_why(
+    arguments: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    located = tuple(part.replace("sqlite:///x.db", f"sqlite:///{tmp_path / 'x.db'}") for part in arguments)
+    assert said in holdfast(*located)
+
+
+@async_test
+async def test_a_command_is_served_over_stdio_with_its_own_options() -> None:
+    command = [sys.executable, "-m", "holdfast", "serve", "--stdio", "--", *LITTLE]
+    async with Client(command, version="legacy") as client:
+        assert client.agreed.server["name"] == "little"
