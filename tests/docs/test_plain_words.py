@@ -33,6 +33,10 @@ RIDDLES: Final = {
     r"\bcan(?:not)? be meant\b": "say 'valid' or 'invalid'",
     r"\bwhose (?:word|turn) it is to\b": "say what happens next",
     r"\bin (?:the|its) words of\b": "say 'in the form of'",
+    r"\bwho reads\b": "name the reader: the client, the replica, the connection",
+    r"\banybody\b": "name who it is",
+    r"\bof two who\b": "say 'if two replicas do it at once, one …'",
+    r"\bas their names say\b": "say when each of them is raised",
     r"\bwho (?:waits|takes|comes|goes|sends|reads) (?:nothing|none|no more)\b": "name who it is",
 }
 
@@ -42,6 +46,7 @@ LEFT: Final[dict[str, dict[str, int]]] = {
     r"\bnobody\b": {"tests": 35},
     r"\bsomebody\b": {"tests": 12},
     r"\beverybody\b": {"tests": 6},
+    r"\bas their names say\b": {"src": 1},
 }
 """How often a phrase still stands in a part of the repository. A number here only falls."""
 

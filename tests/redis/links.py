@@ -47,7 +47,7 @@ class Lossy:
 
 
 class Switched:
-    """Goes to one server, then, without anybody being asked, to another."""
+    """Connects to one server, and later to another one; the store above is not asked."""
 
     ordered = True
 

@@ -30,7 +30,7 @@ class Failover:
         self._replica.tell("REPLICAOF", "NO", "ONE")
 
     def stop(self) -> None:
-        """Lose the primary, before anybody else is in its place."""
+        """Lose the primary, before another server takes its place."""
         self._primary.stop()
 
     async def happen(self) -> None:

@@ -35,7 +35,7 @@ class OneProcess:
         self.now: Callable[[], float] = (clock or SystemClock()).now
         self.wake: OnWake = _ignore
         self._inbox: OrderedDict[str, bytes] = OrderedDict()
-        self._news: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+        self._events: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
         """Announcements by name, each with its number."""
         self._announced = 0
         self._secrets: dict[str, tuple[bytes, float]] = {}
@@ -103,19 +103,19 @@ class OneProcess:
 
     async def announce(self, name: str, event: bytes) -> None:
         """Keep an event once, and send NEWS."""
-        if name in self._news:
+        if name in self._events:
             return
         self._announced += 1
-        self._news[name] = self._announced, event
-        if len(self._news) > _ANNOUNCEMENTS:
-            self._news.popitem(last=False)
+        self._events[name] = self._announced, event
+        if len(self._events) > _ANNOUNCEMENTS:
+            self._events.popitem(last=False)
         self.wake(WakeUp.NEWS, "", "")
 
     async def announced(self, after: str) -> Announced:
         """Return the events after a cursor."""
         if not after:
             return Announced(str(self._announced), [])
-        events = [event for number, event in self._news.values() if number > int(after)]
+        events = [event for number, event in self._events.values() if number > int(after)]
         return Announced(str(self._announced), events)
 
     async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:

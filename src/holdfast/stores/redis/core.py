@@ -116,7 +116,7 @@ class LocalWork:
         """Streams that are read here, and the number of the last event that is known here."""
 
     def is_empty(self) -> bool:
-        """Tell whether nothing is left."""
+        """Return True if nothing is left."""
         return not (self.running or self.asks or self.readers)
 
 
@@ -167,14 +167,15 @@ class Core:
         self._named = replica
         self._take_name()
         self._work: dict[str, LocalWork] = {}
-        self._grain = max(1, limits.store_bytes // limits.sessions)
+        self._report_step = max(1, limits.store_bytes // limits.sessions)
+        # A session reports the bytes of its logs when they have changed by this much.
         self._step = max(1, limits.principal_kept_bytes // _STEPS)
         self._budget: tuple[Argument, ...] = (
             limits.stream_events,
             limits.stream_bytes,
             limits.session_bytes,
             limits.finished_streams,
-            self._grain,
+            self._report_step,
         )
 
     def _take_name(self) -> None:
@@ -309,9 +310,9 @@ class Core:
     async def _resized(self, key: str, size: int, oldest: int) -> None:
         """Report the bytes of a session's logs; if those of all are too many, make room.
 
-        The principal with the most bytes makes it, so that no principal can fill the store for the others: its oldest
-        finished streams go, then its largest log is cut. If the writer belongs to it, the finished streams of the writer's
-        session go first, and its own log is cut.
+        Streams of the principal with the most bytes are removed, so that no principal can fill the store for the others:
+        its oldest finished streams first, then the oldest events of its largest log. If the writing session belongs to
+        this principal, the finished streams of that session are removed first, and its own log is cut.
         """
         room = await self._report(key, key, size, oldest)
         for how in ("own", "oldest", "trim", "last"):
@@ -320,13 +321,13 @@ class Core:
                 if not whose:
                     break
                 way = "trim" if how == "last" else how
-                shed = await self.run("shed", whose, room.over, way, self._limits.stream_events)
-                if shed[0] != b"ok":
+                freed = await self.run("free_bytes", whose, room.over, way, self._limits.stream_events)
+                if freed[0] != b"ok":
                     await self.index("forget", whose, "", 0, 0)
                     room = await self._report(key, key, size, oldest)
                     continue
                 before = room.over
-                room = await self._report(key, whose, shed[2], shed[3])
+                room = await self._report(key, whose, freed[2], freed[3])
                 if room.over >= before:
                     break
 

@@ -45,7 +45,7 @@ class StreamMethods(ExchangeMethods):
             if recent.top.tag != tag:
                 self._recent.push(key, stream, recent, tag, data)
             expected = (recent.before.seq, str(recent.before.tag))
-        facts = (stream, fence, str(tag), data, *limits, self._grain)
+        facts = (stream, fence, str(tag), data, *limits, self._report_step)
         try:
             reply = await self.session("append", key, *facts, *expected)
         except StoreUnavailable as error:

@@ -122,8 +122,8 @@ class WakeUpMethods(Core):
             if self.gone(key):
                 self._on_wake(WakeUp.CLOSED, key, "")
             return
-        news: list[list[Any]] = reply[2]
-        for what, raw, top in news:
+        changes: list[list[Any]] = reply[2]
+        for what, raw, top in changes:
             name = raw.decode()
             if what == b"stream":
                 if work.readers.get(name, top) >= top:

@@ -80,7 +80,7 @@ def announced(tx: Transaction, after: str) -> Announced:
 
 
 def sweep(tx: Transaction) -> None:
-    """Forget old news, and closings beyond their bound."""
+    """Forget old announcements, and closings beyond their bound."""
     newest = tx.one("SELECT max(n) FROM news")
     if newest is not None:
         tx.execute("DELETE FROM news WHERE at < ? OR n <= ?", (tx.now - _NEWS_SECONDS, newest - _NEWS))

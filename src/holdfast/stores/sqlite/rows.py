@@ -150,7 +150,7 @@ def change_record(tx: Transaction, session: SessionRow, **changes: object) -> No
 
 
 def schedule(tx: Transaction, session: SessionRow, *, at: float = -inf, afresh: bool = False) -> None:
-    """Have the session looked at when it is due. An earlier hint stands: it costs a look, and moving it a write."""
+    """Set `hint`, when a sweep examines the session next. An earlier one stays: moving it would cost a write."""
     due = max(at, session.due()[0])
     if afresh or due < session.hint:
         session.hint = due

@@ -98,7 +98,9 @@ class ReplicaContract(Contract):
         assert await bench.store.unreported_closings() == []
 
     @scenario()
-    async def test_a_probe_tells_who_reads_and_what_was_said_of_the_reader(self, bench: Bench) -> None:
+    async def test_a_probe_returns_the_reader_and_whether_its_replica_vouched_for_it(
+        self, bench: Bench
+    ) -> None:
         await bench.open()
         assert await bench.store.probe(KEY, "a") is None
         fence = await bench.begin(1, "a")

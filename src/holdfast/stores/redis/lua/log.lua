@@ -118,9 +118,9 @@ local function oldest_finished()
   return c and c.fin or 0
 end
 
--- Have the session's bytes reported to the shared slot, if they have changed by a grain since the last report.
-local function account(grain)
-  if math.abs(S.by - S.told) >= grain then
+-- Have the session's log bytes reported to the shared slot, if they have changed by `step` since the last report.
+local function account(step)
+  if math.abs(S.by - S.told) >= step then
     S.told = S.by
     todo[#todo + 1] = 'size'
     todo[#todo + 1] = S.by

@@ -23,7 +23,7 @@
 -- slot has only hints: that one exists, when it may be due, how large it is. A hint comes after the change, in another step,
 -- and may be late or lost; so who acts on it checks it in the session's own slot, and sweeps correct it.
 --
--- All sessions go through this slot when they are opened and closed, and when their size has changed by a grain; a plain
+-- All sessions go through this slot when they are opened and closed, and when their log bytes have changed by a step (core.py); a plain
 -- call does not. Scripts here do a bounded number of steps (LIMIT, COUNT), because everyone waits while one runs.
 --
 -- Sent again: each script sets values instead of adding to them, or finds by a name or version that its work is done.

@@ -2,7 +2,7 @@
 --
 -- append is the store's half of law 4: when it replies, the event is in the log. read and attach change nothing of the log, so a
 -- stream can be read from any replica at any time, also while it is written. Sent again: open_stream finds its log, append its
--- tag, attach its own name among the last readers, detach its name in S.det; shed and remind do again what they did, which
+-- tag, attach its own name among the last readers, detach its name in S.det; free_bytes and remind do again what they did, which
 -- changes nothing more.
 
 --## open_stream: session kept log
@@ -185,7 +185,7 @@ c.word = math.floor((c.word or 0) / 2) * 2 + 2 + alive
 save()
 return {'ok', {}}
 
---## shed: session kept log !allow-oom
+--## free_bytes: session kept log !allow-oom
 -- The whole store has too many bytes: free so many of this session. 'own' forgets finished streams, delivered ones first;
 -- 'oldest' the one that ended first; 'trim' cuts the largest logs.
 local wanted, how = tonumber(ARGV[5]), ARGV[6]
@@ -229,17 +229,17 @@ return {'ok', {'hint', S.hint, 'size', S.by, oldest_finished(), 'kept', S.al or 
 -- What a lost wake-up would have said of these streams and asks: 'stream' name top, 'cancel', 'taken' or 'answer' name.
 load()
 if not S then return {'none'} end
-local news, streams = {}, tonumber(ARGV[5])
+local changes, streams = {}, tonumber(ARGV[5])
 for index = 6, #ARGV do
   local name = ARGV[index]
   if index < 6 + streams then
     local c = exchange_of(name)
-    if c and c.cancel and c.run then news[#news + 1] = {'cancel', name, 0} end
-    if c and c.rd and replica_of(c.rd) ~= replica_of(me) then news[#news + 1] = {'taken', name, 0} end
-    if c and c.top then news[#news + 1] = {'stream', name, c.top} end
+    if c and c.cancel and c.run then changes[#changes + 1] = {'cancel', name, 0} end
+    if c and c.rd and replica_of(c.rd) ~= replica_of(me) then changes[#changes + 1] = {'taken', name, 0} end
+    if c and c.top then changes[#changes + 1] = {'stream', name, c.top} end
   else
     local packed = redis.call('HGET', base, 'a:' .. name)
-    if not packed or cmsgpack.unpack(packed).p then news[#news + 1] = {'answer', name, 0} end
+    if not packed or cmsgpack.unpack(packed).p then changes[#changes + 1] = {'answer', name, 0} end
   end
 end
-return {'ok', {}, news}
+return {'ok', {}, changes}
