@@ -7,15 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast import Client, McpError, Process
+from holdfast import Client, McpError, Process, Remote
 from holdfast.errors import OUTCOME_UNKNOWN
 from holdfast.upstream.settings import ClientTimes
-from tests.client.servers import free_port, listening
+from tests.client.servers import free_port, listening, peer_command, peer_listening
 from tests.http.client import Client as HttpClient
 from tests.http.client import call, http_test_within, text
 from tests.http.serving import wait_until_connected
@@ -163,6 +163,46 @@ async def test_a_child_that_dies_in_a_call_gives_one_error_with_its_last_words_t
         assert "the disk is full" in failed.value.message
         after = (await client.call_tool("process")).data
         assert after != before
+
+
+@pytest.mark.parametrize("way", ["http", "stdio"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_clients_of_both_eras_answer_five_questions_of_a_server_of_mcp_2(era: str, way: str) -> None:
+    @async_test
+    async def run() -> None:
+        def sample(question: Any) -> str:
+            return f"<{question.messages[0].content.text}>"
+
+        with contextlib.ExitStack() as stack:
+            if way == "http":
+                target: Process | Remote = Remote(
+                    stack.enter_context(peer_listening("mcp2")), protocol_version="legacy"
+                )
+            else:
+                target = Process(peer_command("mcp2"), protocol_version="legacy")
+            async with Client(target, version=era, sampling=sample) as client:
+                assert (await client.call_tool("fanout", {"n": 5})).text == "<0>,<1>,<2>,<3>,<4>"
+
+    run()
+
+
+@async_test
+async def test_a_url_whose_server_is_killed_and_started_again_gives_one_error_and_then_works() -> None:
+    port = free_port()
+    command = [python("mcp1"), str(PEERS / "asker1.py"), str(port)]
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(contextlib.ExitStack())
+        url = first.enter_context(listening(command, port))
+        async with Client(Remote(url, times=QUICK), version="legacy") as client:
+            before = (await client.call_tool("process")).data
+            slow = asyncio.ensure_future(client.call_tool("count", {"n": 500}))
+            await asyncio.sleep(0.3)  # the call runs at the server
+            first.close()
+            stack.enter_context(listening(command, port))
+            with pytest.raises(McpError) as failed:
+                await slow
+            assert failed.value.code == OUTCOME_UNKNOWN
+            assert (await client.call_tool("process")).data != before
 
 
 def test_fifty_sessions_over_children_that_are_opened_and_dropped_leave_no_process() -> None:

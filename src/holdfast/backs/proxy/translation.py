@@ -114,8 +114,8 @@ class SessionlessForm:
             meta = {**self._meta, **own} if isinstance(own, dict) else self._meta
             hints = _NOT_KEPT if method in CACHEABLE else {}
             return encode({"resultType": "complete", **hints, **members, "_meta": meta})
-        body = result.strip()
-        return self._plain[method in CACHEABLE] + (b"}" if body == b"{}" else b"," + body[1:])
+        others = result.lstrip()[1:].lstrip()
+        return self._plain[method in CACHEABLE] + (others if others.startswith(b"}") else b"," + others)
 
 
 def client_capabilities(capabilities: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,102 @@
+"""Messages of one era in the form of the other, and the bounded queue of notifications."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.backs.proxy.outbox import Outbox
+from holdfast.backs.proxy.translation import (
+    SessionlessForm,
+    client_capabilities,
+    for_sessions,
+    input_required,
+    request_params,
+    server_capabilities,
+)
+from holdfast.protocol.sessionless import (
+    CAPABILITIES_KEY,
+    CLIENT_KEY,
+    LEVEL_KEY,
+    SERVER_KEY,
+    TASKS,
+    VERSION_KEY,
+)
+from holdfast.testing import NotingObserver
+from tests.support import virtual_test
+
+
+def test_what_a_client_says_of_itself_its_token_retries_and_tasks_do_not_reach_the_server() -> None:
+    own = {VERSION_KEY: "2026-07-28", CLIENT_KEY: {}, CAPABILITIES_KEY: {}, LEVEL_KEY: "info"}
+    params = {
+        "name": "x",
+        "requestState": "s",
+        "inputResponses": {},
+        "task": {"ttl": 1},
+        "_meta": {**own, "progressToken": 1, "com.example/trace": "kept"},
+    }
+    assert request_params(params) == {"name": "x", "_meta": {"com.example/trace": "kept"}}
+    assert request_params({"name": "x", "_meta": own}) == {"name": "x"}
+    plain = {"name": "x"}
+    assert request_params(plain) is plain
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b" { } ", b'{"tools":[]}', b'{"tools":[],"_meta":{"a":1}}', b'{"resultType":"x"}']
+)
+def test_a_result_of_2025_gets_every_member_that_2026_requires(body: bytes) -> None:
+    result = json.loads(SessionlessForm({"name": "s"}).of("tools/list", body))
+    own = json.loads(body)
+    meta = {**own.get("_meta", {}), SERVER_KEY: {"name": "s"}}
+    assert result == {**own, "resultType": "complete", "ttlMs": 0, "cacheScope": "private", "_meta": meta}
+    assert "ttlMs" not in json.loads(SessionlessForm({"name": "s"}).of("tools/call", body))
+
+
+def test_a_result_of_2026_loses_the_members_that_2025_does_not_know() -> None:
+    result = b'{"resultType":"complete","ttlMs":5,"cacheScope":"public","tools":[{"name":"a"}]}'
+    assert json.loads(for_sessions(result)) == {"tools": [{"name": "a"}]}
+
+
+def test_only_a_result_of_the_kind_input_required_asks() -> None:
+    assert input_required(b'{"content":[{"type":"text","text":"input_required"}]}') is None
+    asked = input_required(
+        b'{"resultType":"input_required","requestState":"s","inputRequests":{"a":{"method":"m"}}}'
+    )
+    assert asked is not None
+    assert (asked.state, asked.requests) == ("s", {"a": {"method": "m"}})
+
+
+def test_tasks_are_declared_to_neither_side() -> None:
+    declared: dict[str, Any] = {"tasks": {}, "tools": {}, "extensions": {TASKS: {}, "other": {}}}
+    assert client_capabilities(declared) == {"tools": {}, "extensions": {"other": {}}}
+    assert server_capabilities(declared, sessionless=True) == {"tools": {}, "extensions": {"other": {}}}
+    assert server_capabilities(declared, sessionless=False) == {"tools": {}}
+
+
+@virtual_test
+async def test_a_flood_for_a_slow_client_is_bounded_and_progress_keeps_its_newest_value() -> None:
+    sent: list[tuple[str, Any]] = []
+    may_send = asyncio.Event()
+
+    async def send(method: str, params: dict[str, Any]) -> None:
+        await may_send.wait()
+        sent.append((method, params["n"]))
+
+    notes = NotingObserver()
+    outbox = Outbox(send, 3, notes)
+    for number in range(5):
+        outbox.put("notifications/message", {"n": number})
+    await asyncio.sleep(0)  # the first one is on its way to the client
+    for number in range(1_000):
+        outbox.put("notifications/progress", {"n": number})
+    outbox.put("notifications/message", {"n": "dropped"})
+    may_send.set()
+    await outbox.flush()
+    assert sent == [
+        ("notifications/message", 0),
+        ("notifications/message", 1),
+        ("notifications/message", 2),
+        ("notifications/progress", 999),
+    ]
+    assert len(notes.named("upstream.dropped")) == 3
