@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 
 from holdfast import Context, McpError, Server
+from holdfast.backs.proxy.call import Call
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Caller
 from holdfast.errors import BUSY, OUTCOME_UNKNOWN
+from holdfast.ports import SilentObserver
+from holdfast.wire.jsonrpc import Request
 from tests.backs.behind import Behind, in_front
 from tests.duplex import DuplexClient
 from tests.support import async_test, until, virtual_test_within
@@ -224,3 +227,35 @@ async def test_too_many_upstreams_are_refused_as_busy_and_a_free_place_is_used_a
         await until(lambda: behind.living == 0)
         async with front.client("legacy") as client:
             await client.call_tool("say")
+
+
+@async_test
+async def test_upstreams_of_one_call_count_against_the_limit() -> None:
+    slow = Slow()
+    async with in_front(Behind(slow.server), ProxyOptions(upstreams=1)) as front:
+        front.back.shares_anonymous = False
+        client = DuplexClient(front.engine, Caller(""))
+        await client.modern("tools/call", 1, name="work", arguments={})
+        await until(lambda: slow.running == 1)
+        await client.modern("tools/call", 2, name="work", arguments={})
+        assert (await client.answer(2))["error"]["code"] == BUSY
+        slow.go.set()
+        assert "result" in await client.answer(1)
+
+
+@async_test
+async def test_progress_that_does_not_rise_is_dropped() -> None:
+    sent: list[Any] = []
+
+    class Told:
+        request = Request(1, "tools/call", {"_meta": {"progressToken": "mine"}})
+
+        async def notify(self, _method: str, params: dict[str, Any]) -> None:
+            sent.append(params["progress"])
+
+    exchange: Any = Told()
+    call = Call(exchange, seconds=1, messages=100, observer=SilentObserver())
+    for progress in (1, 3, 2, 3, True, "x", 4.5):
+        call._on_progress({"progress": progress, "progressToken": 99})
+    await until(lambda: len(sent) == 3)
+    assert sent == [1, 3, 4.5]
