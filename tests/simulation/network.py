@@ -88,7 +88,7 @@ class Call:
         """Notice that the other end is gone."""
         self._is_open = False
         self.node.calls.pop(self, None)
-        self._wake.ring()
+        self._wake.set()
 
     def _take(self, message: Json) -> None:
         if not self._is_open:
@@ -102,7 +102,7 @@ class Call:
             if not message.get("more_body"):
                 self.whole = True
                 self.lose()
-        self._wake.ring()
+        self._wake.set()
 
     # The server's end
 

@@ -51,7 +51,7 @@ _CLAIM_SECONDS: Final = 0.01
 """Seconds between two looks of a stopping engine for claims that are still on their way."""
 
 _HEARD_BY_SESSION: Final = {
-    WakeUp.STREAM: Session.ring,
+    WakeUp.STREAM: Session.wake_reader,
     WakeUp.ANSWER: Session.answered,
     WakeUp.TURN: Session.look_for_turn,
 }
@@ -329,13 +329,13 @@ class Engine:
     def _wake(self, what: WakeUp, key: str, name: str) -> None:
         """Handle a wake-up of the store."""
         if what is WakeUp.TASK:
-            self.tasks.rung(key)
+            self.tasks.wake_up(key)
         elif what is WakeUp.FORWARD or what is WakeUp.NEWS:
-            self.replica.rung(what)
+            self.replica.wake_up(what)
         elif (session := self.runtime.sessions.get(key)) is not None:
-            self._ring_session(what, session, name)
+            self._wake_session(what, session, name)
 
-    def _ring_session(self, what: WakeUp, session: Session, name: str) -> None:
+    def _wake_session(self, what: WakeUp, session: Session, name: str) -> None:
         if (hear := _HEARD_BY_SESSION.get(what)) is not None:
             hear(session, name)
             return

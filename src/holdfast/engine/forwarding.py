@@ -26,7 +26,7 @@ Why B never works for a client that has gone. A closes the session when its clie
 silence of `_HEARTBEAT` seconds, and each append fails without it.
 
 A request that finds no memory at B (`TooMuchWork`), or that arrives while the store is away, stays in the inbox:
-`is_rung` says that the inbox must be read again.
+`is_woken` says that the inbox must be read again.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Forwarding:
         self._readers = readers
         self._calls = calls
         self._taking: set[str] = set()
-        self.is_rung: bool = False
+        self.is_woken: bool = False
         """The inbox must be read: a wake-up said so, or it could not be read before."""
 
     # Requests of our clients, answered by another replica
@@ -148,7 +148,7 @@ class Forwarding:
             waiting = await self._runtime.store.inbox()
         except StoreError:
             # There is no second wake-up for what is in the inbox now.
-            self.is_rung = True
+            self.is_woken = True
             return
         for forwarded in waiting:
             if forwarded.name not in self._taking:
@@ -167,7 +167,7 @@ class Forwarding:
                 await self._answer(forwarded, claimed.fence)
             del charge
         except TooMuchWork:
-            self.is_rung = True
+            self.is_woken = True
         except HoldfastError as error:
             # The other replica is gone, or the store is away: there is no client to answer.
             self._runtime.observer.note("forward.dropped", error=error)

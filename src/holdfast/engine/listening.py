@@ -89,14 +89,14 @@ class Listener:
             if change.key not in self._waiting and len(self._waiting) >= self._limit:
                 return False
             self._waiting[change.key] = change
-            self.wake.ring()
+            self.wake.set()
         return True
 
     def stop(self, end: Ended) -> None:
         """End it; the first reason counts."""
         if self.end is None:
             self.end = end
-            self.wake.ring()
+            self.wake.set()
 
     def is_over(self) -> bool:
         """True if the completion result was taken, or its connection gets no more messages."""

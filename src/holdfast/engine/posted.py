@@ -60,7 +60,7 @@ class PostedExchange:
     def leave(self) -> None:
         """Take note that the client has gone."""
         self._is_left = True
-        self._writer.wake.ring()
+        self._writer.wake.set()
         self.stop(End.BROKE)
 
     def stop(self, end: End) -> None:

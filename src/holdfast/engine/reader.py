@@ -10,7 +10,7 @@ A reader is what a connection has of a stream. The loop does four things with it
 
 Why nothing is lost and nothing comes twice (law 5). There is no replay followed by live delivery: a reader that has
 just attached and one that waits for the next message run the same loop from the same cursor. The wake-up is cleared
-before the log is read. So a message that is appended after the read rings it again, and the wait ends at once. A wake-up
+before the log is read. So a message that is appended after the read sets it again, and the wait ends at once. A wake-up
 that was lost on the way (a store sends them without a guarantee) costs time only: the next keep-alive reads too.
 
 When a message counts as read. The cursor moves after the connection has taken the batch. If the write fails, the
@@ -94,7 +94,7 @@ class Reader:
         """Superseded readers of the standalone stream stay open and idle."""
         self.end: End | None = None
         self.ended: Wake = Wake()
-        """Rung when its connection has detached it."""
+        """Set when its connection has detached it."""
         self.delivered_at: float = clock.now()
         self.read_bytes: int = 0
         self.on_progress: Callable[[], None] | None = None
@@ -118,17 +118,17 @@ class Reader:
         """End the loop; the first reason counts."""
         if self.end is None:
             self.end = end
-        self.wake.ring()
+        self.wake.set()
 
     def resume(self) -> None:
         """Become the active reader again."""
         self.active = True
-        self.wake.ring()
+        self.wake.set()
 
     def nudge(self) -> None:
         """Write a keep-alive now: on a dead connection the write fails, on a live one the client's system acknowledges it."""
         self._is_nudged = True
-        self.wake.ring()
+        self.wake.set()
 
     def is_over(self) -> bool:
         """True if it has ended. Its age is checked here too: a stream that is never silent must end as well."""
@@ -178,9 +178,9 @@ class Reader:
         """Wait for something to read. False: nothing came for so long, or a keep-alive was asked for (`nudge`)."""
         if self.end is not None:
             return True
-        rung = await self.wake.wait(self._patience(seconds))
+        is_woken = await self.wake.wait(self._patience(seconds))
         is_nudged, self._is_nudged = self._is_nudged, False
-        if rung and not is_nudged:
+        if is_woken and not is_nudged:
             return True
         if not self.active and self.on_idle is not None and not self.is_over():
             self.on_idle()

@@ -243,7 +243,7 @@ class Readers:
         session = reader.session
         if reader.end is None:
             reader.stop(End.BROKE)
-        reader.ended.ring()
+        reader.ended.set()
         if reader not in session.readers.get(reader.stream, ()):
             return
         successor = session.remove_reader(reader)

@@ -175,18 +175,18 @@ class Replica:
         else:
             self._listening.tell(change, principal)
 
-    def rung(self, what: WakeUp) -> None:
+    def wake_up(self, what: WakeUp) -> None:
         """Look into the inbox or at the news."""
         if what is WakeUp.FORWARD:
-            self._forwarding.is_rung = True
+            self._forwarding.is_woken = True
         else:
             self._has_news = True
         self._look()
 
     def _look(self) -> None:
         """Read the inbox and the news, if a wake-up came since they were last read."""
-        if self._forwarding.is_rung:
-            self._forwarding.is_rung = False
+        if self._forwarding.is_woken:
+            self._forwarding.is_woken = False
             self._runtime.spawn(self._forwarding.look())
         if self._has_news and not self._hearing:
             self._hearing = True

@@ -42,10 +42,10 @@ class ResponseWaiter(Struct, eq=False):
             self._wake = Wake()
         return self._wake
 
-    def ring(self) -> None:
+    def wake_up(self) -> None:
         """Wake the task that waits."""
         if self._wake is not None:
-            self._wake.ring()
+            self._wake.set()
 
 
 GoOut = Callable[[int, dict[str, Asked]], bytes]
@@ -117,9 +117,9 @@ class RoundWriter(Struct, eq=False):
         self._make_room()
         return messages
 
-    def _ring(self) -> None:
+    def _wake_waiters(self) -> None:
         for waiter in self._waiters:
-            waiter.ring()
+            waiter.wake_up()
 
     def _make_room(self) -> None:
         if self._room is not None:
@@ -133,7 +133,7 @@ class RoundWriter(Struct, eq=False):
             return
         waiter = self._waiters[-1]
         waiter.messages.append(message)
-        waiter.ring()
+        waiter.wake_up()
         while len(waiter.messages) >= _MAX_MESSAGES and waiter in self._waiters:
             self._room = self._room or asyncio.Event()
             self._room.clear()
@@ -194,7 +194,7 @@ class RoundWriter(Struct, eq=False):
         except McpError as error:
             self.outcomes[answered] = Outcome(error=error)
             self._fail(error)
-        self._ring()
+        self._wake_waiters()
 
     def _fail(self, error: McpError) -> None:
         for answer in self._answers.values():
@@ -211,7 +211,7 @@ class RoundWriter(Struct, eq=False):
         on_settled, self.on_settled = self.on_settled, None
         if on_settled is not None:
             on_settled()
-        self._ring()
+        self._wake_waiters()
         self._make_room()
 
     # The client's side

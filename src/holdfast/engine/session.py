@@ -97,11 +97,11 @@ class Session:
         """What the client declared."""
         return self.record.capabilities
 
-    def ring(self, stream: str) -> None:
+    def wake_reader(self, stream: str) -> None:
         """Wake the active reader of a stream. A wake-up would only delay the keep-alive of an idle one."""
         for reader in self.readers.get(stream, ()):
             if reader.active:
-                reader.wake.ring()
+                reader.wake.set()
 
     def answered(self, ask: str) -> None:
         """Wake the handler that waits for the answer to an ask."""
@@ -112,7 +112,7 @@ class Session:
     def look_for_turn(self, stream: str) -> None:
         """Wake a call that waits for its turn."""
         if (wake := self.waiting.get(stream)) is not None:
-            wake.ring()
+            wake.set()
 
     def add_reader(self, reader: "Reader") -> list["Reader"]:
         """Make the reader the active one of its stream; return the earlier readers, oldest first."""

@@ -143,7 +143,7 @@ class AwaitedCall(Struct, frozen=True):
     def stop(self) -> None:
         """End the delivery: the client has gone."""
         self.waiter.is_over = True
-        self.waiter.ring()
+        self.waiter.wake_up()
 
     async def take(self) -> Batch | None:
         """Return the messages that wait and the outcome. The outcome is read first, so that no message comes after it."""

@@ -261,7 +261,7 @@ class Sessions:
         """End a session, wherever its calls run. False if it was closed already.
 
         One step in the store closes it and ends what is in flight (see `Store.close`). The replicas where
-        something of it lives are rung: each cancels its handlers and lets its readers read to the end.
+        something of it lives receive a wake-up: each cancels its handlers and lets its readers read to the end.
         """
         runtime, key = self._runtime, session.record.key
         why = f"the session was closed ({reason.value})"
@@ -380,7 +380,7 @@ class Sessions:
                 if stream == session.record.standalone:
                     reader.stop(End.CLOSED)
                 else:
-                    reader.wake.ring()
+                    reader.wake.set()
 
 
 def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

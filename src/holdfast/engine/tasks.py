@@ -282,7 +282,7 @@ class Tasks:
 
     # The store's side
 
-    def rung(self, key: str) -> None:
+    def wake_up(self, key: str) -> None:
         """Handle a changed task, if its handler runs here or it has listeners here."""
         task = self._running.get(key)
         if task is not None:

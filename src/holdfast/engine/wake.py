@@ -6,31 +6,31 @@ from collections.abc import Generator
 
 
 class Wake:
-    """A wake-up that any number of tasks wait for. `ring` wakes all of them, and is remembered until `clear`."""
+    """A wake-up that any number of tasks wait for. `set` wakes all of them. It stays set until `clear`."""
 
-    __slots__ = ("_rung", "_waiters")
+    __slots__ = ("_is_set", "_waiters")
 
     def __init__(self) -> None:
-        self._rung = False
+        self._is_set = False
         self._waiters: tuple[asyncio.Future[bool], ...] = ()
         """A tuple: most wake-ups have one waiter or none."""
 
-    def ring(self) -> None:
+    def set(self) -> None:
         """Wake all tasks that wait. A task that comes later does not wait, until `clear`."""
-        self._rung = True
+        self._is_set = True
         for waiter in self._waiters:
-            _release(waiter, rung=True)
+            _release(waiter, woken=True)
 
     def clear(self) -> None:
-        """Forget earlier rings. Clear first, then look: a ring after the look then ends the next wait (law 5)."""
-        self._rung = False
+        """Forget earlier wake-ups. Clear first, then look: a wake-up after the look then ends the next wait (law 5)."""
+        self._is_set = False
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until rung; False if `timeout` seconds passed first."""
-        return self._rung or await self.next(timeout)
+        """Wait until it is set; False if `timeout` seconds passed first."""
+        return self._is_set or await self.next(timeout)
 
     async def next(self, timeout: float | None = None) -> bool:
-        """Wait for the next ring, not for an earlier one. The caller has just looked, with no await since."""
+        """Wait for the next wake-up, not for an earlier one. The caller has just looked, with no await since."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         self._waiters = (*self._waiters, waiter)
@@ -43,9 +43,9 @@ class Wake:
                 timer.cancel()
 
 
-def _release(waiter: asyncio.Future[bool], *, rung: bool = False) -> None:
+def _release(waiter: asyncio.Future[bool], *, woken: bool = False) -> None:
     if not waiter.done():
-        waiter.set_result(rung)
+        waiter.set_result(woken)
 
 
 @types.coroutine

@@ -33,7 +33,7 @@ reads, the head of the log would be trimmed and the client would see a gap. So a
 reader is more than half a log behind. It waits for a reader that is there: WAITING, RELEASING or ATTACHED. A reader
 that has ended, was superseded or is gone holds up nothing; its client reads the retained part when it comes back.
 
-Why no waiting task sleeps for ever. There is one wake-up, `wake`, and every change of what a task can wait for rings
+Why no waiting task sleeps for ever. There is one wake-up, `wake`, and every change of what a task can wait for sets
 it: the stream has begun, the exchange has ended, the reader has come, moved or gone. A task checks its condition and
 waits for the next wake-up with no await between the two. It is made when a task first waits: a plain call has none.
 
@@ -125,7 +125,7 @@ class SessionWriter:
 
     @property
     def wake(self) -> Wake:
-        """Rung at each change that a task can wait for. Most calls end before any task waits."""
+        """Set at each change that a task can wait for. Most calls end before any task waits."""
         if self._wake is None:
             self._wake = Wake()
         return self._wake
@@ -133,7 +133,7 @@ class SessionWriter:
     def changed(self) -> None:
         """Let the tasks that wait look again."""
         if self._wake is not None:
-            self._wake.ring()
+            self._wake.set()
 
     async def send(self, message: bytes) -> None:
         """Send a message that is not the last."""
@@ -306,7 +306,7 @@ class LogWriter(SessionWriter):
             if lock is not None:
                 lock.release()
             if self._wake is not None:
-                self._wake.ring()
+                self._wake.set()
         return keep
 
     @override

@@ -26,11 +26,11 @@ class Queue:
     def add(self, *messages: bytes, last: bool = False) -> None:
         self.waiting += messages
         self.ended = self.ended or last
-        self.wake.ring()
+        self.wake.set()
 
     def stop(self) -> None:
         self.over = True
-        self.wake.ring()
+        self.wake.set()
 
     def is_over(self) -> bool:
         return self.over

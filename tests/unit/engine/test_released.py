@@ -57,7 +57,7 @@ async def test_a_reader_receives_the_end_even_if_its_session_was_released_while_
                 began = asyncio.get_running_loop().time()
                 await reading
         assert messages[-1]["error"]["code"] == REQUEST_CANCELLED
-        assert asyncio.get_running_loop().time() == began, "the bell woke it, not its next keep-alive"
+        assert asyncio.get_running_loop().time() == began, "the wake-up woke it, not its next keep-alive"
         assert d.key not in sessions
 
 

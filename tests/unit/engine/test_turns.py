@@ -43,7 +43,7 @@ async def test_calls_at_several_replicas_run_one_after_another_in_the_order_of_t
         for post in posts:
             assert "result" in (await post.whole())[-1]
         assert (runs.order, runs.peak) == (list(range(9)), 1)
-        assert asyncio.get_running_loop().time() < 9.1, "the bell says when a turn was passed on"
+        assert asyncio.get_running_loop().time() < 9.1, "the wake-up says when a turn was passed on"
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -16,7 +16,7 @@ async def test_a_wake_up_wakes_every_waiting_task() -> None:
         asyncio.create_task(wake.wait()),
     ]
     await settle_down()
-    wake.ring()
+    wake.set()
     assert await asyncio.gather(*waiting) == [True, True, True]
     assert asyncio.get_running_loop().time() == 0
 
@@ -30,7 +30,7 @@ async def test_each_waiter_has_its_own_patience() -> None:
     cancelled.cancel()
     assert not await short
     assert not long.done()
-    wake.ring()
+    wake.set()
     assert await long
     assert await wake.wait()
     wake.clear()

@@ -83,11 +83,11 @@ class BatchedRequests:
     async def _wait(self) -> None:
         """Wait until all are answered, or where streams are allowed until the response must become one."""
 
-        def ring() -> None:
+        def look_again() -> None:
             for exchange in self._exchanges:
-                exchange.writer.wake.ring()
+                exchange.writer.wake.set()
 
-        self._connection.watch(ring)
+        self._connection.watch(look_again)
         now = asyncio.get_running_loop().time
         deadline = now() + self._times.stream_after
         for exchange in self._exchanges:

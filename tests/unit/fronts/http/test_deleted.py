@@ -181,7 +181,7 @@ async def test_a_delete_does_not_wait_for_a_replica_without_wake_ups() -> None:
         p = one.peer()
         await p.initialize()
         call = await p.call(1, "talk").until(1)
-        # As of a process that is stopped: no bell reaches it.
+        # As of a process that is stopped: no wake-up reaches it.
         one.store.bind(lambda *_: None)
         began = asyncio.get_running_loop().time()
         assert (await at(two, p).delete()).status == 204
