@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Install the Python clients, each in an environment of its own: .peers/mcp1, .peers/mcp2 and .peers/fastmcp.
-# They never share our environment: we test against what their users have. Usage: install-peers.sh [python]
+# Install the other Python packages, each in an environment of its own: .peers/mcp1, .peers/mcp2 and .peers/fastmcp.
+# They never share our environment: we test against what their users have. Our own dependencies are added to each of
+# them, because a hosted object of such a package runs in one process with Holdfast. Usage: install-peers.sh [python]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/versions.env
 python=${1:-python3.11}
 changed=no
+ours=$("$python" -c 'import tomllib; print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]))')
 
 # peer <name> <requirement>
 peer() {
@@ -21,7 +23,21 @@ peer() {
   changed=yes
 }
 
+# runtime <name>: what `holdfast serve` needs in the environment of the package
+runtime() {
+  local home=.peers/$1 stamp=.peers/$1/.runtime
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$ours" ]; then
+    return
+  fi
+  echo "peers: adding the dependencies of holdfast to $home"
+  echo "$ours" >"$home/ours.txt"
+  "$home/bin/python" -m pip install --quiet --disable-pip-version-check -r "$home/ours.txt"
+  mv "$home/ours.txt" "$stamp"
+  changed=yes
+}
+
 peer mcp1 "mcp==$MCP1"
 peer mcp2 "mcp==$MCP2"
 peer fastmcp "fastmcp==$FASTMCP"
+for name in mcp1 mcp2 fastmcp; do runtime $name; done
 [ $changed = yes ] || echo "peers: nothing to do"

@@ -37,6 +37,7 @@ from holdfast.server.functions.input_required import InputRequired
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
+    from holdfast.server.hosted import Hosted
     from holdfast.server.proxies import Process, Remote
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Depends",
     "File",
     "HoldfastError",
+    "Hosted",
     "Image",
     "InputRequired",
     "Limits",
@@ -70,6 +72,7 @@ __all__ = [
 
 _LATER = {
     "Client": "holdfast.client.client",
+    "Hosted": "holdfast.server.hosted",
     "Process": "holdfast.server.proxies",
     "Remote": "holdfast.server.proxies",
 }

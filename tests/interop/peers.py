@@ -154,12 +154,14 @@ def started(peer: Peer, asked: dict[str, Any]) -> "subprocess.Popen[str]":
 
 
 @contextlib.contextmanager
-def serving(directory: Path, environment: dict[str, str], server: str = SERVER) -> Iterator[int]:
+def serving(
+    directory: Path, environment: dict[str, str], server: str = SERVER, *, command: list[str] = SERVE
+) -> Iterator[int]:
     """Run `holdfast serve` on a free port; stop it as an operator would, and expect it to obey."""
     log = directory / LOG
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [*SERVE, server, "--http", "127.0.0.1:0"],
+            [*command, server, "--http", "127.0.0.1:0"],
             stdout=errors,
             stderr=errors,
             env={**os.environ, **environment, "COLUMNS": "400"},

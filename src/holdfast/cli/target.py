@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from holdfast.backs.hosted.frameworks import SUPPORTED, framework_of
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,11 +39,21 @@ def load(target: str) -> "Served":
     found = getattr(module, name, None)
     if isinstance(found, Served):
         return found
-    servers = sorted(key for key, value in vars(module).items() if isinstance(value, Served))
+    if framework_of(found) is not None:
+        from holdfast.server.hosted import Hosted  # noqa: PLC0415 - needed for objects of other frameworks only
+
+        return Hosted(found, place=place)
+    servers = sorted(
+        key
+        for key, value in vars(module).items()
+        if isinstance(value, Served) or framework_of(value) is not None
+    )
     hint = f"; it has: {', '.join(f'{place}:{key}' for key in servers)}" if servers else ""
     if found is None:
         raise ConfigError(f"{place} has no object {name!r}{hint or '; make one with server = Server(...)'}")
-    raise ConfigError(f"{target} is of type {type(found).__name__}, not holdfast.Server{hint}")
+    raise ConfigError(
+        f"{target} is of type {type(found).__name__}, not holdfast.Server, and not {SUPPORTED}{hint}"
+    )
 
 
 def split(target: str) -> tuple[str, str]:

@@ -81,6 +81,10 @@ class PendingRequests:
     def add(self, request: OutgoingRequest) -> None:
         self._by_id[request.id] = request
 
+    def get(self, request_id: object) -> OutgoingRequest | None:
+        """Return the request with this id; None if it is not waiting."""
+        return self._by_id.get(request_id) if isinstance(request_id, int | str) else None
+
     def remove(self, request: OutgoingRequest) -> None:
         """Forget a request. A response that arrives later is ignored."""
         self._by_id.pop(request.id, None)
@@ -96,8 +100,7 @@ class PendingRequests:
 
     def progress(self, params: dict[str, Any]) -> None:
         """Give progress to the request whose id is the token."""
-        token = params.get("progressToken")
-        request = self._by_id.get(token) if isinstance(token, int | str) else None
+        request = self.get(params.get("progressToken"))
         if request is not None and request.on_progress is not None:
             request.on_progress(params)
 

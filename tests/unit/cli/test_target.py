@@ -63,7 +63,10 @@ def test_a_file_can_import_its_neighbours(tmp_path: Path) -> None:
         (":server", "names no server"),
         ("a.py:1x", "names no server"),
         (f"{SMALL}:missing", f"has no object 'missing'; it has: {SMALL}:server"),
-        (f"{SMALL}:nothing", "is of type object, not holdfast.Server; it has:"),
+        (
+            f"{SMALL}:nothing",
+            "is of type object, not holdfast.Server, and not FastMCP or lowlevel.Server of mcp 1",
+        ),
     ],
 )
 def test_a_wrong_target_is_refused_with_a_right_example(target: str, said: str) -> None:

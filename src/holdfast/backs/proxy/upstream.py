@@ -208,9 +208,9 @@ class Upstream:
 
     def _parent(self, origin: OutgoingRequest | None) -> Call | None:
         """Return the call that a message of the server belongs to, if that is known."""
-        owner = origin.owner if origin is not None else None
-        if isinstance(owner, Call):
-            return owner if owner in self.calls else None
+        if origin is not None:
+            owner = origin.owner
+            return owner if isinstance(owner, Call) and owner in self.calls else None
         candidates = [call for call in self.calls if call.may_ask]
         return candidates[0] if len(candidates) == 1 else None
 

@@ -1,0 +1,82 @@
+"""The lifespan of a hosted object, entered once in a process.
+
+`lowlevel.Server.run` enters the lifespan of its server, and there is one run for each upstream connection. An author
+who opens a database in the lifespan expects that once. So we enter it ourselves, and while we serve, the attribute
+`lifespan` of the server returns what we got. Afterwards the attribute is as it was.
+
+A lifespan may hold a task group, which must be left by the task that entered it: it has a task of its own.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import AsyncIterator
+from typing import Any
+
+from holdfast.errors import ConfigError, NotSent
+from holdfast.ports import Observer
+
+
+class Lifespan:
+    """The lifespan of one `lowlevel.Server`. Call `start` first, `stop` last."""
+
+    def __init__(self, server: Any, observer: Observer) -> None:
+        self._server = server
+        self._own = server.lifespan
+        self._observer = observer
+        self._leave = asyncio.Event()
+        self._context: asyncio.Future[contextvars.Context] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Enter the lifespan.
+
+        Raises:
+            ConfigError: the author's code failed.
+        """
+        self._task = asyncio.get_running_loop().create_task(self._hold(), name="holdfast hosted lifespan")
+        first: set[asyncio.Future[Any]] = {self._task, self._context}
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        if not self._context.done():
+            error = self._task.exception()
+            raise ConfigError(f"the lifespan of {self._server.name} failed: {error!r}") from error
+
+    @property
+    def context(self) -> contextvars.Context:
+        """A copy of the context inside of the lifespan: a run sees the context variables that the lifespan set.
+
+        Raises:
+            NotSent: the lifespan has ended.
+        """
+        if self._task is None or self._task.done():
+            raise NotSent(f"the lifespan of {self._server.name} has ended")
+        return self._context.result().copy()
+
+    async def stop(self) -> None:
+        """Leave the lifespan. An error of the author's code is noted."""
+        self._leave.set()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def _hold(self) -> None:
+        try:
+            async with self._own(self._server) as state:
+                self._server.lifespan = _always(state)
+                self._context.set_result(contextvars.copy_context())
+                await self._leave.wait()
+        except Exception as error:
+            self._observer.note("hosted.lifespan_failed", error=error)
+            if not self._context.done():
+                raise
+        finally:
+            self._server.lifespan = self._own
+
+
+def _always(state: Any) -> Any:
+    """Return a lifespan that enters nothing and has this state."""
+
+    @contextlib.asynccontextmanager
+    async def entered(_server: Any) -> AsyncIterator[Any]:
+        yield state
+
+    return entered

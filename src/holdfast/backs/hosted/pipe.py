@@ -1,0 +1,230 @@
+"""One run of a hosted object, as a pipe.
+
+The run gets two streams. It reads from a stream in memory (of anyio, which comes with every framework here). What it
+writes, we receive in `send`, in the task of the code that writes: so the call to which a message belongs is known.
+
+    1. the message names it (`related_request_id`);
+    2. or the context of the task does: `mcp` 1 has a context variable for the request that it handles; `mcp` 2 runs a
+       handler in the context that came with the request (`last_context` of the stream), where we set our own variable;
+    3. or it belongs to no call: code of the lifespan, or a task that has outlived its call, wrote it.
+
+A message that belongs to no call gets `no_call` as its origin, which is never None: the user of the link does not
+have to guess.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final, Self
+
+from holdfast.backs.hosted.identity import Identity, caller_of
+from holdfast.engine.exchange import Caller
+from holdfast.errors import Broken, NotSent
+from holdfast.ports import Observer
+from holdfast.upstream.link import Receiver, UpstreamLink
+from holdfast.upstream.pending import OutgoingRequest
+
+BEHIND: Final = 256
+"""Messages that may wait for the run before we wait."""
+STOP_SECONDS: Final = 5.0
+"""How long a run may take to end after its input has ended. Then it is cancelled."""
+_CALL: Final[contextvars.ContextVar[OutgoingRequest | None]] = contextvars.ContextVar(
+    "holdfast_hosted_call", default=None
+)
+
+
+class Dialect:
+    """The message types of the installed version of `mcp`."""
+
+    def __init__(self, major: int) -> None:
+        message_module = import_module("mcp.shared.message")
+        self._wrap: Callable[..., Any] = message_module.SessionMessage
+        self._metadata: Callable[..., Any] = message_module.ServerMessageMetadata
+        self.identity: Identity = Identity()
+        if major == 1:
+            message = import_module("mcp.types").JSONRPCMessage
+            self._decode: Callable[[bytes], Any] = lambda data: message.model_validate_json(data).root
+            self._envelope: Callable[[Any], Any] = message
+            self._dumped = {"by_alias": True, "exclude_none": True}
+            self._request_context = import_module("mcp.server.lowlevel.server").request_ctx
+        else:
+            adapter = import_module("mcp_types").jsonrpc_message_adapter
+            self._decode = lambda data: adapter.validate_json(data, by_name=False)
+            self._envelope = lambda message: message
+            self._dumped = {"by_alias": True, "exclude_unset": True}
+            self._request_context = None
+
+    def decode(self, data: bytes) -> tuple[Any, object]:
+        """Return a message of the framework, and its id if it is a request."""
+        message = self._decode(data)
+        return message, getattr(message, "id", None) if hasattr(message, "method") else None
+
+    def wrap(self, message: Any, caller: Caller | None) -> Any:
+        """Return what the run reads: a message, with the HTTP request of the client that caused it."""
+        request = self.identity.request(caller)
+        metadata = self._metadata(request_context=request) if request is not None else None
+        return self._wrap(self._envelope(message), metadata)
+
+    def encode(self, item: Any) -> bytes:
+        """Return the bytes of a message of the run."""
+        return bytes(item.message.model_dump_json(**self._dumped), "utf-8")
+
+    def call_id(self, item: Any) -> int | str | None:
+        """Return the id of the request that a message of the run belongs to; None: it is not named."""
+        named: int | str | None = getattr(item.metadata, "related_request_id", None)
+        if named is None and self._request_context is not None:
+            named = getattr(self._request_context.get(None), "request_id", None)
+        return named
+
+
+class HostedPipe:
+    """Our end of one run. The run's messages go directly to the receiver of `link`."""
+
+    def __init__(
+        self,
+        server: Any,
+        dialect: Dialect,
+        receiver: Receiver,
+        context: contextvars.Context,
+        observer: Observer,
+    ) -> None:
+        self.link: UpstreamLink | None = None
+        """The link over this pipe."""
+        self._anyio = import_module("anyio")
+        self._server = server
+        self._dialect = dialect
+        self._receiver = receiver
+        self._context = context
+        self._observer = observer
+        self._no_call = OutgoingRequest(0, "", {})
+        self._to_run, from_us = self._anyio.create_memory_object_stream(BEHIND)
+        self._input = _Input(from_us)
+        self._failure: BaseException | None = None
+        self._run = asyncio.get_running_loop().create_task(
+            self._serve(), name="holdfast hosted run", context=context.copy()
+        )
+
+    def __repr__(self) -> str:
+        return f"<HostedPipe {self._server.name}>"
+
+    @property
+    def exit_status(self) -> None:
+        """There is no process."""
+        return
+
+    @property
+    def last_words(self) -> str:
+        """How the run ended, if it failed."""
+        return f"its run failed: {self._failure!r}" if self._failure is not None else "it is a hosted object"
+
+    async def read(self) -> bytes:
+        """Wait for the end of the run: its messages do not come this way."""
+        await asyncio.wait({self._run})
+        return b""
+
+    async def write(self, message: bytes) -> None:
+        """Give a message to the run.
+
+        Raises:
+            NotSent: the framework does not accept the message.
+            Broken: the run has ended.
+        """
+        try:
+            decoded, number = self._dialect.decode(message)
+        except ValueError as error:
+            raise NotSent(f"{self._server.name} does not accept the message: {error}") from error
+        request = self._receiver.pending.get(number)
+        caller = caller_of(request)
+        context = self._context.copy()
+        context.run(_CALL.set, request)
+        if caller is not None:
+            context.run(self._dialect.identity.variable.set, self._dialect.identity.user(caller))
+        try:
+            await self._to_run.send((context, self._dialect.wrap(decoded, caller)))
+        except (self._anyio.BrokenResourceError, self._anyio.ClosedResourceError):
+            raise Broken(f"the server has ended; {self.last_words}") from None
+
+    async def aclose(self) -> None:
+        """End the run's input, which cancels its handlers, and wait for its end.
+
+        A handler that blocks a thread cannot be cancelled. It is left alone after `STOP_SECONDS`.
+        """
+        self._to_run.close()
+        _, running = await asyncio.wait({self._run}, timeout=STOP_SECONDS)
+        if running:
+            self._observer.note("hosted.run_lingers", server=self._server.name)
+            self._run.cancel()
+
+    async def take(self, item: Any) -> None:
+        """Take a message of the run, in the task that writes it."""
+        if self.link is None or self._run.done():
+            raise self._anyio.ClosedResourceError
+        self._receiver.take(self.link, self._dialect.encode(item), self._origin(item))
+        # A handler that writes in a loop lets other tasks run.
+        await asyncio.sleep(0)
+
+    def _origin(self, item: Any) -> OutgoingRequest:
+        number = self._dialect.call_id(item)
+        pending = self._receiver.pending
+        if number is not None:
+            # `mcp` 1 turns our numbers into strings here.
+            return pending.get(int(number) if str(number).isdecimal() else number) or self._no_call
+        call = _CALL.get()
+        return call if call is not None and pending.get(call.id) is call else self._no_call
+
+    async def _serve(self) -> None:
+        server = self._server
+        try:
+            await server.run(self._input, _Output(self), server.create_initialization_options())
+        except Exception as error:  # noqa: BLE001 - the author's code; the link reports its end
+            self._failure = error
+            self._observer.note("hosted.run_failed", server=server.name, error=error)
+        finally:
+            await self._input.aclose()
+
+
+class _Stream:
+    """What both streams of a run have."""
+
+    async def aclose(self) -> None:
+        return
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.aclose()
+
+
+class _Input(_Stream):
+    """The stream that the run reads."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.last_context: contextvars.Context | None = None
+        """The context for the handler of the last message; `mcp` 2 looks for it."""
+
+    async def receive(self) -> Any:
+        self.last_context, item = await self._stream.receive()
+        return item
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        self.last_context, item = await self._stream.__anext__()
+        return item
+
+    async def aclose(self) -> None:
+        self._stream.close()
+
+
+class _Output(_Stream):
+    """The stream that the run writes."""
+
+    def __init__(self, pipe: HostedPipe) -> None:
+        self._pipe = pipe
+
+    async def send(self, item: Any) -> None:
+        await self._pipe.take(item)

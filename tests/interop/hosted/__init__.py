@@ -1,0 +1,1 @@
+"""Unmodified objects of other frameworks, each to be served in the environment of its package."""

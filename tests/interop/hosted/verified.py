@@ -1,0 +1,19 @@
+"""The object of the framework that the environment names, hosted with a verifier of Holdfast."""
+
+import os
+from importlib import import_module
+from typing import Final
+
+from holdfast import Hosted, Principal
+
+SCOPES: Final = {"ada": frozenset({"admin"})}
+"""By the user's name. All others have none."""
+
+
+async def verify(token: str) -> Principal:
+    """Return the user: the token is the name."""
+    return Principal(subject=token, scopes=SCOPES.get(token, frozenset()))
+
+
+app = import_module(f"tests.interop.hosted.{os.environ['HOSTED_FRAMEWORK']}_app")
+server = Hosted(app.mcp, verifier=verify)

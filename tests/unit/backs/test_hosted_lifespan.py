@@ -1,0 +1,80 @@
+"""The lifespan of a hosted object is entered once, and left by the task that entered it."""
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.backs.hosted.lifespan import Lifespan
+from holdfast.errors import ConfigError, NotSent
+from holdfast.ports import SilentObserver
+from tests.support import async_test
+
+COLOR: contextvars.ContextVar[str] = contextvars.ContextVar("color", default="none")
+
+
+class FakeServer:
+    """A server as the official package has it: `lifespan` is an attribute that its runs call."""
+
+    name = "fake"
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.tasks: list[asyncio.Task[Any] | None] = []
+        self.broken = asyncio.Event()
+        self.lifespan: Any = self.own
+
+    @contextlib.asynccontextmanager
+    async def own(self, server: Any) -> AsyncIterator[str]:
+        assert server is self
+        if self.fails:
+            raise OSError("no database")
+        self.tasks.append(asyncio.current_task())
+        COLOR.set("blue")
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(self.break_down())
+            yield "state"
+            watch.cancel()
+        self.tasks.append(asyncio.current_task())
+
+    async def break_down(self) -> None:
+        await self.broken.wait()
+        raise OSError("the database went away")
+
+
+@async_test
+async def test_every_run_gets_the_state_and_context_of_one_lifespan_and_the_attribute_is_put_back() -> None:
+    server = FakeServer()
+    own = server.lifespan
+    lifespan = Lifespan(server, SilentObserver())
+    await lifespan.start()
+    for _ in range(2):
+        async with server.lifespan(server) as state:
+            assert state == "state"
+        assert lifespan.context.run(COLOR.get) == "blue"
+    assert COLOR.get() == "none"
+    await lifespan.stop()
+    assert server.lifespan == own
+    entered, left = server.tasks
+    assert entered is left
+
+
+@async_test
+async def test_a_lifespan_that_fails_at_its_start_is_a_clear_error() -> None:
+    lifespan = Lifespan(FakeServer(fails=True), SilentObserver())
+    with pytest.raises(ConfigError, match=r"the lifespan of fake failed: .*no database"):
+        await lifespan.start()
+
+
+@async_test
+async def test_no_run_starts_after_the_lifespan_has_broken_down() -> None:
+    server = FakeServer()
+    lifespan = Lifespan(server, SilentObserver())
+    await lifespan.start()
+    server.broken.set()
+    await lifespan.stop()
+    with pytest.raises(NotSent, match="the lifespan of fake has ended"):
+        _ = lifespan.context

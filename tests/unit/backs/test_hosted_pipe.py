@@ -1,0 +1,125 @@
+"""A run of a hosted object that fails, or does not end. The object and its messages are fakes: no framework is needed."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from holdfast.backs.hosted.connector import HostedConnector
+from holdfast.backs.hosted.lifespan import Lifespan
+from holdfast.backs.hosted.pipe import STOP_SECONDS, Dialect
+from holdfast.engine.exchange import Caller
+from holdfast.errors import McpError, OutcomeUnknown
+from holdfast.ports import SystemClock, SystemRandom
+from holdfast.testing import NotingObserver
+from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
+from holdfast.upstream.profile import ClientProfile
+from holdfast.upstream.settings import ClientTimes
+from tests.support import virtual_test
+
+WELCOME = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "serverInfo": {"name": "fake", "version": "1"},
+}
+
+
+class FakeDialect:
+    """Messages are plain dicts."""
+
+    identity = SimpleNamespace(variable=SimpleNamespace(set=lambda _user: None), user=lambda _caller: None)
+
+    def decode(self, data: bytes) -> tuple[Any, object]:
+        message = json.loads(data)
+        return message, message.get("id")
+
+    def wrap(self, message: Any, _caller: object) -> Any:
+        return message
+
+    def encode(self, item: Any) -> bytes:
+        return json.dumps(item).encode()
+
+    def call_id(self, _item: Any) -> None:
+        return
+
+
+class FakeServer:
+    """Answers `initialize` and `ping`; fails on `fail`; does not end after `hang`."""
+
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.released = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _server: object) -> AsyncIterator[None]:
+        yield
+
+    def create_initialization_options(self) -> None:
+        return
+
+    async def run(self, read: Any, write: Any, _options: None) -> None:
+        self.runs += 1
+        hangs = False
+        async with read, write:
+            async for message in read:
+                if message["method"] == "fail":
+                    raise OSError("out of order")
+                hangs = hangs or message["method"] == "hang"
+                result = WELCOME if message["method"] == "initialize" else {}
+                if "id" in message:
+                    await write.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        if hangs:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.released.wait()
+            await self.released.wait()
+
+
+@contextlib.asynccontextmanager
+async def connected(server: FakeServer, notes: NotingObserver) -> AsyncIterator[Connection]:
+    async def refuse(method: str, _params: object, _origin: object) -> object:
+        raise McpError(-32601, method)
+
+    lifespan = Lifespan(server, notes)
+    await lifespan.start()
+    dialect = cast("Dialect", FakeDialect())
+    connection = Connection(
+        HostedConnector(server, dialect, lifespan, Caller("anonymous"), ClientTimes(), notes),
+        ClientProfile({"name": "test", "version": "1"}, {}),
+        Callbacks(on_request=refuse, on_notification=lambda _notification, _origin: None),
+        options=ConnectionOptions(version="legacy"),
+        ports=(SystemClock(), SystemRandom(), notes),
+    )
+    await connection.open()
+    yield connection
+    await connection.aclose()
+    await lifespan.stop()
+
+
+@virtual_test
+async def test_a_run_that_fails_costs_its_calls_one_error_and_the_next_call_gets_a_new_run() -> None:
+    server, notes = FakeServer(), NotingObserver()
+    async with connected(server, notes) as connection:
+        with pytest.raises(OutcomeUnknown, match="out of order"):
+            await connection.request("fail")
+        assert await connection.request("work") == {}
+    assert server.runs == 2
+    assert notes.named("hosted.run_failed")
+
+
+@virtual_test
+async def test_a_run_that_does_not_end_holds_up_the_end_of_its_session_for_a_bounded_time() -> None:
+    server, notes = FakeServer(), NotingObserver()
+    loop = asyncio.get_running_loop()
+    async with connected(server, notes) as connection:
+        await connection.request("hang")
+        before = loop.time()
+        await connection.aclose()
+        assert loop.time() - before == pytest.approx(STOP_SECONDS)
+        server.released.set()
+    assert notes.named("hosted.run_lingers")
