@@ -28,7 +28,7 @@ class Status(Enum):
     CANCELLED = "cancelled"
 
 
-class Event(Enum):
+class TaskInput(Enum):
     """What happens to a task."""
 
     ASKED = "asked"
@@ -40,17 +40,17 @@ class Event(Enum):
 
 
 TERMINAL: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
-TABLE: Final[dict[tuple[Status, Event], Status]] = {
-    (Status.WORKING, Event.ASKED): Status.INPUT_REQUIRED,
-    (Status.INPUT_REQUIRED, Event.ASKED): Status.INPUT_REQUIRED,
-    (Status.INPUT_REQUIRED, Event.ANSWERED): Status.WORKING,
+TABLE: Final[dict[tuple[Status, TaskInput], Status]] = {
+    (Status.WORKING, TaskInput.ASKED): Status.INPUT_REQUIRED,
+    (Status.INPUT_REQUIRED, TaskInput.ASKED): Status.INPUT_REQUIRED,
+    (Status.INPUT_REQUIRED, TaskInput.ANSWERED): Status.WORKING,
     **{
         (status, event): end
         for status in (Status.WORKING, Status.INPUT_REQUIRED)
         for event, end in (
-            (Event.RESULT, Status.COMPLETED),
-            (Event.ERROR, Status.FAILED),
-            (Event.CANCEL, Status.CANCELLED),
+            (TaskInput.RESULT, Status.COMPLETED),
+            (TaskInput.ERROR, Status.FAILED),
+            (TaskInput.CANCEL, Status.CANCELLED),
         )
     },
 }
@@ -100,7 +100,7 @@ def described(state: TaskState, message: str) -> TaskState | None:
 
 def asked(state: TaskState, key: str, ask: Asked) -> TaskState | None:
     """Add an ask."""
-    status = TABLE.get((state.status, Event.ASKED))
+    status = TABLE.get((state.status, TaskInput.ASKED))
     return None if status is None else replace(state, status=status, asks={**state.asks, key: ask})
 
 
@@ -122,11 +122,11 @@ def withdrawn(state: TaskState, key: str) -> TaskState | None:
 
 def _without(state: TaskState, gone: Mapping[str, Any]) -> TaskState:
     asks = {key: ask for key, ask in state.asks.items() if key not in gone}
-    status = state.status if asks else TABLE.get((state.status, Event.ANSWERED), state.status)
+    status = state.status if asks else TABLE.get((state.status, TaskInput.ANSWERED), state.status)
     return replace(state, asks=asks, status=status)
 
 
-def ended(state: TaskState, event: Event, *, result: bytes = b"", error: bytes = b"") -> TaskState | None:
+def ended(state: TaskState, event: TaskInput, *, result: bytes = b"", error: bytes = b"") -> TaskState | None:
     """End it, once."""
     status = TABLE.get((state.status, event))
     if status is None:

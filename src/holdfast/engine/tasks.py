@@ -21,7 +21,7 @@ import msgspec
 from holdfast.core import tasks as core
 from holdfast.core.exchange import Input, step
 from holdfast.core.rounds import Asked, fresh_key
-from holdfast.core.tasks import Event, TaskState, detailed, task_key
+from holdfast.core.tasks import TaskInput, TaskState, detailed, task_key
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.listening import Listening
 from holdfast.engine.outcome import Outcome
@@ -177,7 +177,7 @@ class Tasks:
             full = await store.open_task(task.key, task.principal, _encode(state), ttl=self._ttl)
         except (asyncio.CancelledError, StoreUnavailable):
             # The client does not learn of the task, but the store may have it.
-            self._runtime.spawn(self.write(task, lambda state: core.ended(state, Event.CANCEL)))
+            self._runtime.spawn(self.write(task, lambda state: core.ended(state, TaskInput.CANCEL)))
             raise
         if full is not None:
             raise Busy("Busy: too many tasks are kept; try again later", retry_after=30)
@@ -249,7 +249,7 @@ class Tasks:
         Raises:
             UnknownTask: the principal has no such task.
         """
-        await self._change_known(task_id, principal, lambda state: core.ended(state, Event.CANCEL))
+        await self._change_known(task_id, principal, lambda state: core.ended(state, TaskInput.CANCEL))
 
     async def _change_known(self, task_id: str, principal: str, change: Step) -> None:
         if not await self._change(task_key(task_id), principal, change):
@@ -375,12 +375,12 @@ class Tasks:
 def _ending(outcome: Outcome) -> Step:
     error = outcome.error
     if error is None:
-        return lambda state: core.ended(state, Event.RESULT, result=outcome.result)
+        return lambda state: core.ended(state, TaskInput.RESULT, result=outcome.result)
     if isinstance(error, Cancelled):
-        return lambda state: core.ended(state, Event.CANCEL)
+        return lambda state: core.ended(state, TaskInput.CANCEL)
     members = {"code": error.code, "message": error.message}
     data = encode(members if error.data is None else {**members, "data": error.data})
-    return lambda state: core.ended(state, Event.ERROR, error=data)
+    return lambda state: core.ended(state, TaskInput.ERROR, error=data)
 
 
 def _encode(state: TaskState) -> bytes:

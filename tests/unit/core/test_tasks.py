@@ -14,8 +14,8 @@ from holdfast.core.rounds import Asked
 from holdfast.core.tasks import (
     TABLE,
     TERMINAL,
-    Event,
     Status,
+    TaskInput,
     TaskState,
     answered,
     asked,
@@ -31,7 +31,7 @@ from holdfast.core.tasks import (
 from holdfast.wire.jsonrpc import encode
 
 ASK: Final = Asked("elicitation/create", {"message": "?"})
-ENDS: Final = (Event.RESULT, Event.ERROR, Event.CANCEL)
+ENDS: Final = (TaskInput.RESULT, TaskInput.ERROR, TaskInput.CANCEL)
 
 
 def sent(value: object) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def must(state: TaskState | None) -> TaskState:
 
 
 def test_the_table_leads_out_of_no_terminal_status() -> None:
-    assert not [pair for pair in product(TERMINAL, Event) if pair in TABLE]
+    assert not [pair for pair in product(TERMINAL, TaskInput) if pair in TABLE]
     assert all((status, event) in TABLE for status in set(Status) - TERMINAL for event in ENDS)
 
 
@@ -74,11 +74,11 @@ def test_an_ask_that_is_withdrawn_is_forgotten_with_its_answer() -> None:
 
 @given(st.lists(st.sampled_from(["ask", "answer", "withdraw", "describe", *ENDS]), max_size=12))
 def test_an_end_is_always_final_and_input_is_required_exactly_while_an_ask_is_open(
-    events: list[str | Event],
+    events: list[str | TaskInput],
 ) -> None:
     state = begun(0, 60)
     for number, event in enumerate(events):
-        changes: dict[str | Event, Callable[[TaskState], TaskState | None]] = {
+        changes: dict[str | TaskInput, Callable[[TaskState], TaskState | None]] = {
             "ask": partial(asked, key=f"k{number}", ask=ASK),
             "answer": lambda state: answered(state, dict.fromkeys(list(state.asks)[:1], 1)),
             "withdraw": lambda state: withdrawn(state, next(iter(state.asks), "")),
@@ -109,14 +109,14 @@ def test_a_change_renews_the_ttl_and_never_shortens_it() -> None:
             },
         ),
         (
-            must(ended(begun(0, 60), Event.RESULT, result=b'{"content":[]}')),
+            must(ended(begun(0, 60), TaskInput.RESULT, result=b'{"content":[]}')),
             {"status": "completed", "result": {"content": []}},
         ),
         (
-            must(ended(begun(0, 60), Event.ERROR, error=b'{"code":1,"message":"m"}')),
+            must(ended(begun(0, 60), TaskInput.ERROR, error=b'{"code":1,"message":"m"}')),
             {"status": "failed", "error": {"code": 1, "message": "m"}},
         ),
-        (must(ended(begun(0, 60), Event.CANCEL)), {"status": "cancelled"}),
+        (must(ended(begun(0, 60), TaskInput.CANCEL)), {"status": "cancelled"}),
         (must(described(begun(0, 60), "half")), {"status": "working", "statusMessage": "half"}),
     ],
 )
