@@ -676,7 +676,7 @@ def test_a_return_type_without_a_schema_is_refused_with_advice() -> None:
     def fn() -> Opaque:
         return Opaque()
 
-    with pytest.raises(TypeError, match=r"return type has no JSON schema.*annotate `Any`"):
+    with pytest.raises(TypeError, match=r"return type has no JSON schema.*annotate the return type as `Any`"):
         RegisteredFunction(fn)
 
 
