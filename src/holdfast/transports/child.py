@@ -177,6 +177,8 @@ class Child:
             stdin.write(message + b"\n")
             await stdin.drain()
         except (ConnectionError, RuntimeError):
+            # A child that has just exited: its last lines of stderr may still be in the pipe.
+            await self._die()
             raise Broken(f"{self._command[0]} no longer reads; {self.last_words}") from None
 
     @property
@@ -193,7 +195,7 @@ class Child:
         return f"{ended}it wrote nothing to stderr{hint}"
 
     async def _die(self) -> None:
-        """Wait up to DYING_SECONDS for the exit of a child that has closed its output, and for the rest of its stderr."""
+        """Wait up to DYING_SECONDS for the exit of a child that has closed a pipe, and for the rest of its stderr."""
         if self._listening is None or self._closing is not None:
             return
         ending = asyncio.ensure_future(self._running.wait())

@@ -69,6 +69,18 @@ async def test_the_end_of_stderr_is_kept_and_is_part_of_the_error_when_the_child
 
 
 @async_test
+async def test_a_failed_write_waits_for_the_reason_that_the_child_gives_when_it_exits() -> None:
+    # The pause is the subject: the write fails before the child has said why.
+    code = "import os, sys, time; os.close(0); print(1, flush=True); time.sleep(0.2); sys.exit('no such key')"
+    child = Child(python(code), QUICK)
+    await child.start()
+    assert await child.read() == b"1"
+    with pytest.raises(Broken, match="status 1; the end of its stderr:\nno such key"):
+        await child.write(b"{}")
+    await child.aclose()
+
+
+@async_test
 async def test_a_file_that_only_defines_its_server_fails_with_advice_to_run_it() -> None:
     child = Child(python("server = object()"))
     await child.start()
