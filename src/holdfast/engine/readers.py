@@ -14,7 +14,8 @@ anything.
 Why an old connection cannot disturb a new one. Whatever a reader tells the store carries its generation. The end of a
 reader that has a successor has an old generation, and the store ignores it. In this process the same rule holds by
 identity: a writer forgets a reader only if it is the one that it has. If the store's answer to an attach comes later
-than that of a newer one, `_install` sees the higher generation and ends the late one.
+than that of a newer one, `_install` sees the higher generation and ends the late one;
+on the standalone stream it becomes idle instead.
 
 Why a place is not lost. A reader that the store has attached must be detached, or its session would count as attached
 for ever and would never begin its grace period. So the attach runs as a task of its own: if the request that wanted it is
@@ -22,7 +23,7 @@ cancelled, the task still ends, and its reader is given back (`Runtime.take`). A
 answer is sent until it does (`Runtime.surely`).
 
 What an end means. BROKE and STALLED are breaks: if the session has no other reader, it becomes detached. All other ends
-are not: our own ones (AGED), a finished stream, a takeover. `detach` runs once for each reader, whatever ended it.
+are not: our own ones (AGED), a finished stream, a takeover. `detach` takes effect once for each reader, whatever ended it.
 A reader that has no end yet when it is detached was cancelled by its host: its connection is gone (BROKE).
 
 Which idle reader comes next. On the standalone stream superseded readers stay open. When the active one ends, the

@@ -1,7 +1,7 @@
 """The writers of a session's exchange: into the log of its stream, or straight onto a connection.
 
 A handler sends through its exchange's writer. Both writers have the same members, so no other module asks which
-one an exchange has: what a connection does not have (a log, readers) does nothing there.
+one an exchange has: what a connection does not have (a log, readers) does nothing there; only `open` raises StreamClosed.
 
     handler ── send ──▶ LogWriter ── append ──▶ store's log ◀── read ── Reader ──▶ HTTP response
                            │  ▲                                           │
@@ -10,8 +10,8 @@ one an exchange has: what a connection does not have (a log, readers) does nothi
 
     handler ── send ──▶ ConnectionWriter ──▶ stdio, or a pair in memory
 
-How a LogWriter works. A stream begins when it is first needed: the handler sends something, or its answer takes
-so long that the POST becomes a stream. A plain call has neither. Its terminal message is then in no log; the POST
+How a LogWriter works. A stream begins when it is first needed: the handler sends something or closes the stream, the
+answer takes so long that the POST becomes a stream, or the POST is repeated. A plain call has none of these. Its terminal message is then in no log; the POST
 that waits takes it from `terminal`. Once the stream exists (`position` is not None), everything goes into the log
 first (law 4), and connections read it from there.
 
@@ -20,7 +20,7 @@ know it, it has only values. The state of its reader is in the second table ther
 failed write means is decided by `exchanges.py`, which reports it to the table.
 
 Why the terminal message is the last one. All calls to the store that concern the stream (open, append, settle) take
-one lock, in the order in which they came. `terminal` is set before the lock is taken: what waits behind the end finds
+one lock, in the order in which they reach it. `terminal` is set before the lock is taken: what waits behind the end finds
 it set, or is refused by the store, where a settled stream accepts nothing more. A stream that is just beginning holds
 the lock too, so an end cannot miss it: it sees `position` and is appended to the log. A stream cannot begin after
 the end, because `open` looks at `terminal` while it holds the lock.
@@ -48,7 +48,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from typing_extensions import override
 
-from holdfast.core.exchange import READER_TABLE, ReaderAction, ReaderInput, Reading
+from holdfast.core.exchange import ReaderAction, ReaderInput, Reading, step_reader
 from holdfast.core.stream import Position
 from holdfast.engine.asks import ask
 from holdfast.engine.reader import End, Reader
@@ -333,7 +333,7 @@ class LogWriter(SessionWriter):
             self._follow(reader)
         elif reader is not self.reader and reader is not None:
             return
-        self.reading, actions = READER_TABLE[self.reading][happened]
+        self.reading, actions = step_reader(self.reading, happened)
         if ReaderAction.LET_GO in actions and self.reader is not None:
             self.reader.stop(End.AGED)
         if ReaderAction.LOOK in actions:
