@@ -10,18 +10,18 @@ does (`tests/properties` compares them under random commands).
      ├─ Lingering ── lingering.py     streams of closed sessions that are still being read
      └─ OneProcess ── stores/base     leases, inbox, announcements, secrets of a single process
 
-Why each call is atomic. No method awaits, so the event loop runs each one to its end before another one begins. What
-other stores need transactions or scripts for is the plain order of statements here. For the same reason a method must
-decide before it changes anything: an exception in the middle would leave half a change.
+Why each call is atomic. No method awaits, so the event loop runs each method to its end before another one begins.
+Other stores need transactions or scripts for this; here the order of the statements is enough. For the same reason a
+method must decide before it changes anything: an exception in the middle would leave half a change.
 
-How sessions that are due are found. Every session has a hint, the earliest time at which it can be due, and the heap
+How the store finds the sessions that are due. Every session has a hint, the earliest time at which it can be due, and the heap
 `_due` holds one pair (hint, key) for it. A hint may be too early, never too late: activity only moves a deadline away,
 and a call that moves it nearer (a break, a settle) pushes a new hint. `sweep` pops the hints that have passed, computes
 the real deadline, and closes the session or pushes the next hint. So a call that only postpones the deadline, which is
-nearly every call, touches no index. Pairs of sessions that are gone are removed when they outnumber the living ones.
+nearly every call, changes no index. The pairs of closed sessions are removed when they outnumber those of open sessions.
 
-What is counted. The bytes of logs are kept as running sums per session and for the store, because every append checks
-both. `_finished` lists the complete streams of all sessions in the order of their ends: the store forgets the oldest
+How bytes are counted. The store keeps the sum of log bytes for each session and for all sessions, because every append
+checks both. `_finished` lists the complete streams of all sessions in the order of their ends: the store forgets the oldest
 first when it is full.
 """
 

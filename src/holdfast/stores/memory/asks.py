@@ -1,4 +1,4 @@
-"""Asks inside the memory store: a place for each, and the first answer."""
+"""Asks in the memory store: their number is limited, and the first answer counts."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ class AskMethods:
         return session if session is not None and session.record.principal == principal else None
 
     async def ask(self, key: str, ask: str, stream: str) -> bool:
-        """Register an ask if the session has a place for it."""
+        """Register an ask if the session is below its limit of asks."""
         session = self._sessions.get(key)
         if session is None:
             raise SessionGone

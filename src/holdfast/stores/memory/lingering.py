@@ -1,6 +1,6 @@
-"""Streams of closed sessions that had a reader: kept for some seconds, so that it can read to the end.
+"""Streams of closed sessions that had a reader. They are kept for some seconds, so that the reader can read to the end.
 
-They are bounded in bytes, because a client can open and close sessions faster than the seconds pass.
+Their total bytes are limited, because a client can close sessions faster than the streams expire.
 """
 
 from collections.abc import Callable
@@ -22,19 +22,19 @@ class Lingering:
         return f"<Lingering {len(self._logs)} streams>"
 
     def keep(self, key: str, stream: str, log: Log) -> None:
-        """Keep a complete stream; beyond the bound the oldest go."""
+        """Keep a complete stream; delete the oldest ones while the total is above the limit."""
         self._logs[key, stream] = self._now() + LINGER_SECONDS, log
         self._bytes += log.bytes
         while self._bytes > self._most:
             self._drop_oldest()
 
     def get(self, key: str, stream: str) -> Log | None:
-        """Return a stream that is still kept."""
+        """Return a stream; None if it is unknown or its time is over."""
         until, log = self._logs.get((key, stream), (0.0, None))
         return log if until > self._now() else None
 
     def sweep(self) -> None:
-        """Forget what was kept long enough."""
+        """Delete the streams whose time is over."""
         now = self._now()
         while self._logs and next(iter(self._logs.values()))[0] <= now:
             self._drop_oldest()
@@ -45,6 +45,6 @@ class Lingering:
         self._bytes -= log.bytes
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all streams."""
         self._logs.clear()
         self._bytes = 0

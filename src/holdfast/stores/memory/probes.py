@@ -1,4 +1,4 @@
-"""Probes of the memory store: whether a stream has a reader, and whether that lives."""
+"""Probes in the memory store: the state of a stream, and whether its reader is alive."""
 
 from holdfast.stores.base import Probed
 from holdfast.stores.memory.session import MemorySession
@@ -11,7 +11,7 @@ class ProbeMethods:
     replica: str
 
     async def probe(self, key: str, stream: str) -> Probed | None:
-        """Return whether a stream has a reader. There is no other replica to wake."""
+        """Return the state of a stream and its reader. No wake-up is sent, because there is no other replica."""
         session = self._sessions.get(key)
         exchange = session.exchanges.get(stream) if session else None
         if exchange is None:
@@ -20,7 +20,7 @@ class ProbeMethods:
         return Probed(running=exchange.running, kept=exchange.kept, reader=reader, word=exchange.word)
 
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
-        """Note whether the reader lives."""
+        """Record that the reader is alive, or that it is not."""
         session = self._sessions.get(key)
         exchange = session.exchanges.get(stream) if session else None
         if exchange is not None:

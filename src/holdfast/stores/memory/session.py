@@ -29,7 +29,7 @@ class MemoryExchange:
         self.asks: list[str] = []
 
     def start(self, position: Position) -> Log:
-        """Return the log, begun at `position` if there was none."""
+        """Return the log. If it does not exist yet, create it; it begins at `position`."""
         if self.log is None:
             self.log = Log(position)
         return self.log
@@ -40,7 +40,7 @@ class MemoryExchange:
 
 
 class Ask:
-    """A request to the client and, once it came, its answer."""
+    """A request to the client, and its answer after it has arrived."""
 
     __slots__ = ("answer", "digest")
 
@@ -50,7 +50,7 @@ class Ask:
 
 
 class MemorySession(SessionClock, Cells):
-    """Everything of one session."""
+    """All data of one session."""
 
     def __init__(self, record: SessionRecord, now: float) -> None:
         Cells.__init__(self, record.principal)
@@ -59,7 +59,7 @@ class MemorySession(SessionClock, Cells):
         self.opened: float = now
         self.touched: float = now
         self.hint = inf
-        """When `sweep` looks at it next: not later than it is due."""
+        """The time at which `sweep` checks the session next. It is not later than the time at which the session is due."""
         self.settled: float = 0.0
         self.broke: float = 0.0
         self.fence = self.running = self.calls = self.readers = self.bytes = 0
@@ -67,10 +67,10 @@ class MemorySession(SessionClock, Cells):
         self.ids: dict[RequestId, str] = {}
         self.finished: OrderedDict[str, None] = OrderedDict()
         self.held: dict[str, int] = {}
-        """Calls that hold their turn beyond their end, and their fences."""
+        """Calls that keep their turn after their end, with their fences."""
         self.asks: dict[str, Ask] = {}
         self._answered: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
-        """Digests of answers whose ask is forgotten, and until when: oldest first."""
+        """The digest of each answer whose ask is forgotten, and the time until which it is kept. Oldest first."""
         self.outstanding: int = 0
         self.subscriptions: set[str] = set()
 
@@ -83,24 +83,24 @@ class MemorySession(SessionClock, Cells):
         return exchange
 
     def release(self, exchange: MemoryExchange) -> None:
-        """Free the request id of an exchange, unless a later one has it."""
+        """Free the request id of an exchange, unless a later exchange uses the id."""
         exchange.kept = False
         claim = exchange.claim
         if claim is not None and self.ids.get(claim.id) == claim.stream:
             del self.ids[claim.id]
 
     def has_settled(self, stream: str, fence: int, tag: int) -> bool:
-        """Return True if exactly this end of an exchange is written already."""
+        """Return True if the exchange has ended with this fence and this tag already."""
         exchange = self.exchanges.get(stream)
         log = exchange.log if exchange is not None and exchange.fence == fence else None
         return log is not None and log.closed and log.top.tag == tag
 
     def has_forgotten(self, stream: str, fence: int) -> bool:
-        """Return True if an exchange was claimed here and is forgotten."""
+        """Return True if an exchange was claimed in this session and is forgotten."""
         return stream not in self.exchanges and fence <= self.fence
 
     def first(self) -> str | None:
-        """Return the call whose turn it is: the one in flight with the smallest fence, unless an earlier one holds on."""
+        """Return the call in flight with the smallest fence. None if there is no call, or an earlier call keeps its turn."""
         calls = [
             (exchange.fence, name)
             for name, exchange in self.exchanges.items()
@@ -126,7 +126,7 @@ class MemorySession(SessionClock, Cells):
     # Asks
 
     def add_ask(self, ask: str, stream: str) -> bool:
-        """Register an ask of an exchange, or of no exchange. False if too many answers of the stream were not taken."""
+        """Register an ask of an exchange or of the session. Return False if the stream keeps too many answers."""
         exchange = self.standalone() if stream == self.record.standalone else self.exchanges.get(stream)
         if exchange is not None:
             if len(exchange.asks) >= REMEMBERED_ANSWERS and self._is_full(exchange):
@@ -142,7 +142,7 @@ class MemorySession(SessionClock, Cells):
         return sum(self.asks[name].answer is not None for name in exchange.asks) >= REMEMBERED_ANSWERS
 
     def drop_ask(self, ask: str, now: float) -> None:
-        """Forget an ask; of an answer only its digest stays, for a while."""
+        """Forget an ask and its answer. The digest of the answer is kept for REMEMBERED_SECONDS."""
         known = self.asks.pop(ask, None)
         if known is None:
             return
@@ -161,7 +161,7 @@ class MemorySession(SessionClock, Cells):
             exchange.asks.clear()
 
     def answered(self, ask: str, digest: bytes, now: float) -> Answered:
-        """Judge an answer to an ask that is forgotten."""
+        """Compare an answer with the first answer of an ask that is forgotten."""
         while self._answered and next(iter(self._answered.values()))[1] <= now:
             self._answered.popitem(last=False)
         first = self._answered.get(ask)

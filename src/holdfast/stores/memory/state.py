@@ -1,4 +1,4 @@
-"""State inside the memory store: fields with versions, of a session or of a scope that belongs to a principal."""
+"""State in the memory store: fields with versions, of a session or of a scope that belongs to a principal."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -17,7 +17,7 @@ REMEMBERED_OPS = 256
 
 
 class Bounds(NamedTuple):
-    """What bounds a field: the limit of its owner, and the total of the principal."""
+    """The limits for a field: the limit of its owner, and the limit for the total of the principal."""
 
     limit: int
     totals: Kept
@@ -25,19 +25,19 @@ class Bounds(NamedTuple):
 
 
 class Cells:
-    """The fields of one owner, and what it keeps of its principal's total."""
+    """The fields of one owner, and the bytes that the owner adds to the total of its principal."""
 
     def __init__(self, principal: str) -> None:
         self.principal: str = principal
         self.kept: int = 0
-        """Bytes of its principal's total (`holdfast.stores.kept`): its fields, and what else it keeps."""
+        """The bytes that count in the total of its principal: all that `holdfast.stores.kept` lists."""
         self.cells: dict[str, Cell] = {}
         self.cell_bytes: int = 0
         self.versions: int = 0
         self.ops: OrderedDict[str, int] = OrderedDict()
 
     def keep(self, change: int, totals: Kept) -> bool:
-        """Keep so many bytes more or less; False, and nothing is changed, where the principal has no room."""
+        """Change the number of kept bytes. Return False, and change nothing, if the principal would exceed its limit."""
         if not totals.add(self.principal, change):
             return False
         self.kept += change
@@ -79,7 +79,7 @@ class Cells:
 
 
 class Scope(Cells):
-    """State that belongs to a principal, and when it is forgotten."""
+    """State that belongs to a principal, and the time at which it expires."""
 
     def __init__(self, principal: str, ttl: float) -> None:
         super().__init__(principal)
@@ -101,14 +101,14 @@ class Scopes:
         """Scopes by their kind."""
 
     def clear(self) -> None:
-        """Forget all of them, and all totals."""
+        """Delete all scopes, and all totals."""
         self._totals.clear()
         self._scopes.clear()
         self._owners.clear()
         self._kinds.clear()
 
     def open(self, key: str, principal: str, ttl: float) -> bool:
-        """Begin a scope; begun twice it is the same one."""
+        """Create a scope. If the principal has this scope already, keep it."""
         if self.get(key) is not None:
             return self.find(key, principal) is not None
         if self._is_full(key, principal):
@@ -135,7 +135,7 @@ class Scopes:
             del self._owners[principal]
 
     def find(self, key: str, principal: str) -> Scope | None:
-        """Return a living scope of this principal; its time starts again."""
+        """Return a scope of this principal that has not expired; its time starts again."""
         scope = self.get(key)
         if scope is None or scope.principal != principal:
             return None
@@ -143,7 +143,7 @@ class Scopes:
         return scope
 
     def get(self, key: str) -> Scope | None:
-        """Return a living scope."""
+        """Return a scope that has not expired."""
         scope = self._scopes.get(key)
         if scope is not None and scope.due <= self._now():
             self._forget(key, scope)
@@ -151,7 +151,7 @@ class Scopes:
         return scope
 
     def sweep(self) -> None:
-        """Forget what is due."""
+        """Delete the scopes that have expired."""
         now = self._now()
         for key, scope in [item for item in self._scopes.items() if item[1].due <= now]:
             self._forget(key, scope)
@@ -171,15 +171,15 @@ class MemoryState:
         self._scopes = Scopes(limits, now, self._kept)
 
     def _cells(self, scope: str) -> Cells:
-        """Return the fields of a scope or session. Raises SessionGone where it is neither."""
+        """Return the fields of a scope or session. Raises SessionGone if there is no such scope or session."""
         raise NotImplementedError
 
     async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
-        """Begin state that belongs to a principal."""
+        """Create a scope that belongs to a principal."""
         return self._scopes.open(scope, principal, ttl)
 
     async def find_scope(self, scope: str, principal: str) -> bool:
-        """Return True if there is such state."""
+        """Return True if this principal has such a scope."""
         return self._scopes.find(scope, principal) is not None
 
     async def get_state(self, scope: str, field: str) -> Cell | None:

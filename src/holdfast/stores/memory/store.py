@@ -1,4 +1,4 @@
-"""The store object: sessions, exchanges and streams, and the indexes over them. The theory is in the package's docstring."""
+"""The store object: sessions, exchanges, streams and their indexes. The docstring of the package explains the design."""
 
 import heapq
 from collections import defaultdict
@@ -36,13 +36,13 @@ from holdfast.stores.rules import cut_to, duplicate, is_crowded, over_budget
 from holdfast.wire.jsonrpc import RequestId
 
 _SPARE_HINTS = 64
-"""Hints of closed sessions that are not worth removing."""
+"""The number of hints of closed sessions that may always stay in the heap."""
 
 
 class MemoryStore(
     MemoryState, AskMethods, TurnMethods, ProbeMethods, TaskMethods, SubscriptionMethods, OneProcess
 ):
-    """Everything is in this process and lost with it."""
+    """All data is in the memory of this process, and is lost when the process ends."""
 
     def __init__(self, limits: Limits = Limits(), clock: Clock | None = None) -> None:
         OneProcess.__init__(self, clock)
@@ -61,7 +61,7 @@ class MemoryStore(
         return f"<MemoryStore {len(self._sessions)} sessions, {self._bytes} log bytes>"
 
     async def aclose(self) -> None:
-        """Forget everything."""
+        """Delete all data."""
         self._tasks.clear()
         self._scopes.clear()
         self._sessions.clear()
@@ -75,7 +75,7 @@ class MemoryStore(
     # Sessions
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        """Keep a new session; evict the principal's longest idle one where it is at its limit."""
+        """Keep a new session. If there is no room, evict the session of the principal that has been idle for the longest time."""
         if record.key in self._sessions:
             return []
         evicted: list[Closed] = []
@@ -92,7 +92,7 @@ class MemoryStore(
         return evicted
 
     async def find(self, key: str, principal: str) -> Found | None:
-        """Return the session if it is open and this principal's; a sign of its client."""
+        """Return the session if it is open and belongs to this principal. Counts as a sign of the client."""
         session = self._live(key, principal)
         return Found(session.record, session.client_seen(self.now())) if session else None
 
@@ -112,12 +112,12 @@ class MemoryStore(
             session.record.initialized = initialized
 
     async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
-        """Close a session, once; what is in flight ends with it."""
+        """Close a session once. Its exchanges in flight end too."""
         session = self._sessions.get(key)
         return self._end(session, reason, ending) if session else None
 
     async def sweep(self) -> list[Closed]:
-        """Close what is due. A hint that was too early is replaced by the next one."""
+        """Close the sessions that are due. A hint that was too early is replaced by the next one."""
         self._tasks.sweep()
         self._scopes.sweep()
         self._lingering.sweep()
@@ -137,7 +137,7 @@ class MemoryStore(
         return closed
 
     async def sessions(self, principal: str | None = None) -> list[str]:
-        """Return the keys of all open sessions, or of one principal's."""
+        """Return the keys of all open sessions, or of the open sessions of one principal."""
         return list(self._sessions if principal is None else self._principals.get(principal, ()))
 
     # Exchanges
@@ -205,13 +205,13 @@ class MemoryStore(
             exchange.start(before_terminal(tag))
             self._append(session, exchange, tag, terminal, final=True)
             self._finish(session, stream)
-        # The present hint finds a session that becomes idle later than it says. A session that was swept while this
-        # exchange ran may have a hint as late as its lifetime, and needs a new one.
+        # A hint that is too early is correct: `sweep` replaces it. But if `sweep` saw the session while this exchange
+        # ran, the hint may be as late as the end of the lifetime. Then the session needs a new hint.
         if session.hint > session.settled + session.record.idle or session.state is State.DETACHED:
             self._schedule(session)
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
-        """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has had it."""
+        """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has received it."""
         session = self._sessions.get(key)
         if session is None or claim.id in session.ids:
             return
@@ -245,7 +245,7 @@ class MemoryStore(
     # Streams
 
     async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
-        """Start an exchange's stream; started twice it is the same one."""
+        """Start the stream of an exchange. If it has started already, keep it."""
         _, exchange = self._writable(key, stream, fence)
         return exchange.start(Position(1, tag)).low
 
@@ -263,7 +263,7 @@ class MemoryStore(
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
     ) -> Page | None:
-        """Return what follows the cursor."""
+        """Return the events after the cursor."""
         session = self._sessions.get(key)
         exchange = session.exchanges.get(stream) if session else None
         log = exchange.log if exchange is not None else self._lingering.get(key, stream)
@@ -278,7 +278,7 @@ class MemoryStore(
         *,
         since: int | None = None,
     ) -> Attached | Refusal:
-        """Make the caller the stream's reader, in the place of the reader before it."""
+        """Make the caller the reader of the stream. It replaces the reader before it."""
         session = self._live(key, principal)
         if session is None:
             return Refusal.NO_SESSION
@@ -311,7 +311,7 @@ class MemoryStore(
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> bool:
-        """Give the reader's place back; the grace begins if this break left no reader."""
+        """Remove the reader of a stream. If it broke and no reader is left, the grace period starts."""
         session = self._sessions.get(key)
         exchange = session.exchanges.get(stream) if session else None
         if (
@@ -370,7 +370,7 @@ class MemoryStore(
         return log.top
 
     def _trim_largest(self, session: MemorySession, over: int) -> bool:
-        """Cut the session's largest log. False if nothing could be cut."""
+        """Cut the largest log of the session. Return False if it has no event that may be deleted."""
         logs = (exchange.log for exchange in session.exchanges.values() if exchange.log is not None)
         log = max(logs, key=lambda log: log.bytes)
         freed = log.trim(self._limits.stream_events, cut_to(log.bytes, over))
@@ -403,7 +403,7 @@ class MemoryStore(
     def _drop_oldest_finished(self) -> bool:
         """Forget the oldest complete stream of any session, because the store is over its budget.
 
-        One that is being read is left: its answer may still be on the way.
+        A stream that has a reader is kept: the reader may not have received the answer yet.
         """
         for key, name in self._finished:
             session = self._sessions[key]
@@ -433,7 +433,7 @@ class MemoryStore(
             heapq.heapify(self._due)
 
     def _linger(self, session: MemorySession, ending: Ending | None) -> None:
-        """Keep the streams that have a reader, so that it can read to the end. Those in flight end now."""
+        """Keep the streams that have a reader, so that the reader can read to the end. Exchanges in flight end now."""
         self._lingering.sweep()
         for name, exchange in list(session.exchanges.items()):
             log, claim = exchange.log, exchange.claim

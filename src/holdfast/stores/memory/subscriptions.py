@@ -1,4 +1,4 @@
-"""Subscriptions of the memory store: which sessions want updates of a resource."""
+"""Subscriptions in the memory store: the sessions that want updates of a resource."""
 
 from collections import defaultdict
 
@@ -44,7 +44,7 @@ class SubscriptionMethods:
         self._forget_subscriber(uri, key)
 
     async def subscribers(self, uri: str) -> list[str]:
-        """Return the sessions that subscribed."""
+        """Return the keys of the sessions that have subscribed."""
         return list(self._subscribers.get(uri, ()))
 
     def _forget_subscriber(self, uri: str, key: str) -> None:

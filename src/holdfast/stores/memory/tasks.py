@@ -16,11 +16,11 @@ class _Kept(Struct):
     cell: Cell
     expires: float
     owner: str
-    """The incarnation in which its handler runs; empty once it has ended."""
+    """The incarnation in which the handler of the task runs; empty after the task has ended."""
 
 
 class MemoryTasks:
-    """Tasks by key, with their owners counted, their bytes and their ends."""
+    """Tasks by key, with the number of tasks and bytes of each principal, and the times at which tasks expire."""
 
     def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
         self._limits = limits
@@ -28,16 +28,16 @@ class MemoryTasks:
         self._kept: dict[str, _Kept] = {}
         self._owners: Counter[str] = Counter()
         self._due: list[tuple[float, str]] = []
-        """One hint a task; it may be too early, never too late."""
+        """One hint for each task: a time that may be earlier than the task expires, never later."""
         self._bytes = 0
         self._own_bytes: Counter[str] = Counter()
-        """Of each principal."""
+        """The bytes of the tasks of each principal."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def open(self, key: str, principal: str, value: bytes, ttl: float, owner: str) -> Refusal | None:
-        """Keep a new task where there is room for one."""
+        """Keep a new task if no limit is reached."""
         self.sweep()
         if key in self._kept:
             return None
@@ -69,7 +69,7 @@ class MemoryTasks:
         return kept.cell
 
     def set(self, key: str, principal: str, value: bytes, version: int, ttl: float, *, ends: bool) -> int:
-        """Change a task that still has this version."""
+        """Change a task if it still has this version."""
         cell = self.get(key, principal)
         if cell is None:
             return -1
@@ -94,7 +94,7 @@ class MemoryTasks:
                 yield OrphanTask(key, kept.principal, kept.owner, kept.cell)
 
     def sweep(self) -> None:
-        """Forget what has expired."""
+        """Delete the tasks that have expired."""
         now = self._now()
         while self._due and self._due[0][0] <= now:
             _, key = heapq.heappop(self._due)
@@ -113,7 +113,7 @@ class MemoryTasks:
             del self._own_bytes[kept.principal]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all tasks."""
         self._kept.clear()
         self._owners.clear()
         self._due.clear()
@@ -122,7 +122,7 @@ class MemoryTasks:
 
 
 class TaskMethods:
-    """What the contract says of tasks, over a store's `_tasks`."""
+    """The calls for tasks in the contract. They use the attribute `_tasks` of the store."""
 
     _tasks: MemoryTasks
     wake: OnWake
@@ -132,7 +132,7 @@ class TaskMethods:
         return self._tasks.open(key, principal, value, ttl, self._task_owner())
 
     def _task_owner(self) -> str:
-        """Return the incarnation that owns what begins now."""
+        """Return the incarnation that owns a task that starts now."""
         return "only"
 
     async def get_task(self, key: str, principal: str) -> Cell | None:
@@ -149,5 +149,5 @@ class TaskMethods:
         return changed
 
     async def orphan_tasks(self) -> list[OrphanTask]:
-        """Return none: tasks end with their only owner."""
+        """Return an empty list: the only process owns all tasks, and they are lost when it ends."""
         return []

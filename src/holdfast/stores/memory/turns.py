@@ -1,4 +1,4 @@
-"""Turns in the memory store: the calls of a session one after another, in the order of their fences."""
+"""Turns in the memory store: the calls of a session run one after another, in the order of their fences."""
 
 from holdfast.stores.base import OnWake, WakeUp
 from holdfast.stores.memory.session import MemoryExchange, MemorySession
@@ -19,7 +19,7 @@ class TurnMethods:
         return session.first() == stream
 
     async def hold_turn(self, key: str, stream: str, fence: int) -> None:
-        """Keep the turn of a call beyond its end."""
+        """Keep the turn of a call after its end."""
         session, _ = self._writable(key, stream, fence)
         session.held[stream] = fence
 
