@@ -17,9 +17,10 @@ from holdfast.errors import OUTCOME_UNKNOWN
 from holdfast.upstream.settings import ClientTimes
 from tests.client.servers import free_port, listening, peer_command, peer_listening
 from tests.http.client import Client as HttpClient
-from tests.http.client import call, http_test_within, text
+from tests.http.client import answer_asks, call, http_test_within, text
 from tests.http.serving import wait_until_connected
 from tests.interop.peers import ROOT
+from tests.messages import Json
 from tests.support import async_test, until
 
 HERE: Final = Path(__file__).parent
@@ -117,13 +118,15 @@ def test_parallel_calls_of_one_session_get_their_own_results_and_a_used_id_is_re
 
             answers = await asyncio.gather(*(echo(number) for number in range(20)))
             assert answers == [str(n) for n in range(20)]
-            if behind.startswith("ts"):
-                return
-            slow = asyncio.ensure_future(client.call("echo", id="same", text="first", wait=1.0))
-            await asyncio.sleep(0.3)  # the first call is on its way to the server behind
-            second = await client.call("echo", id="same", text="second")
-            assert "in flight" in second["message"]
-            assert await slow == "first"
+            refusals = []
+
+            async def use_the_id_again(ask: Json) -> Json:
+                refusals.append(await client.call("echo", id="same", text="second"))
+                return {"action": "accept", "content": {"text": ask["params"]["message"].upper()}}
+
+            first = await answer_asks(client, await client.start("two", id="same"), use_the_id_again)
+            assert text(first) == "FIRST? SECOND?"
+            assert ["in flight" in str(refusal) for refusal in refusals] == [True, True]
 
     run()
 
@@ -195,8 +198,13 @@ async def test_a_url_whose_server_is_killed_and_started_again_gives_one_error_an
         url = first.enter_context(listening(command, port))
         async with Client(Remote(url, times=QUICK), version="legacy") as client:
             before = (await client.call_tool("process")).data
-            slow = asyncio.ensure_future(client.call_tool("count", {"n": 500}))
-            await asyncio.sleep(0.3)  # the call runs at the server
+            runs = asyncio.Event()
+
+            def note(_number: float, _total: float | None, _message: str | None) -> None:
+                runs.set()
+
+            slow = asyncio.ensure_future(client.call_tool("count", {"n": 500}, progress=note))
+            await runs.wait()
             first.close()
             stack.enter_context(listening(command, port))
             with pytest.raises(McpError) as failed:

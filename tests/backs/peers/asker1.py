@@ -21,9 +21,8 @@ class Answer(BaseModel):
 
 
 @server.tool()
-async def echo(text: str, wait: float = 0.0) -> str:
-    """Return the text, after a while."""
-    await asyncio.sleep(wait)
+async def echo(text: str) -> str:
+    """Return the text."""
     return text
 
 
