@@ -1,4 +1,4 @@
-"""The options that `Server`, its decorators, `Remote` and `Process` take by keyword."""
+"""The options that `Server`, its decorators, `Remote`, `Process` and `Hosted` take by keyword."""
 
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.config import HttpOptions
@@ -6,12 +6,14 @@ from holdfast.server.authoring.caching import Cache, CacheSettings
 from holdfast.server.authoring.prompts import PromptOptions
 from holdfast.server.authoring.resources import ResourceOptions
 from holdfast.server.authoring.tools import ToolOptions
+from holdfast.server.proxies import ProxyArguments
 
 __all__ = [
     "Cache",
     "CacheSettings",
     "HttpOptions",
     "PromptOptions",
+    "ProxyArguments",
     "ProxyOptions",
     "ResourceOptions",
     "ToolOptions",

@@ -13,6 +13,7 @@ from holdfast import Client, ConfigError, McpError, Process, Remote, Settings
 from holdfast.backs import process
 from holdfast.config import HttpSettings
 from holdfast.errors import BUSY
+from holdfast.options import ProxyOptions
 from holdfast.ports import SilentObserver, SystemRandom
 from holdfast.testing import NotingObserver, VirtualClock
 from holdfast.transports.child import ChildOptions
@@ -176,6 +177,12 @@ def test_stores_of_several_processes_and_stateless_mode_are_refused_at_start(tmp
         _ = Process(LITTLE, settings=Settings(stateless=True)).engine
     with pytest.raises(ConfigError, match="protocol version is one of"):
         Remote(URL, protocol_version="2020-01-01")
+    with pytest.raises(TypeError, match="did you mean 'concurrency'"):
+        Remote(URL, concurency=1)  # type: ignore[call-arg]
+    assert Remote(URL, concurrency=3, strict=True).options == ProxyOptions(concurrency=3, strict=True)
+    assert Process(LITTLE, children=5, options=ProxyOptions(queued=7)).options == ProxyOptions(
+        queued=7, upstreams=5
+    )
 
 
 @pytest.mark.parametrize(

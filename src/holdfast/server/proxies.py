@@ -1,4 +1,4 @@
-"""`Remote` and `Process`: another server, served by Holdfast. Its sessions, ids, replay and limits are then ours.
+"""`Remote` and `Process`: another server, served by Holdfast (`Hosted` is in its own module). Its sessions, ids, replay and limits are then ours.
 
 They are served as a `Server` is. A proxy lives in one process for now: the server behind keeps the state of a
 session in one place, and other replicas cannot reach it there. So a store that several processes share is refused.
@@ -7,7 +7,7 @@ session in one place, and other replicas cannot reach it there. So a store that 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
 from holdfast.ports import Observer, SystemClock, SystemRandom
+from holdfast.server.functions.options import check_options
 from holdfast.server.served import Served
 from holdfast.stores.base import Store
 from holdfast.upstream.negotiation import VERSIONS
@@ -34,26 +35,43 @@ CHILDREN: Final = 64
 _OURS: Final = "HOLDFAST_"
 
 
-class Proxy(Served):
-    """A server in front of another one. `Remote` and `Process` say which."""
+class ProxyArguments(TypedDict, total=False):
+    """The arguments that `Remote`, `Process` and `Hosted` share. All of them have a default."""
 
-    def __init__(
-        self,
-        target: Target,
-        options: ProxyOptions,
-        *,
-        settings: Settings,
-        store: Store | str | None,
-        namespace: str | None,
-        verifier: Verifier | None,
-        observer: Observer | None,
-    ) -> None:
+    concurrency: int | None
+    """How many calls of one upstream connection run at once; None: no limit."""
+    strict: bool
+    """Close a session when the server behind loses its own."""
+    options: ProxyOptions
+    """The limits of a proxy. `concurrency` and `strict` override its members."""
+    limits: ClientLimits
+    """The limits of a connection to the server behind."""
+    times: ClientTimes
+    """The times of a connection to the server behind."""
+    settings: Settings
+    """As for `Server`; so are the following ones."""
+    store: Store | str | None
+    namespace: str | None
+    verifier: Verifier | None
+    observer: Observer | None
+
+
+class Proxy(Served):
+    """A server in front of another one. `Remote`, `Process` and `Hosted` say which."""
+
+    def __init__(self, target: Target, given: ProxyArguments, *, upstreams: int | None = None) -> None:
+        check_options(given, ProxyArguments, "a server in front of another one")
         if target.version not in VERSIONS:
             raise ConfigError(f"the protocol version is one of {', '.join(VERSIONS)}; not {target.version!r}")
         self._target = target
-        self.options: ProxyOptions = options
+        self.options: ProxyOptions = _overridden(given, upstreams)
         self._set_up(
-            target.name, settings, store=store, namespace=namespace, verifier=verifier, observer=observer
+            target.name,
+            given.get("settings", Settings()),
+            store=given.get("store"),
+            namespace=given.get("namespace"),
+            verifier=given.get("verifier"),
+            observer=given.get("observer"),
         )
 
     def __repr__(self) -> str:
@@ -105,35 +123,22 @@ class Proxy(Served):
 class Remote(Proxy):
     """A server behind a URL, of either era, served by Holdfast."""
 
-    def __init__(  # noqa: PLR0913 - everything but the URL has a default
+    def __init__(
         self,
         url: str,
         *,
         headers: Mapping[str, str] | None = None,
         token: Token | Authorizer | None = None,
-        concurrency: int | None = None,
-        strict: bool = False,
-        options: ProxyOptions = ProxyOptions(),  # noqa: B008 - frozen
         protocol_version: str = "auto",
-        limits: ClientLimits = ClientLimits(),  # noqa: B008 - frozen
-        times: ClientTimes = ClientTimes(),  # noqa: B008 - frozen
-        settings: Settings = Settings(),
-        store: Store | str | None = None,
-        namespace: str | None = None,
-        verifier: Verifier | None = None,
-        observer: Observer | None = None,
+        **shared: Unpack[ProxyArguments],
     ) -> None:
         """Describe the server. Nothing is connected before the first client.
 
         headers              sent with every request to the URL; no header of a client is passed on
         token                a bearer token for the URL, a function that returns one, or an Authorizer
-        concurrency          how many calls of one session run at once there; None: no limit
-        strict               close a session when the server behind loses its own
-        options              the limits of a proxy; `concurrency` and `strict` override its members
         protocol_version     auto, modern, legacy, or one revision and no other, for the URL
-        limits, times        of the connections to the URL
 
-        The other arguments are those of `Server`.
+        The other arguments are those of `ProxyArguments`.
 
         Raises:
             ConfigError: the URL or an option is invalid.
@@ -143,18 +148,10 @@ class Remote(Proxy):
             headers=headers or {},
             authorizer=Bearer(token) if isinstance(token, str) or callable(token) else token,
             version=protocol_version,
-            limits=limits,
-            times=times,
+            limits=shared.get("limits", ClientLimits()),
+            times=shared.get("times", ClientTimes()),
         )
-        super().__init__(
-            target,
-            overridden(options, concurrency=concurrency, strict=strict),
-            settings=settings,
-            store=store,
-            namespace=namespace,
-            verifier=verifier,
-            observer=observer,
-        )
+        super().__init__(target, shared)
         self.url: str = url
 
     @property
@@ -166,24 +163,15 @@ class Remote(Proxy):
 class Process(Proxy):
     """A program that speaks MCP on its standard input and output, served by Holdfast. Each session has its own child."""
 
-    def __init__(  # noqa: PLR0913 - everything but the command has a default
+    def __init__(
         self,
         command: Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
         children: int = CHILDREN,
-        concurrency: int | None = None,
-        strict: bool = False,
-        options: ProxyOptions = ProxyOptions(),  # noqa: B008 - frozen
         protocol_version: str = "auto",
-        limits: ClientLimits = ClientLimits(),  # noqa: B008 - frozen
-        times: ClientTimes = ClientTimes(),  # noqa: B008 - frozen
-        settings: Settings = Settings(),
-        store: Store | str | None = None,
-        namespace: str | None = None,
-        verifier: Verifier | None = None,
-        observer: Observer | None = None,
+        **shared: Unpack[ProxyArguments],
     ) -> None:
         """Describe the program. Nothing is started before the first client.
 
@@ -191,13 +179,9 @@ class Process(Proxy):
         env                  variables in addition to the few that every child inherits; never `HOLDFAST_*`
         cwd                  the directory to run in
         children             how many children may run; the next client is refused as busy
-        concurrency          how many calls of one child run at once; None: no limit
-        strict               close a session when its child ends
-        options              the limits of a proxy; the arguments above override its members
         protocol_version     auto, modern, legacy, or one revision and no other, for the program
-        limits, times        of the connections to the program
 
-        The other arguments are those of `Server`.
+        The other arguments are those of `ProxyArguments`.
 
         Raises:
             ConfigError: the command or an option is invalid.
@@ -210,18 +194,10 @@ class Process(Proxy):
             env=checked_env(env or {}),
             cwd=cwd,
             version=protocol_version,
-            limits=limits,
-            times=times,
+            limits=shared.get("limits", ClientLimits()),
+            times=shared.get("times", ClientTimes()),
         )
-        super().__init__(
-            target,
-            overridden(options, concurrency=concurrency, strict=strict, upstreams=children),
-            settings=settings,
-            store=store,
-            namespace=namespace,
-            verifier=verifier,
-            observer=observer,
-        )
+        super().__init__(target, shared, upstreams=children)
         self.command: tuple[str, ...] = target.command
 
     @property
@@ -230,16 +206,19 @@ class Process(Proxy):
         return f"in front of the program {self.command[0]}"
 
 
-def overridden(
-    options: ProxyOptions, *, concurrency: int | None, strict: bool, upstreams: int | None = None
-) -> ProxyOptions:
-    """Return the options, with the arguments that were given.
+def _overridden(given: ProxyArguments, upstreams: int | None) -> ProxyOptions:
+    """Return the options, with the single arguments that were given.
 
     Raises:
         ConfigError: an argument is invalid.
     """
-    given = {"concurrency": concurrency, "strict": strict or None, "upstreams": upstreams}
-    return replace(options, **{name: value for name, value in given.items() if value is not None})
+    single = {
+        "concurrency": given.get("concurrency"),
+        "strict": given.get("strict") or None,
+        "upstreams": upstreams,
+    }
+    options = given.get("options", ProxyOptions())
+    return replace(options, **{name: value for name, value in single.items() if value is not None})
 
 
 def checked_url(url: str) -> str:
