@@ -1,1 +1,1 @@
-"""Who answers."""
+"""The backs: they answer requests."""

@@ -58,7 +58,7 @@ class App(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Release what `start` acquired."""
+        """Release the resources that `start` acquired."""
         ...
 
     async def heard(self, session: Session, method: str, params: dict[str, Any]) -> None:
@@ -95,7 +95,7 @@ class NativeBack:
         return {**described, "serverInfo": fit(record.version, described["serverInfo"])}
 
     async def dropped(self, record: SessionRecord) -> None:
-        """Nothing was kept for the session."""
+        """Do nothing: this back keeps no data for a session."""
 
     @property
     def server_info(self) -> Implementation:

@@ -47,7 +47,7 @@ R = TypeVar("R", bound=RouteHandler)
 class Server(Served, Registration):
     """An MCP server whose tools, resources and prompts are Python functions."""
 
-    def __init__(  # noqa: PLR0913 - what describes a server, all optional
+    def __init__(  # noqa: PLR0913 - the properties of a server, all optional
         self,
         name: str,
         *,
@@ -68,7 +68,7 @@ class Server(Served, Registration):
         mask_errors: bool = False,
         state: StateOf | None = None,
     ) -> None:
-        """Describe the server. Nothing is started or connected.
+        """Describe the server. This starts no task and opens no connection.
 
         `lifespan` returns an asynchronous context manager, or is an async generator function. It gets the
         server if it has a parameter without a default, is entered once per process, and the value that it
@@ -196,7 +196,7 @@ class Server(Served, Registration):
         this server. Its routes, and its visibility by session or principal, are not included.
 
         Raises:
-            ConfigError: a name is taken, the other server has a verifier, or it would include itself; nothing
+            ConfigError: a name is taken, the other server has a verifier, or it would include itself; no component
                 was included.
         """
         check_included(other, self)
@@ -305,7 +305,7 @@ class Server(Served, Registration):
         return hints is not None and hints.idempotent_hint is True
 
     async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
-        """Return the part of a listener's filter that it gets notifications for: what is declared and visible to it."""
+        """Return the part of a listener's filter that it gets notifications for: declared, and visible to it."""
         honoured = wanted.within(self.sessionless_capabilities())
         uris = honoured.names.get("resource", ())
         tasks = await self.engine.tasks.known(honoured.names.get("task", ()), client.record.principal)

@@ -1,7 +1,7 @@
-"""What everything that can be served has: one engine, and the ways to serve it.
+"""`Served`: the base class of everything that can be served. It has one engine, and the methods that serve it.
 
-`Server` answers with functions of this process. `Remote` and `Process` answer through another server. They differ in
-their back; the engine, the store, HTTP, stdio and ASGI are the same.
+`Server` answers with functions of this process. `Remote`, `Process` and `Hosted` answer through another server. They
+differ in their back; the engine, the store, HTTP, stdio and ASGI are the same.
 """
 
 import sys
@@ -45,7 +45,7 @@ class Served(ABC):
         verifier: Verifier | None,
         observer: Observer | None,
     ) -> None:
-        """Set the members of this class. Nothing is started or connected."""
+        """Set the members of this class. This starts no task and opens no connection."""
         self.settings = settings
         self.store = store
         self.namespace = namespace or namespace_of(name)
@@ -65,7 +65,7 @@ class Served(ABC):
     @property
     @abstractmethod
     def summary(self) -> str:
-        """What it offers, in a few words, for the banner of `holdfast serve`."""
+        """A short description of its components, for the banner of `holdfast serve`."""
 
     @property
     @abstractmethod

@@ -72,7 +72,7 @@ async def test_an_update_gives_up_when_others_always_win() -> None:
             await ctx.state.set("field", tries)
             return 0
 
-        with pytest.raises(StateError, match="'field' was changed by others"):
+        with pytest.raises(StateError, match="'field': other calls changed it first"):
             await ctx.state.update("field", change)
         return str(await ctx.state.get("field"))
 

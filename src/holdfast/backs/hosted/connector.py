@@ -34,7 +34,7 @@ class HostedConnector:
 
     @property
     def last_words(self) -> str:
-        """Nothing more is known about an object that does not answer."""
+        """Return an empty text: there are no details about an object that does not answer."""
         return ""
 
     async def connect(self, receiver: Receiver) -> UpstreamLink:

@@ -1,7 +1,7 @@
-"""Which objects of other frameworks can be hosted. An object is recognised by its class, and nothing is imported for it.
+"""Which objects of other frameworks can be hosted. An object is recognised by its class, without an import.
 
 Every framework here has the same core: `lowlevel.Server` of the official package `mcp`, with the method
-`run(read, write, options)`. The table says where an object keeps it.
+`run(read, write, options)`. The table names the attribute of an object that holds it.
 """
 
 import sys
@@ -91,7 +91,7 @@ def _refuse_http_parts(found: object, place: str) -> None:
 
 
 def http_parts(found: Any) -> list[str]:
-    """Name what the object wants from its own HTTP server: sign-in and routes."""
+    """Return the parts of the object that only its own HTTP server applies: sign-in and routes."""
     settings = getattr(found, "settings", None)
     sign_in = (
         getattr(found, "auth", None),

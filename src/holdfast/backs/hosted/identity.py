@@ -1,8 +1,8 @@
 """The HTTP request and the user, in the form in which the frameworks give them to a handler.
 
 `get_http_request()`, `ctx.request_context.request` and `get_access_token()` read a Starlette request that travels
-beside the message (`metadata.request_context`), and a context variable of `mcp`. We make both from what our own front
-has verified: the headers of the client's request and its principal. Without HTTP (stdio) there is no request.
+beside the message (`metadata.request_context`), and a context variable of `mcp`. We make both from the headers of the
+client's request and from the principal that our own front has verified. Without HTTP (stdio) there is no request.
 """
 
 from importlib import import_module
@@ -35,7 +35,7 @@ class Identity:
         return self._user(self._access(principal, token))
 
     def request(self, caller: Caller | None) -> Any:
-        """Return the HTTP request of a caller; None if it came another way."""
+        """Return the HTTP request of a caller; None if the request did not come over HTTP."""
         if caller is None or not caller.headers:
             return None
         scope = {
@@ -65,6 +65,6 @@ class Identity:
 
 
 def caller_of(request: OutgoingRequest | None) -> Caller | None:
-    """Return who sent the call that a request to the object stands for."""
+    """Return the caller of the exchange that a request to the object belongs to."""
     owner = request.owner if request is not None else None
     return owner.exchange.caller if isinstance(owner, Call) else None

@@ -1,10 +1,12 @@
 """The lifespan of a hosted object, entered once in a process.
 
-`lowlevel.Server.run` enters the lifespan of its server, and there is one run for each upstream connection. An author
-who opens a database in the lifespan expects that once. So we enter it ourselves, and while we serve, the attribute
-`lifespan` of the server returns what we got. Afterwards the attribute is as it was.
+`lowlevel.Server.run` enters the lifespan of its server, and there is one run for each upstream connection. But an author
+who opens a database in the lifespan expects one database for the process. So we enter the lifespan once. While we serve,
+the attribute `lifespan` of the server is replaced by one that returns the state of this entry. Afterwards the attribute
+is restored.
 
-A lifespan may hold a task group, which must be left by the task that entered it: it has a task of its own.
+A lifespan may hold a task group, and the task that entered a task group must leave it. So one task enters and leaves the
+lifespan.
 """
 
 import asyncio
@@ -73,7 +75,7 @@ class Lifespan:
 
 
 def _always(state: Any) -> Any:
-    """Return a lifespan that enters nothing and has this state."""
+    """Return a lifespan that runs no code and yields this state."""
 
     @contextlib.asynccontextmanager
     async def entered(_server: Any) -> AsyncIterator[Any]:

@@ -1,12 +1,12 @@
 """One run of a hosted object, as a pipe.
 
-The run gets two streams. It reads from a stream in memory (of anyio, which comes with every framework here). What it
-writes, we receive in `send`, in the task of the code that writes: so the call to which a message belongs is known.
+The run gets two streams. It reads from a stream in memory (of anyio, which comes with every framework here). It writes
+by calling `send` of the other stream, in the task of the code that writes. So we know the call of each message:
 
-    1. the message names it (`related_request_id`);
-    2. or the context of the task does: `mcp` 1 has a context variable for the request that it handles; `mcp` 2 runs a
-       handler in the context that came with the request (`last_context` of the stream), where we set our own variable;
-    3. or it belongs to no call: code of the lifespan, or a task that has outlived its call, wrote it.
+    1. the message names its call (`related_request_id`);
+    2. or the context of the task names it: `mcp` 1 has a context variable for the request that it handles; `mcp` 2 runs
+       a handler in the context that came with the request (`last_context` of the stream), where we set our own variable;
+    3. or the message belongs to no call: code of the lifespan, or a task that has outlived its call, wrote it.
 
 A message that belongs to no call gets `no_call` as its origin, which is never None: the user of the link does not
 have to guess.
@@ -26,7 +26,7 @@ from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.pending import OutgoingRequest
 
 BEHIND: Final = 256
-"""Messages that may wait for the run before we wait."""
+"""How many messages may wait for the run before `write` waits."""
 STOP_SECONDS: Final = 5.0
 """How long a run may take to end after its input has ended. Then it is cancelled."""
 _CALL: Final[contextvars.ContextVar[OutgoingRequest | None]] = contextvars.ContextVar(
@@ -61,7 +61,7 @@ class Dialect:
         return message, getattr(message, "id", None) if hasattr(message, "method") else None
 
     def wrap(self, message: Any, caller: Caller | None) -> Any:
-        """Return what the run reads: a message, with the HTTP request of the client that caused it."""
+        """Return a message for the run, with the HTTP request of the client that caused it."""
         request = self.identity.request(caller)
         metadata = self._metadata(request_context=request) if request is not None else None
         return self._wrap(self._envelope(message), metadata)
@@ -185,7 +185,7 @@ class HostedPipe:
 
 
 class _Stream:
-    """What both streams of a run have."""
+    """The methods that both streams of a run have."""
 
     async def aclose(self) -> None:
         return

@@ -6,10 +6,10 @@
 
 `Remote`, `Process` and `Hosted` (one module each in `backs`) differ only in how they connect. Everything else is here:
 
-    back.py          the `Back` contract: which upstream serves a client, what we answer ourselves
+    back.py          the `Back` contract: which upstream serves a client, and the requests that we answer ourselves
     upstreams.py     one upstream for each session, or for each principal; how many, and when they end
     upstream.py      one conversation with the server: its calls, notifications, requests and restarts
     call.py          one exchange and its upstream request: progress, deadline, questions to the client
-    subscriptions.py which resources the server must report, and by which means of its era
+    subscriptions.py the resources that clients subscribed to, and the subscription at the server, by its era
     translation.py   messages of one era in the form of the other (pure)
 """

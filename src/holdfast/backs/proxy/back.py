@@ -1,7 +1,7 @@
 """The `Back` contract over upstreams: most requests go to the server behind us, a few are answered here.
 
-What is answered here belongs to the conversation between one client and us, and the server has its own: `ping`,
-`server/discover`, the log level, and subscriptions (each era has other requests for them).
+The back answers requests that concern only the conversation between one client and us: `ping`, `server/discover`, the log
+level, and subscriptions (each era has other requests for them). Our conversation with the server has separate ones.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ class ProxyBack:
         return self._server_info
 
     async def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
-        """Connect to the server in the name of a new session, and say what the server says of itself."""
+        """Connect to the server for a new session, and return the server's description of itself."""
         client = UpstreamClient(caller, record.client, record.capabilities, record.key)
         try:
             agreed = (await self._upstream_of(client)).agreed
@@ -187,20 +187,20 @@ class ProxyBack:
             await upstream.subscriptions.remove(uri, upstream.agreed)
         return _EMPTY
 
-    # What the engine asks before and beside requests
+    # Questions of the engine before and beside requests
 
     async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:  # noqa: ARG002
-        """Nothing: which parameters the headers repeat is between the client and the server behind us."""
+        """Return no parameters: the server behind us checks the headers that repeat parameters."""
         return ()
 
     async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:  # noqa: ARG002
-        """No call is run again after the death of this process: the server behind may have executed it."""
+        """Return False: no call is run again after the death of this process, because the server behind may have run it."""
         return False
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
-        """Return what the server reports of a listener's filter, and subscribe to it there."""
+        """Return the part of a listener's filter that the server reports, and subscribe to it at the server."""
         if not caller.key and not self.shares_anonymous:
-            # The upstream of such a client ends with each call: it reports nothing afterwards.
+            # The upstream of such a client ends with each call: it reports no change afterwards.
             return wanted.within({})
         upstream = await self._upstream_of(UpstreamClient(caller, client.record.client, client.capabilities))
         await upstream.subscriptions.ready()
@@ -218,16 +218,16 @@ class ProxyBack:
     # Lifecycle
 
     async def opened(self, session: Session) -> None:
-        """Let the server reach the session outside of calls from now on."""
+        """Send messages of the server that belong to no call to the session from now on."""
         upstream = self._upstreams.find(session_key_of(session.record.key))
         if upstream is not None:
             upstream.record = session.record
 
     async def detached(self, session: Session) -> None:
-        """Nothing: the upstream lives as long as the session."""
+        """Do nothing: the upstream lives as long as the session."""
 
     async def reattached(self, session: Session) -> None:
-        """Nothing."""
+        """Do nothing: the upstream stayed open."""
 
     async def closed(self, session: Session, reason: Input) -> None:  # noqa: ARG002
         """End the session's upstream."""

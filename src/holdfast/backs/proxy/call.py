@@ -12,12 +12,12 @@
     result             ◀──────── after every message        ◀───── result
 
 `exchange.ask` serves clients of both eras: it sends a request on the stream of a session, and it parks the call of a
-2026-07-28 client. So the four combinations of eras need only the two rows above for what the server sends.
+2026-07-28 client. So the two rows above, one for each era of the server, are enough for all four combinations of eras.
 
 The client's ids and tokens never reach the server, so a client that uses one id twice cannot confuse it.
 
-The deadline counts the silence of the server. Progress starts it again. While the client is asked, it stands still:
-the limit of an ask is the engine's.
+The deadline limits the time without a message of the server. Progress starts it again. It does not count while the
+client is asked: the engine limits the time of an ask.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ PARAM_PREFIX: Final = "mcp-param-"
 ROUNDS: Final = 10
 """How often a 2026-07-28 server may ask for input within one call."""
 ASKS: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
-"""What a server may ask of a client."""
+"""The requests that a server may send to a client."""
 REPEATABLE: Final = frozenset(
     {
         "ping",
@@ -163,7 +163,7 @@ class Call:
         client = self.exchange.session
         wanted = client.record.level
         if not wanted:
-            # A session that set no level gets what the server sends by itself; 2026-07-28 says: nothing.
+            # A session that set no level gets all messages of the server; in 2026-07-28 such a client gets no messages.
             return client.revision is not SESSIONLESS
         ranks: dict[Any, int] = {**LOGGING_LEVELS}
         return ranks.get(level, len(ranks)) >= ranks.get(wanted, 0)
@@ -235,5 +235,5 @@ def unreachable(error: NotSent) -> Busy:
 
 def unusable(error: ClientError) -> McpError:
     """Return the client's error for a response that is not usable, or for a refused sign-in."""
-    what = "its response is not usable" if isinstance(error, BadAnswer) else "it refused the request"
-    return McpError(INTERNAL_ERROR, f"the server behind this one failed: {what}: {error}")
+    reason = "its response is not usable" if isinstance(error, BadAnswer) else "it refused the request"
+    return McpError(INTERNAL_ERROR, f"the server behind this one failed: {reason}: {error}")

@@ -16,8 +16,8 @@ _PROGRESS: Final = "notifications/progress"
 class Outbox:
     """A queue of notifications.
 
-    The code that receives from the server must not wait, so this queue is where a flood ends: if it is full, progress
-    replaces the newest progress that waits, and any other message is dropped and noted.
+    The code that receives from the server must not wait, so this queue limits a flood of messages: if it is full,
+    progress replaces the newest progress that waits, and any other message is dropped and noted.
     """
 
     __slots__ = ("_limit", "_observer", "_send", "_sending", "_waiting")
@@ -47,7 +47,7 @@ class Outbox:
             await asyncio.shield(self._sending)
 
     def close(self) -> None:
-        """Drop what waits."""
+        """Drop the messages that wait."""
         self._waiting.clear()
         if self._sending is not None:
             self._sending.cancel()

@@ -1,4 +1,4 @@
-"""Which resources the server must report, and how they are named to it: by requests (2025), or by one listen stream (2026-07-28).
+"""Subscriptions at the server to the resources that clients listen to: by requests (2025), or by one listen stream (2026-07-28).
 
 Several listeners of one URI need one subscription at the server. The sweep of `upstreams.py` ends it when no client
 listens any more. A 2026-07-28 server also reports changes of its lists only on a listen stream, so one is open as long as the upstream.
@@ -16,7 +16,7 @@ from holdfast.upstream.negotiation import Agreed
 
 _LISTS: tuple[Kind, ...] = ("tools", "prompts", "resources")
 READY_SECONDS = 2.0
-"""How long a client waits for the confirmation of a listen stream. Some servers send none."""
+"""How long a client waits for the confirmation of a listen stream. Some servers never confirm."""
 _AGAIN_SECONDS = 5.0
 """How soon a listen stream that broke is opened again."""
 
@@ -41,7 +41,7 @@ class Subscriptions:
         return self._uris
 
     def start(self, agreed: Agreed) -> None:
-        """Begin to listen, where the server's era needs it."""
+        """Begin to listen, if the server's era needs it."""
         self._ready.set()
         if agreed.is_sessionless:
             self._listen(agreed)
@@ -113,7 +113,7 @@ def list_kinds(capabilities: dict[str, Any]) -> list[Kind]:
 
 
 def change_kind(method: str) -> Kind | None:
-    """Return what a notification reports as changed; None if it reports no change."""
+    """Return the change that a notification reports; None if it reports no change."""
     return _KINDS.get(method)
 
 

@@ -1,4 +1,4 @@
-"""What `Remote`, `Process` and `Hosted` must say of the server behind them."""
+"""The interface by which `Remote`, `Process` and `Hosted` describe the server behind them."""
 
 from typing import Any, Protocol
 

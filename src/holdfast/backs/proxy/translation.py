@@ -1,16 +1,16 @@
 """Messages of one era in the form of the other. Pure: bytes and dictionaries in, bytes and dictionaries out.
 
-What differs between the eras, and what happens to it here:
+The differences between the eras, and how this module treats them:
 
     member                         2025 revisions                 2026-07-28
     ────────────────────────────   ────────────────────────────   ──────────────────────────────────────────────
-    who the client is              once, in `initialize`          `_meta` of every request: removed, the upstream
+    the client's name              once, in `initialize`          `_meta` of every request: removed, the upstream
                                                                   connection adds the values of its own era
-    the result's kind              none                           `resultType`: added or removed
-    how long a result is valid     none                           `ttlMs`, `cacheScope`: added (not kept), removed
+    the result's kind              absent                         `resultType`: added or removed
+    how long a result is valid     absent                         `ttlMs`, `cacheScope`: added (not kept), removed
     the server's name              once, in `initialize`          `_meta` of every result: added or left
     questions to the client        requests of the server         `input_required` results: see call.py
-    tasks                          none, or another form          refused, not declared
+    tasks                          absent, or another form        refused, not declared
 
 A result is not decoded where it can pass as it is. Members are added in front of the text of the others.
 """
@@ -31,9 +31,9 @@ from holdfast.protocol.sessionless import (
 from holdfast.wire.jsonrpc import encode
 
 _OWN_META: Final = frozenset({VERSION_KEY, CLIENT_KEY, CAPABILITIES_KEY, LEVEL_KEY})
-"""What a 2026-07-28 client says of itself in each request."""
+"""The members of `_meta` in which a 2026-07-28 client describes itself."""
 _NOT_SENT: Final = frozenset({"requestState", "inputResponses", "task"})
-"""What retries carry, which the engine has used, and the wish to run as a task, which does not pass."""
+"""Params that are not sent on: those of retries, which the engine has used, and the request to run as a task."""
 _SESSIONLESS_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
 _NOT_KEPT: Final = {"ttlMs": 0, "cacheScope": "private"}
 
@@ -60,7 +60,7 @@ class InputRequired(msgspec.Struct, frozen=True):
 
 
 def request_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Return a client's params without what it says of itself, its progress token, retries and tasks."""
+    """Return a client's params without its description, its progress token, and the members for retries and tasks."""
     meta = params.get("_meta")
     if type(meta) is not dict and not _NOT_SENT & params.keys():
         return params
@@ -71,7 +71,7 @@ def request_params(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def input_required(result: bytes) -> InputRequired | None:
-    """Return what a 2026-07-28 result asks of the client; None if it is final."""
+    """Return the input that a 2026-07-28 result requests from the client; None if the result is final."""
     if b"input_required" not in result:
         return None
     try:
@@ -92,7 +92,7 @@ def for_sessions(result: bytes) -> bytes:
 
 
 class SessionlessForm:
-    """Gives results of a 2025 server the members that 2026-07-28 wants. They are encoded once."""
+    """Gives results of a 2025 server the members that 2026-07-28 requires. They are encoded once."""
 
     __slots__ = ("_meta", "_plain")
 

@@ -3,17 +3,17 @@
 An upstream belongs to one session, or to the 2026-07-28 clients of one principal that declared the same capabilities.
 
 To which exchange does a message of the server belong? HTTP and hosted servers say it: the message came on the
-response to a request, or names it. On pipes and on the standalone stream nothing says it. Then:
+response to a request, or names the request. On pipes and on the standalone stream it is not known. Then:
 
     calls in flight      client has a session                      client of 2026-07-28
     ─────────────────    ──────────────────────────────────────    ──────────────────────────────────────────
     exactly one          that call                                 that call
     several              the session's standalone stream           does not occur for questions: calls of clients
                                                                    that can be asked run one at a time
-    none                 the session's standalone stream           a question is refused, a message is dropped
+    no call              the session's standalone stream           a question is refused, a message is dropped
 
-After the server has lost our session, or its process has ended, the connection opens another one. What was in flight
-has ended with one error. Before the next call, the new session gets the log level and the subscriptions of the old
+After the server has lost our session, or its process has ended, the connection opens another one. Each call that was in
+flight has ended with one error. Before the next call, the new session gets the log level and the subscriptions of the old
 one, and the client receives `list_changed` for every list: the new process may offer something else. With `strict`
 the client's session is closed instead.
 """
@@ -116,7 +116,7 @@ class Upstream:
 
     @property
     def agreed(self) -> Agreed:
-        """What was negotiated with the server."""
+        """The result of the negotiation with the server."""
         if self._agreed is None:
             raise NotSent("the upstream is not open")
         return self._agreed
@@ -186,7 +186,7 @@ class Upstream:
         return for_sessions(result)
 
     async def set_level(self, level: LoggingLevel) -> None:
-        """Ask the server for log messages of this level and above; for a shared upstream only ever for more of them."""
+        """Ask the server for log messages of this level and above. A shared upstream never asks for fewer than before."""
         present = self._profile.level
         if (
             not self.client.session
@@ -207,7 +207,7 @@ class Upstream:
     # From the server
 
     def _parent(self, origin: OutgoingRequest | None) -> Call | None:
-        """Return the call that a message of the server belongs to, if that is known."""
+        """Return the call that a message of the server belongs to; None if that is not known."""
         if origin is not None:
             owner = origin.owner
             return owner if isinstance(owner, Call) and owner in self.calls else None
@@ -247,7 +247,7 @@ class Upstream:
             self._outbox.put(method, params)
 
     async def _send_outside(self, method: str, params: dict[str, Any]) -> None:
-        """Send what belongs to no call: to the session, or to the listeners of the principal."""
+        """Send a message that belongs to no call: to the session, or to the listeners of the principal."""
         if self.record is not None:
             await self._outside.notify(self.record.key, method, params)
             return
@@ -269,7 +269,7 @@ class Upstream:
             self._outside.close(self.record.key)
 
     async def _on_reconnected(self, link: UpstreamLink) -> None:
-        """Give the server's new session what the old one had, and report that its lists may differ."""
+        """Give the server's new session the log level and subscriptions of the old one, and report that its lists may differ."""
         agreed = self._connection.agreed
         if agreed is None:
             return

@@ -7,9 +7,8 @@
     2026-07-28, anonymous, only this machine calls     the same: all of them are one principal
     2026-07-28, anonymous, other machines call         one for each exchange
 
-Nothing is shared between
-principals. Opening is a single flight: calls that arrive while an upstream opens wait for the same one. A failed
-opening leaves nothing behind, and the next call tries again.
+Principals share no upstream. Opening is a single flight: calls that arrive while an upstream opens wait for the same one.
+A failed opening leaves no entry behind, and the next call tries again.
 """
 
 import asyncio
@@ -27,11 +26,11 @@ from holdfast.ports import Clock, Observer
 from holdfast.supervision import supervise
 
 Key = tuple[str, bytes]
-"""A session's key and nothing; or a principal and its capabilities."""
+"""The key of a session and no bytes; or the key of a principal and the capabilities of its client."""
 _SWEEP_SECONDS: Final = 5.0
 _SETTLED_SECONDS: Final = 30.0
 Listened = Callable[[str], set[tuple[Any, str]]]
-"""Returns what the listeners of a principal listen for."""
+"""Returns the changes that the listeners of a principal subscribed to."""
 
 
 def session_key_of(session: str) -> Key:
@@ -94,7 +93,7 @@ class Upstreams:
         return opening.result()
 
     async def get(self, key: Key, client: UpstreamClient) -> Upstream:
-        """Return the upstream of a key; open it if there is none.
+        """Return the upstream of a key; open it if it does not exist.
 
         Raises:
             McpError: it cannot be opened.

@@ -1,1 +1,1 @@
-"""The catalog: what is registered, who sees it, and how it is listed."""
+"""The catalog: the registered components, their visibility, and the lists that clients receive."""

@@ -1,4 +1,4 @@
-"""`Catalog`: the components of one kind, who may see each, and which catalogs include them.
+"""`Catalog`: the components of one kind, the clients that may see each, and the catalogs that include them.
 
 Every change replaces the dicts and never modifies them, so a reader in any thread sees one consistent state. A lookup
 costs one dict access while no component has a visibility for a session or principal. A catalog belongs to one
@@ -129,7 +129,7 @@ class Catalog(Generic[E]):
             follower.remove(rename(name))
 
     def switch(self, name: str, audience: Audience, *, on: bool) -> None:
-        """Show or hide an entry for an audience. No client is notified if nothing changes.
+        """Show or hide an entry for an audience. No client is notified if the visibility was the same before.
 
         Raises:
             KeyError: there is no such entry.
@@ -158,7 +158,7 @@ class Catalog(Generic[E]):
             self._scopes = {key: words for key, words in self._scopes.items() if key != audience}
 
     def check_follow(self, other: "Catalog[E]", rename: Callable[[str], str]) -> None:
-        """Raise ConfigError if `follow` would raise it; change nothing."""
+        """Raise ConfigError if `follow` would raise it, without a change."""
         for name in other.entries:
             self._check_free(rename(name))
 

@@ -1,17 +1,17 @@
 """URI templates (RFC 6570, levels 1 to 3) that find a resource's parameters in a URI.
 
 A variable never takes more than its operator allows: `{name}` holds no slash, not even an encoded
-one. What a path variable holds stays below the directory that it is joined to, on every system: it
+one. The value of a path variable stays below the directory that it is joined to, on every system: it
 has no segment `.` or `..`, and is not absolute (a slash or backslash first, so no UNC name either, or
 a drive letter), encoded or not; a template that is `absolute` takes absolute paths. No variable
-holds NUL. Matching is linear in the URI's length for a given template, whatever the URI.
+holds NUL. For a given template, the time of a match is linear in the length of every URI.
 
     {name}   one segment            {+path}  anything, slashes too      {path*}  one or more segments
-    {/seg}   /value, or nothing     {/seg*}  /a/b/c, or nothing         {.ext}   .value, or nothing
-    {;key}   ;key=value, or nothing {?q,r}   any of them, in any order  {&q,r}   the same after a literal `?`
-    {#frag}  #value, or nothing
+    {/seg}   /value, or empty       {/seg*}  /a/b/c, or empty           {.ext}   .value, or empty
+    {;key}   ;key=value, or empty   {?q,r}   any of them, in any order  {&q,r}   the same after a literal `?`
+    {#frag}  #value, or empty
 
-A variable takes as little as the rest of the template allows; what is absent is absent from the result.
+A variable takes as little as the rest of the template allows. A variable that the URI leaves out is not in the result.
 """
 
 import re
@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 MAX_URI: Final = 8192
-"""Longer URIs match nothing: HTTP servers and proxies have a similar limit."""
+"""Longer URIs match no template: HTTP servers and proxies have a similar limit."""
 
 RESERVED: Final = ":/?#[]@!$&'()*+,;="
 EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
@@ -262,7 +262,7 @@ def _check(text: str, parts: list[Part], names: tuple[str, ...]) -> None:
     for left, right in pairwise(parts):
         if isinstance(left, Variable) and isinstance(right, Variable) and not right.before:
             raise ValueError(
-                f"URI template {text!r}: nothing tells {left.name!r} from {right.name!r}; put a character between them"
+                f"URI template {text!r}: it is ambiguous where {left.name!r} ends and {right.name!r} begins; put a character between them"
             )
 
 
@@ -287,7 +287,7 @@ def _head(parts: list[Part], *, ends: str) -> list[Part]:
 
 
 def _ways(parts: list[Part], uri: str, mark: str) -> list[bytearray]:
-    """Tell for each part and place whether the parts from there on fit the URI from there on.
+    """Return, for each part and place, True if the parts from there on fit the URI from there on.
 
     The last row says where the head may end: at the URI's end, or where the query begins. Built
     from the back, each cell in constant time, so no URI makes this slow.

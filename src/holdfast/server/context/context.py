@@ -1,4 +1,4 @@
-"""`Context`: what a function can do while it runs: report progress, log, ask the client, keep state.
+"""`Context`: the methods of a running function: report progress, log, ask the client, keep state.
 
 A function gets it in a parameter that is annotated as `Context`. Cancellation is that of asyncio: a cancelled
 function gets CancelledError at its next await.
@@ -79,7 +79,7 @@ class Context(ContextBase):
 
     @property
     def meta(self) -> Meta:
-        """The request's `_meta`; empty if it has none."""
+        """The request's `_meta`; empty if the request has no `_meta`."""
         meta = self._exchange.request.params.get("_meta")
         return meta if isinstance(meta, dict) else NO_META
 
@@ -103,7 +103,7 @@ class Context(ContextBase):
         """The state of the session, or of the principal with `Server(state="principal")`, which works in both eras.
 
         Raises:
-            NoSession: the state belongs to the session, and the client has none (2026-07-28). `state_for` works
+            NoSession: the state belongs to the session, and clients of 2026-07-28 have no session. `state_for` works
                 for all clients.
         """
         if self.server.settings.state == "principal":

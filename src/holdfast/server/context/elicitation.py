@@ -1,6 +1,6 @@
 """Forms for the user: from a model, dataclass, TypedDict or JSON schema to the flat schema that clients can show.
 
-A form has texts, numbers, booleans and choices and nothing nested: the specification allows no more. Further rules of
+A form has only texts, numbers, booleans and choices, and no nested objects: the specification allows no more. Further rules of
 an annotation (a pattern, the check of a custom type) are not sent, but the answer is checked against them.
 """
 

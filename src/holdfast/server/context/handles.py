@@ -19,7 +19,7 @@ _MAX_HANDLE = 128
 
 
 async def open_handle(exchange: Exchange, random: Random, ttl: float | None, default: float) -> str:
-    """Begin state and return its handle.
+    """Create state and return its handle.
 
     Raises:
         StateError: the store has no room for more.
@@ -31,7 +31,9 @@ async def open_handle(exchange: Exchange, random: Random, ttl: float | None, def
     handle = random.token(24)
     principal = exchange.session.record.principal
     if not await exchange.store.open_scope(_scope(handle), principal, seconds):
-        raise StateError("too many handles are in use; nothing was begun")
+        raise StateError(
+            "too many handles are in use (Limits.handles, Limits.handles_per_principal); no handle was created"
+        )
     return handle
 
 
@@ -58,7 +60,7 @@ def principal_state(exchange: Exchange, random: Random, ttl: float) -> State:
     async def begin() -> None:
         if not await exchange.store.open_scope(scope, principal, ttl):
             raise StateError(
-                "too many principals have state here (Limits.principal_states); nothing was begun"
+                "too many principals have state here (Limits.principal_states); no state was created"
             )
 
     return State(exchange.store, random, scope, begin)

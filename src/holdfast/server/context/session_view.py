@@ -50,7 +50,7 @@ def log_params(
 
 
 class SessionView:
-    """A session. It sends on the standalone stream; sending to a closed session has no effect and raises nothing."""
+    """A session. It sends on the standalone stream; sending to a closed session has no effect and raises no exception."""
 
     __slots__ = ("_server", "_session")
 
@@ -80,10 +80,10 @@ class SessionView:
         """
         return self._needed("ctx.session.key")
 
-    def _needed(self, what: str) -> str:
+    def _needed(self, operation: str) -> str:
         key = self._session.record.key
         if not key:
-            raise NoSession(what)
+            raise NoSession(operation)
         return key
 
     @property

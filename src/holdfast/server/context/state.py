@@ -29,7 +29,7 @@ class State:
     `begin` is awaited before the first step: the state of a principal is created by its first use.
 
     Raises:
-        StateError: the state would exceed its limit (`Limits.state_bytes`); nothing was changed.
+        StateError: the state would exceed its limit (`Limits.state_bytes`); it was not changed.
         SessionGone: the session is closed.
     """
 
@@ -91,7 +91,7 @@ class State:
         call changed the field meanwhile: it must have no other effect.
 
         Raises:
-            StateError: others changed it each of 16 times.
+            StateError: in each of 16 attempts another call changed the field first.
         """
         if self._begin is not None:
             await self._start(self._begin)
@@ -107,7 +107,7 @@ class State:
             if done >= 0:
                 return value
         raise StateError(
-            f"state field {field!r} was changed by others {MAX_TRIES} times in a row; nothing was changed"
+            f"state field {field!r}: other calls changed it first in {MAX_TRIES} attempts; this call did not change it"
         )
 
     def _op(self) -> str:

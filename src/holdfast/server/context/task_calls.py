@@ -1,8 +1,8 @@
 """Calls that run as tasks.
 
 A tool declares whether its calls can or must run as tasks. A call becomes a task if its client declared the tasks
-extension. In a session there are no tasks, because a call survives its connection: such a tool answers like any
-other.
+extension. A session has no tasks, because there a call survives its connection: in a session such a tool answers like
+every other tool.
 """
 
 from collections.abc import Awaitable, Callable

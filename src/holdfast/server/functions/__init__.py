@@ -1,1 +1,1 @@
-"""A Python function as a component: its signature and schema, its dependencies, what it returns and what it raises."""
+"""A Python function as a component: its signature and schema, its dependencies, its results and its errors."""

@@ -90,7 +90,7 @@ class Media:
         """Use `mime_type`, else look up the `format` ("png") or the suffix of the path.
 
         Raises:
-            ValueError: `data` and `path` are both given, or none of them.
+            ValueError: `data` and `path` are both given, or both are missing.
         """
         if (data is None) == (path is None):
             raise ValueError(f"{type(self).__name__} takes either data or path")
@@ -345,7 +345,7 @@ _A_BLOCK: Final = '{"type": "text", "text": "…"}'
 
 
 def to_messages(value: object) -> list[PromptMessage]:
-    """Turn a prompt's return value into messages; what has no role is the user's."""
+    """Turn a prompt's return value into messages; content without a role becomes a message of the user."""
     if isinstance(value, PromptMessage):
         return [value]
     if isinstance(value, Message):

@@ -36,7 +36,7 @@ Section = tuple[int, list[tuple[str, str]]]
 
 
 def _section(lines: list[str], at: int) -> Section | None:
-    """Return where the parameter section that starts here ends, and what it says; None if none starts here."""
+    """Return the end of the parameter section that starts here, and its contents; None if no section starts here."""
     line = lines[at]
     if (entry := REST.fullmatch(line.strip())) is not None:
         end = _indented(lines, at + 1, _indent(line) + 1)

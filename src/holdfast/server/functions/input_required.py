@@ -15,7 +15,7 @@ class InputRequired(Struct, frozen=True, kw_only=True):
 
     The function is called again, from its start, with the answers in `ctx.input_responses` (by the same keys)
     and the `state` in `ctx.request_state`. Clients of 2026-07-28 carry the state: it is sealed, bound to the
-    caller and the request, and expires. Nothing waits in this process meanwhile.
+    caller and the request, and expires. No task of this process waits meanwhile.
     """
 
     requests: Mapping[str, Any] = {}

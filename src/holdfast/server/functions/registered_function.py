@@ -1,6 +1,6 @@
 """A Python callable that is registered as a tool, prompt or resource. It is analysed once, at registration.
 
-A call looks nothing up: `call` is the shortest path into the function that its signature allows.
+A call needs no analysis any more: `call` is the shortest path into the function that its signature allows.
 """
 
 import inspect
@@ -47,7 +47,7 @@ class RegisteredFunction:
     returns the structured content of its value, or None.
 
     Raises:
-        TypeError: the callable cannot be registered; the message says what to change.
+        TypeError: the callable cannot be registered; the message says how to change it.
     """
 
     __slots__ = (
@@ -261,7 +261,7 @@ def _check_callable(fn: Any) -> None:
     entered = body(fn)
     if inspect.isgeneratorfunction(entered) or inspect.isasyncgenfunction(entered):
         raise TypeError(
-            f"{describe(fn)} is a generator; return a list, and tell progress through the context"
+            f"{describe(fn)} is a generator; return a list, and report progress through the context"
         )
     base = underlying(fn)
     if fn is base and inspect.isfunction(fn):

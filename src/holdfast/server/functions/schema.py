@@ -116,12 +116,12 @@ def _json_schema(adapter: TypeAdapter[Any], mode: typing.Literal["validation", "
 
 
 def output(annotation: Any) -> tuple[Schema, Structure, bool]:
-    """Return a result type's schema, what makes structured content of a value, and whether that wraps it.
+    """Return a result type's schema, the function that makes structured content, and True if that wraps the value.
 
-    What is not an object is wrapped as `{"result": value}`.
+    A value that is not an object is wrapped as `{"result": value}`.
 
     Raises:
-        TypeError: if the type has no JSON schema.
+        TypeError: the type has no JSON schema.
     """
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return _direct(msgspec.json.schema(annotation)), msgspec.to_builtins, False

@@ -27,7 +27,7 @@ class ContextBase:
 
 
 class Parameter(Struct, frozen=True):
-    """One parameter. `annotation` keeps the metadata of `Annotated`, and is Any if there is none."""
+    """One parameter. `annotation` keeps the metadata of `Annotated`, and is Any for a parameter without an annotation."""
 
     name: str
     annotation: Any
@@ -60,7 +60,7 @@ def read(call: Callable[..., Any]) -> Signature:
     """Read a callable's signature.
 
     Raises:
-        TypeError: if it has none, or an annotation cannot be resolved; the message says which.
+        TypeError: it has no signature, or an annotation cannot be resolved; the message says which.
     """
     try:
         signature = inspect.signature(call)

@@ -47,7 +47,7 @@ Params = dict[str, Any]
 
 
 class Description(Protocol):
-    """What a server says about itself and its results."""
+    """A server's description of itself, and of its results."""
 
     def describe(self) -> dict[str, Any]:
         """Return capabilities, server info and instructions, as an initialize result has them."""

@@ -24,7 +24,7 @@ def check_parts(store: Store, *, needs_state: bool, needs_tasks: bool) -> None:
     """Check that the store has the parts that the server's settings and tools need.
 
     Raises:
-        ConfigError: the store lacks a part; says which, and what needs it.
+        ConfigError: the store lacks a part; the message names the part and the setting or tool that needs it.
     """
     if needs_state and isinstance(store, NoState):
         refuse_state(store)
