@@ -1,1 +1,1 @@
-"""Sessions, streams and admission as pure machines: time comes in, decisions come out."""
+"""Sessions, streams and admission as pure state machines: the caller passes the time in, and they return decisions."""

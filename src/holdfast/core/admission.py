@@ -1,6 +1,6 @@
-"""Which calls and asks may start now, which wait, and which are refused: a gate.
+"""A gate decides which calls and asks start now, which wait, and which are refused.
 
-The gate holds no task and no future. It decides, and hands back the ticket whose turn it is;
+The gate has no task and no future. It decides, and returns the ticket that may start next;
 the caller acts (law 13).
 """
 
@@ -13,7 +13,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Admission(Enum):
-    """What the gate decides for a ticket."""
+    """The decision of the gate about a ticket."""
 
     START = "start"
     WAIT = "wait"
@@ -21,7 +21,7 @@ class Admission(Enum):
 
 
 class Gate(Generic[T]):
-    """At most `places` tickets inside, at most `queue` waiting in the order they came."""
+    """At most `places` tickets are inside, and at most `queue` tickets wait, in the order of their arrival."""
 
     __slots__ = ("_inside", "_places", "_queue", "_waiting")
 
@@ -36,12 +36,12 @@ class Gate(Generic[T]):
 
     @property
     def inside(self) -> int:
-        """How many tickets are inside."""
+        """The number of tickets inside."""
         return self._inside
 
     @property
     def waiting(self) -> int:
-        """How many tickets wait."""
+        """The number of tickets that wait."""
         return len(self._waiting)
 
     def enter(self, ticket: T) -> Admission:
@@ -55,18 +55,18 @@ class Gate(Generic[T]):
         return Admission.REFUSE
 
     def is_waiting(self, ticket: T) -> bool:
-        """True if the ticket is in the queue."""
+        """Return True if the ticket is in the queue."""
         return ticket in self._waiting
 
     def leave(self) -> T | None:
-        """Give a place back; return the ticket that now has it, if one waited."""
+        """Free one place. If a ticket waits, it gets the place, and this method returns the ticket."""
         if self._waiting:
             return self._waiting.popitem(last=False)[0]
         self._inside -= 1
         return None
 
     def abandon(self, ticket: T) -> bool:
-        """Stop waiting. False if the ticket no longer waits: it has a place and must leave."""
+        """Remove a ticket from the queue. Return False if it is not in the queue: then it has a place and must leave."""
         if ticket in self._waiting:
             del self._waiting[ticket]
             return True

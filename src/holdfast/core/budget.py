@@ -1,14 +1,14 @@
-"""How many bytes may be in use at once, in total and by each holder: a bound on memory, which a count of items is not.
+"""A limit on the bytes in use at once, in total and by each holder. A limit on the number of items does not bound memory.
 
-A taker is given a charge, and the bytes are in use for as long as that object lives: code that keeps a charged
-message keeps its charge beside it, and the bytes are free when the last holder drops the charge. Several may share
-one charge, and no path that ends early can forget to give it back.
+`Budget.take` returns a charge, and the bytes are in use while that object exists. Code that keeps a charged message
+keeps its charge beside it, and the bytes are free when the last reference to the charge is dropped. Several objects may
+share one charge, and no path that ends early can forget to free it.
 
 Python may delete an object between any two steps of the code below (the garbage collector runs there), and in any thread.
-So a charge that ends changes no number: it puts what it had into a queue, which is one step, and the budget subtracts
-what is in the queue when it is next asked. Only the thread that takes charges changes numbers.
+So a charge that ends changes no number: it puts its size into a queue, which is one step, and the budget subtracts
+the sizes in the queue when it is next read. Only the thread that takes charges changes numbers.
 
-A holder that has nothing in use may take any size. Otherwise a limit below the size of one legal message would refuse
+A holder that has no bytes in use may take any size. Otherwise a limit below the size of one legal message would refuse
 that message for ever, instead of making it wait for its turn.
 """
 
@@ -34,7 +34,7 @@ class Charge:
         return f"<Charge of {self.size} bytes>"
 
     def grow(self, size: int) -> bool:
-        """Take more, until it is `size` in all; False, and nothing is changed, if there is no room."""
+        """Take more bytes, up to `size` in all. If there is no room, change nothing and return False."""
         if size > self.size:
             if not self._budget.has_room(size - self.size, self._holders, own=self.size):
                 return False
@@ -43,7 +43,7 @@ class Charge:
         return True
 
     def free(self) -> None:
-        """Give the bytes back. Safe to call twice."""
+        """Free the bytes. Safe to call twice."""
         size, self.size = self.size, 0
         if size:
             self._budget.freed.append((size, self._holders))
@@ -62,7 +62,7 @@ class Budget:
         self._shares = shares
         self._used = 0
         self.freed: deque[tuple[int, Holders]] = deque()
-        """What charges gave back and was not subtracted yet."""
+        """Sizes that charges have freed and that are not subtracted yet."""
         self._by_holder: dict[tuple[str, Hashable], int] = {}
 
     def __repr__(self) -> str:
@@ -81,12 +81,12 @@ class Budget:
         return Charge(self, holders)
 
     def take(self, size: int, **holders: Hashable) -> Charge | None:
-        """Take bytes for these holders; None if there is no room."""
+        """Take bytes for these holders. Return None if there is no room."""
         charge = Charge(self, holders)
         return charge if charge.grow(size) else None
 
     def has_room(self, more: int, holders: Holders, *, own: int = 0) -> bool:
-        """True if so many more bytes fit. A holder that has only the `own` bytes of the charge may take any size."""
+        """Return True if `more` bytes fit. A holder that has only the `own` bytes of the charge may take any size."""
         used = self.used
         if used > own and used + more > self._total:
             return False
@@ -97,7 +97,7 @@ class Budget:
         return True
 
     def add(self, size: int, holders: Holders) -> None:
-        """Count bytes in use, or free ones (below 0)."""
+        """Add to the bytes in use; a negative size subtracts."""
         self._used += size
         for holder in holders.items():
             used = self._by_holder.get(holder, 0) + size

@@ -1,6 +1,6 @@
-"""Which protocol versions a client may use, and which ones a refusal names. Pure.
+"""The protocol versions that a client may use. Pure.
 
-The refusal of an era names the versions that the client may use. A client that supports both eras then uses the other one.
+A refusal names the versions that the client may use. A client that supports both eras then uses the other one.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from holdfast.wire.jsonrpc import encode
 
 
 def with_eras(settings: Settings, eras: Eras | None, by_client: Mapping[str, Eras] | None) -> Settings:
-    """Return settings with these eras, where they are given.
+    """Return settings with these eras. An argument that is None leaves its setting as it is.
 
     Raises:
-        ConfigError: one of them is not the name of an era.
+        ConfigError: a value is not the name of an era.
     """
     chosen = settings.eras if eras is None else eras
     named = settings.eras_by_client if by_client is None else dict(by_client)
@@ -40,7 +40,7 @@ def supported_versions(settings: Settings, client: Any = None) -> tuple[str, ...
 
 
 def has_sessions(settings: Settings) -> bool:
-    """True if any client may have a session."""
+    """Return True if any client may have a session."""
     return settings.eras != "modern" or any(eras != "modern" for eras in settings.eras_by_client.values())
 
 
@@ -48,7 +48,7 @@ def check_handshake(settings: Settings, params: dict[str, Any]) -> None:
     """Check that the client of an initialize request may have a session.
 
     Raises:
-        UnsupportedVersion: it may not. The error names the versions it may use.
+        UnsupportedVersion: the client may not. The error names the versions it may use.
     """
     supported = supported_versions(settings, params.get("clientInfo"))
     if LATEST.name not in supported:
@@ -59,7 +59,7 @@ def check_client(settings: Settings, client: dict[str, Any], capabilities: dict[
     """Check that `clientInfo` and capabilities are short enough to be stored.
 
     Raises:
-        InvalidParams: it is too long.
+        InvalidParams: they are too long.
     """
     size, most = len(encode(client)) + len(encode(capabilities)), settings.limits.client_bytes
     if size > most:
@@ -71,12 +71,12 @@ def check_client(settings: Settings, client: dict[str, Any], capabilities: dict[
 def check_sessionless(settings: Settings, meta: RequestMeta, *, large: bool = False) -> None:
     """Check the version and the client of a sessionless request.
 
-    The length of its client metadata is checked only in a `large` message: in a short message it is short too, and every
-    request has it.
+    The length of the client metadata is checked only in a `large` message: in a short message the metadata is short too,
+    and the check would cost time in every request.
 
     Raises:
-        UnsupportedVersion: its version is unknown, or its client may not use it. The error names the versions it may use.
-        InvalidParams: its client metadata is too long.
+        UnsupportedVersion: the version is unknown, or the client may not use it. The error names the versions it may use.
+        InvalidParams: the client metadata is too long.
     """
     if large:
         check_client(settings, meta.client, meta.capabilities)

@@ -1,9 +1,9 @@
-"""The life of one exchange as a table, and the life of its reader as another. Pure: no I/O, no await, no clock.
+"""The states of an exchange as a table, and the states of its reader as another. Pure: no I/O, no await, no clock.
 
-An exchange is one request of a client while it is answered. The engine reports what happens to it (an input), and the
-table returns the next state and actions. `Exchanges.settle` and `SessionlessCalls._settle` carry out the actions that end an
-exchange, `Readers.keep_answer` carries out KEEP. START and WAIT have no action: the engine that reports START starts the
-handler, and the engine that reports WAIT has queued it. No other module decides what an exchange may do next.
+An exchange is one request of a client while it is answered. The engine reports each event as an input, and the
+table returns the next state and the actions. `Exchanges.settle` and `SessionlessCalls._settle` carry out the actions that end
+an exchange, and `Readers.keep_answer` carries out KEEP. START and WAIT have no action: the engine that reports START starts
+the handler, and the engine that reports WAIT has queued the exchange. No other module decides the next state of an exchange.
 
     (session) ──▶ CLAIMED ─── START ──▶ RUNNING ◀── RETRIED ──┐
                      │ WAIT              ▲ │ │ │              │
@@ -36,12 +36,12 @@ RERUN also covers the wait for a slot, because a rerun must not end as "busy": i
 Why exactly one terminal message leaves an exchange (law 3). The states from ENDING on are the ended ones. No row leads from
 an ended state back to a live one, and each row from a live state to an ended one has exactly one action of `ENDS`:
 the handler, a cancellation, the end of the session and the queue's deadline race for the same row, and the losers
-find an ended state, where their input changes nothing. `END` only asks the store: the store accepts one end for each
-exchange, and only under the newest fence. If it refuses (LOST), another replica has written the end. Then the end
-that was decided here is not the one that counts (DISOWN): a client that waits here reads the other one from the log. A
+find an ended state, where their input has no effect. `END` only asks the store: the store accepts one end for each
+exchange, and only under the newest fence. If the store refuses (LOST), another replica has written the end. Then the end
+that was decided here is not valid (DISOWN): a client that waits here reads the other end from the log. A
 client on stdio reads no log, and no other replica can answer it: it receives the end that was decided here. A request that
 is refused (REFUSE) has no terminal message in the store: its front answers it with the error "busy". END is
-tried again only from ENDING (TRY_AGAIN), with the same message under the same tag, which a store counts once.
+repeated only from ENDING (TRY_AGAIN), with the same message under the same tag, which a store counts once.
 
 Why a slot is never freed twice, and never lost. START comes with the slot. FREE_SLOT stands in two kinds of rows only: the
 handler itself reports its end (RETURNED, ANSWERED or LOST in a live state), which leads to a state that is not held; or OVER,
@@ -50,20 +50,20 @@ passes one FREE_SLOT. If the exchange ends before its handler returns (the clien
 the handler itself can do), the handler is stopped and the slot is held until the handler's task is really over: a
 function that ignores its cancellation, or cleans up for long, still uses its slot.
 
-Why nothing is sent after the end. `Exchange.notify` drops a message when `state >= ENDING`. A write that began before the
-end meets the writer's `terminal`, or is refused by the store, where a settled stream accepts nothing more (`writer.py`). A
-stream opens in live states only. What a handler returns after the end (RETURNED in an ended state) has no action.
+Why no message is sent after the end. `Exchange.notify` drops a message when `state >= ENDING`. A write that began before the
+end finds the writer's `terminal`, or is refused by the store: a settled stream accepts no more messages (`writer.py`). A
+stream opens in live states only. If a handler returns after the end (RETURNED in an ended state), there is no action.
 
-What a cell means. A pair: the next state and the actions, in their order. An input that changes nothing has the same
-state and no action. `None`: this input in this state is a fault of the engine, and `step` raises. All cells are built
-when the module is imported; a step looks up two tuples and allocates nothing. A plain call is START, RETURNED, STORED.
+The meaning of a cell. A pair is the next state and the actions, in their order. For an input without effect it is the
+same state and no action. `None`: this input in this state is a fault of the engine, and `step` raises. All cells are built
+when the module is imported; a step reads two tuples and allocates no memory. A plain call is START, RETURNED, STORED.
 
-The reader's table is smaller. It says what a writer knows about the connection that reads the exchange's stream:
+The reader's table is smaller. It has the state, known to a writer, of the connection that reads the exchange's stream:
 
                  ATTACH               SUPERSEDE                 RELEASE: the handler closes the stream. A connection
-      WAITING ──────────▶ ATTACHED ─────────────▶ SUPERSEDED    that has no position yet is let go when it has one.
+      WAITING ──────────▶ ATTACHED ─────────────▶ SUPERSEDED    without a position ends when it has one.
          │ RELEASE          ▲   │                     │
-         ▼         ATTACH   │   │ LEAVE               │         GONE is not the end: a client that comes back
+         ▼         ATTACH   │   │ LEAVE               │         GONE is not final: a client that reconnects
       RELEASING ────────────┘   ▼                     │         attaches a new reader.
          └──────── LEAVE ────▶ GONE ◀─────────────────┘
 
@@ -76,16 +76,19 @@ from typing import Final
 
 
 class State(IntEnum):
-    """Where an exchange is. `state < ENDING`: it is live. `state >= ENDING_HELD`: it has ended, its handler runs."""
+    """The state of an exchange.
+
+    `state < ENDING`: the exchange is live. `state >= ENDING_HELD`: it has ended, and its handler still runs.
+    """
 
     CLAIMED = 0
-    """Its id is claimed in the store; nothing runs."""
+    """Its id is claimed in the store. Its handler does not run yet."""
     QUEUED = 1
     """It waits for a slot, or for its turn."""
     QUEUED_OPEN = 2
-    """The same; its stream exists already, because its client has begun to read."""
+    """As QUEUED, but its stream exists already, because its client has begun to read."""
     RERUN = 3
-    """Adopted from a dead replica, not started here."""
+    """This replica took it over from a dead replica and has not started it yet."""
     RUNNING = 4
     """Its handler runs; it has no stream."""
     STREAMING = 5
@@ -93,13 +96,13 @@ class State(IntEnum):
     PARKED = 6
     """Without a session: its handler waits for the client's answers, and no connection is open."""
     TASK = 7
-    """Without a session: its request was answered with a task's handle, and its handler goes on."""
+    """Without a session: its request was answered with a task's handle, and its handler still runs."""
     ENDING = 8
-    """Its end is decided and not stored yet: on the way, or the store is away."""
+    """Its end is decided and not stored yet: the command is not answered, or the store is not reachable."""
     SETTLED = 9
     """Its end is stored."""
     KEPT = 10
-    """The same; the answer is kept for a repeat of the request."""
+    """As SETTLED, and the answer is kept for a repeat of the request."""
     FENCED = 11
     """Another replica has ended it or runs it again. That replica writes the end into the log; this one may not."""
     ENDING_HELD = 12
@@ -112,14 +115,14 @@ FENCED_STATES: Final = (State.FENCED, State.FENCED_HELD)
 
 
 class Input(IntEnum):
-    """What happened to an exchange."""
+    """An event in the life of an exchange."""
 
     START = 0
-    """It has its slot, or its turn."""
+    """The exchange has its slot, or its turn."""
     WAIT = 1
-    """All slots are taken: it waits."""
+    """All slots are in use: the exchange waits."""
     REFUSE = 2
-    """It can neither start nor wait here."""
+    """The exchange can neither start nor wait here."""
     LATE = 3
     """No slot became free in time."""
     OPENED = 4
@@ -127,54 +130,54 @@ class Input(IntEnum):
     PARKED = 5
     """Its request was answered with a question to the client."""
     RETRIED = 6
-    """The client's answers have come."""
+    """The client's answers have arrived."""
     BECAME_TASK = 7
     """Its request was answered with a task's handle."""
     RETURNED = 8
     """Its handler has an outcome."""
     CANCELLED = 9
-    """The client, a deadline or a stop of the server ends it."""
+    """The client, a deadline or a stop of the server ends the exchange."""
     CLOSED = 10
-    """The same, where the store needs no message: it has ended the exchange with its session, or there is no session."""
+    """As CANCELLED, but the store needs no message: it has ended the exchange with its session, or there is no session."""
     LOST = 11
-    """The store says that another replica has ended it or runs it."""
+    """The store reports that another replica has ended the exchange or runs it."""
     STORED = 12
     """The store has its end."""
     STORED_KEPT = 13
-    """The store has its end, and keeps it for a repeat: no connection was there to read it."""
+    """The store has its end, and keeps it for a repeat: no connection was open to read it."""
     AWAY = 14
-    """It is not known whether the store has its end: the store is away, or the attempt was cancelled."""
+    """It is not known if the store has its end: the store is not reachable, or the attempt was cancelled."""
     OVER = 15
     """Its handler's task has ended after the exchange had ended."""
     UNREAD = 16
-    """The connection broke before the client had the answer."""
+    """The connection broke before the client received the answer."""
     ANSWERED = 17
     """Its handler has an outcome, and the store needs no message: there is no session."""
 
 
 class Action(Enum):
-    """What the engine has to do now."""
+    """An action that the engine carries out."""
 
     LEAVE_QUEUE = "leave queue"
-    """Give up its place in the queue, and its deadline."""
+    """Remove the exchange from the queue, and cancel its deadline."""
     REFUSE = "refuse"
-    """Give the claim back, and refuse the request as busy: the front sends the error."""
+    """Remove the claim, and refuse the request as busy: the front sends the error."""
     END = "end"
     """Store the outcome as its terminal message, and free its id."""
     END_BUSY = "end busy"
-    """The same, with the error "busy"."""
+    """As END, with the error "busy" as the outcome."""
     END_UNKNOWN = "end unknown"
-    """The same, with the error "outcome unknown"."""
+    """As END, with the error "outcome unknown" as the outcome."""
     SHOW_END = "show end"
-    """Give the terminal message to a connection that waits for it; the store has ended the exchange already."""
+    """Give the terminal message to a connection that waits for it; the store needs no message."""
     DISOWN = "disown"
-    """Another replica has stored an end, so do not store the one decided here. A connection that waits reads the log."""
+    """Another replica has stored an end, so do not store the end decided here. A connection that waits reads the log."""
     TRY_AGAIN = "try again"
     """Store the same end again a little later."""
     KEEP = "keep"
     """Keep the answer for a repeat of the request."""
     STOP = "stop"
-    """Cancel the handler, and report OVER when its task has ended. It keeps its slot until then."""
+    """Cancel the handler, and report OVER when its task has ended. The handler keeps its slot until then."""
     FREE_SLOT = "free slot"
     """Give the slot to the next exchange."""
 
@@ -182,7 +185,7 @@ class Action(Enum):
 ENDS: Final = frozenset(
     {Action.REFUSE, Action.END, Action.END_BUSY, Action.END_UNKNOWN, Action.SHOW_END, Action.DISOWN}
 )
-"""Actions that decide how the client is answered: with which terminal message, or with a refusal (REFUSE).
+"""Actions that choose the answer for the client: one of the terminal messages, or a refusal (REFUSE).
 
 A row from a live state to an ended one has one of them.
 """
@@ -198,7 +201,7 @@ _CLOSED: Final = (Action.STOP, Action.SHOW_END)
 _UNSTORED_END: Final = (Action.FREE_SLOT, Action.SHOW_END)
 _UNSTARTED: Final = (Action.LEAVE_QUEUE, Action.END)
 _SAME: Final = None
-"""The input changes nothing. An input that a row does not name cannot come."""
+"""The input has no effect. An input that a row does not name is a fault of the engine."""
 
 _QUEUED: Final[_Written] = {
     Input.CANCELLED: (State.ENDING, _UNSTARTED),
@@ -288,7 +291,7 @@ _ENDED_ROWS: Final[dict[State, _Written]] = {
     State.FENCED: _ENDED,
 }
 _HELD: Final = State.ENDING_HELD - State.ENDING
-"""The distance between an ended state and its second form."""
+"""The difference between the numbers of an ended state and of its second form."""
 
 
 def _held(row: _Written) -> _Written:
@@ -311,14 +314,14 @@ TABLE: Final = _built()
 
 
 class Impossible(AssertionError):
-    """An input came in a state where only a fault of the engine can bring it."""
+    """The engine reported an input that this state does not allow: a fault of the engine."""
 
 
 def step(state: State, happened: Input) -> tuple[State, Actions]:
-    """Return the state after `happened`, and what is to be done.
+    """Return the state after `happened`, and the actions.
 
     Raises:
-        Impossible: the engine is at fault; nothing has changed.
+        Impossible: the state does not allow this input.
     """
     cell = TABLE[state][happened]
     if cell is None:
@@ -330,18 +333,18 @@ def step(state: State, happened: Input) -> tuple[State, Actions]:
 
 
 class Reading(IntEnum):
-    """What a writer knows about the connection that reads its stream."""
+    """The state, known to a writer, of the connection that reads its stream."""
 
     WAITING = 0
     RELEASING = 1
     ATTACHED = 2
     SUPERSEDED = 3
-    """Its place was taken by a reader at another replica, and its connection has not ended yet."""
+    """A reader at another replica has replaced it, and its connection has not ended yet."""
     GONE = 4
 
 
 class ReaderInput(IntEnum):
-    """What happened to that connection."""
+    """An event in the life of that connection."""
 
     ATTACH = 0
     SUPERSEDE = 1
@@ -350,12 +353,12 @@ class ReaderInput(IntEnum):
 
 
 class ReaderAction(Enum):
-    """What the writer has to do now."""
+    """An action that the writer carries out."""
 
     LOOK = "look"
-    """Let writes that wait for the reader look again."""
+    """Wake the writes that wait for the reader, so that they check its state again."""
     LET_GO = "let go"
-    """End the connection by design: its client comes back for the rest."""
+    """End the connection on purpose: its client reconnects for the rest."""
 
 
 ReaderActions = tuple[ReaderAction, ...]
@@ -386,9 +389,9 @@ READER_TABLE: Final = tuple(
     tuple(_READER_ROWS[reading].get(happened, (reading, ())) for happened in ReaderInput)
     for reading in Reading
 )
-"""By state, then by input. An input that a row does not name changes nothing."""
+"""By state, then by input. An input that a row does not name has no effect."""
 
 
 def step_reader(reading: Reading, happened: ReaderInput) -> tuple[Reading, ReaderActions]:
-    """Return the reader's state after `happened`, and what the writer has to do."""
+    """Return the reader's state after `happened`, and the actions of the writer."""
     return READER_TABLE[reading][happened]

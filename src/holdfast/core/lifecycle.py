@@ -1,4 +1,4 @@
-"""A session's life as a table.
+"""The states of a session, as a table.
 
             OPEN                  BROKE (no reader left)          GRACE_OVER (nothing in flight)
   (none) ──────────▶ ATTACHED ─────────────────────────▶ DETACHED ──────────▶ CLOSED
@@ -6,8 +6,8 @@
                         └───────────── RETURNED ─────────────┘                   │
                         └───── DELETED · IDLE · EXPIRED · EVICTED · SHUTDOWN ────┘
 
-Every change of a session's state is in this table; an input that the table does not name changes nothing. No input
-leads out of CLOSED: a session is closed once, by the first closing input.
+Every change of a session's state is in this table; an input that the table does not name leaves the state as it is.
+No input leads out of CLOSED: a session is closed once, by the first closing input.
 """
 
 from enum import Enum
@@ -15,7 +15,7 @@ from typing import Final
 
 
 class State(Enum):
-    """Where a session is."""
+    """The state of a session."""
 
     ATTACHED = "attached"
     DETACHED = "detached"
@@ -23,7 +23,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What happened to it. Listeners get the closing inputs as the reason."""
+    """An event in the life of a session. Listeners receive the closing input as the reason."""
 
     BROKE = "broke"
     RETURNED = "returned"
@@ -47,5 +47,5 @@ TRANSITIONS: Final[dict[State, dict[Input, State]]] = {
 
 
 def step(state: State, happened: Input) -> State:
-    """Return the state after `happened`; the same one if the table does not name it."""
+    """Return the state after `happened`. It is the same state if the table does not name the input."""
     return TRANSITIONS[state].get(happened, state)

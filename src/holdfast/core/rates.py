@@ -1,7 +1,7 @@
-"""How often an event may be logged: a burst for each name, then a steady rate, and a count of the rest. Pure.
+"""A rate limit for the log: a burst for each event name, then a steady rate, and a count of the dropped events. Pure.
 
-A log that an attacker can fill at will is of no use to its reader, and fills the disk. The table is bounded:
-names that find no room in it share one entry.
+If an attacker can write any number of lines to a log, its reader cannot use it, and the disk becomes full. The table is
+bounded: names that do not fit into it share one entry.
 """
 
 from collections.abc import Hashable
@@ -9,14 +9,14 @@ from typing import Final
 
 BURST: Final = 10
 PER_SECOND: Final = 1.0
-"""How many events of one name are logged in a second, after the burst."""
+"""Events of one name that are logged in a second, after the burst."""
 TOTAL: Final = 10
 """All names together may log this many times the burst and the rate of one name."""
 NAMES: Final = 1_024
 
 
 class _Bucket:
-    """What is left of a burst, and how many events were dropped since the last one that was logged."""
+    """The rest of a burst, and the number of events dropped since the last one that was logged."""
 
     __slots__ = ("at", "held", "left", "scale")
 
@@ -48,7 +48,7 @@ class Rates:
         return f"<Rates {len(self._buckets)}/{NAMES} names>"
 
     def admit(self, name: Hashable, now: float) -> int | None:
-        """Return how many events of this name were dropped before this one; None: drop this one too."""
+        """Return the number of events of this name that were dropped before this one, or None if this one is dropped too."""
         bucket = self._bucket(name, now)
         for one in (bucket, self._all):
             one.refill(now)
@@ -67,7 +67,7 @@ class Rates:
         if len(self._buckets) >= NAMES:
             self._forget_idle(now)
         if len(self._buckets) >= NAMES:
-            # The entry that all others share takes the place of one of them.
+            # The table is full: the shared entry replaces the oldest entry.
             name = None
             if (shared := self._buckets.get(name)) is not None:
                 return shared

@@ -1,8 +1,8 @@
-"""What a call has asked its client for, round by round (2026-07-28, multi-round-trip requests). Pure.
+"""The rounds of a call: the asks of each round and the client's answers (2026-07-28, multi-round-trip requests). Pure.
 
-Round 0 is the request itself. Each answer to it either is final or asks for input, and so
-begins the next round; the retry that carries the input says which round it answers. A round
-is answered once: the same answers again lead to the same outcome, others are refused.
+Round 0 is the request itself. The response to it either is final or asks for input; a response that asks for input begins
+the next round. The retry that carries the input names the round that it answers. A round is answered once: the same
+answers again lead to the same outcome, and other answers are refused.
 """
 
 from enum import Enum
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class Asked(Struct, frozen=True):
-    """One request to the client, as it is in an `input_required` result."""
+    """One ask, in the form that an `input_required` result has."""
 
     method: str
     params: Any
@@ -28,14 +28,14 @@ def fresh_key(taken: set[str], wanted: str | None = None) -> str:
 
 
 class Taken(Enum):
-    """What a retry does to a round."""
+    """The effect of a retry on a round."""
 
     FRESH = "fresh"
-    """It answers the round."""
+    """The retry answers the round."""
     REPEAT = "repeat"
-    """The same answers came before: it gets the same outcome."""
+    """The same answers came before: the retry gets the same outcome."""
     REFUSED = "refused"
-    """No such round, or it was answered differently."""
+    """The round does not exist, or it was answered differently."""
 
 
 class Rounds:
@@ -45,9 +45,9 @@ class Rounds:
 
     def __init__(self) -> None:
         self.number: int = 0
-        """The newest round that went out."""
+        """The number of the newest round that was sent."""
         self.waiting: dict[str, Asked] = {}
-        """Asked and not yet answered; what the next round asks for."""
+        """Asks without an answer. The next round contains them."""
         self._digests: dict[int, bytes] = {0: b""}
         self._keys: set[str] = set()
 
@@ -57,29 +57,29 @@ class Rounds:
 
     @property
     def is_parked(self) -> bool:
-        """True if the newest round waits for its answers."""
+        """True while the newest round waits for its answers."""
         return self.number not in self._digests
 
     def ask(self, asked: Asked, key: str | None = None) -> str:
-        """Add an ask to the next round and return its key, which no other ask of this call ever has."""
+        """Add an ask to the next round and return its key. No other ask of this call ever has the same key."""
         name = fresh_key(self._keys, key)
         self.waiting[name] = asked
         return name
 
     def withdraw(self, key: str) -> None:
-        """Stop asking for it."""
+        """Remove an ask, so that the next round does not contain it."""
         self.waiting.pop(key, None)
 
     def go_out(self) -> dict[str, Asked]:
-        """Begin the next round; return what it asks for."""
+        """Begin the next round and return its asks."""
         self.number += 1
         return dict(self.waiting)
 
     def take(self, number: int, answers: dict[str, Any], digest: bytes) -> tuple[Taken, dict[str, Any]]:
-        """Take a retry's answers to a round; return the verdict and, if fresh, the answers that were asked for.
+        """Take a retry's answers to a round. Return the effect and, if it is FRESH, the answers to the asks of the round.
 
-        Answers that were not asked for are ignored; asks without an answer, or with one that is
-        no object, stay for the next round.
+        Answers without an ask are ignored. An ask without an answer, or with an answer that is not an object, stays for
+        the next round.
         """
         before = self._digests.get(number)
         if before is not None and number > 0:

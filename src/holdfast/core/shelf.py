@@ -1,10 +1,10 @@
-"""Items that are kept for a while, bounded in bytes; the oldest are dropped first. Pure."""
+"""Items with a limit on their bytes; the oldest items are dropped first. Pure."""
 
 from collections.abc import Iterator
 
 
 class Shelf:
-    """Keys with their sizes and holders. At most `total` bytes in all, and `share` of each holder that has a name."""
+    """Keys with their sizes and holders: at most `total` bytes in all, and at most `share` bytes of each named holder."""
 
     __slots__ = ("_by_holder", "_sizes", "_total", "_used_by", "share", "used")
 
@@ -18,7 +18,7 @@ class Shelf:
         self._used_by: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        return f"<Shelf {len(self._sizes)} things, {self.used}/{self._total} bytes>"
+        return f"<Shelf {len(self._sizes)} items, {self.used}/{self._total} bytes>"
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -27,7 +27,10 @@ class Shelf:
         return key in self._sizes
 
     def put(self, key: str, holder: str, size: int) -> list[str]:
-        """Keep a new item; return the keys of those that were dropped for it, the oldest first, or its own if it is too large."""
+        """Add an item, and drop the oldest items until the limits hold. Return the keys of the dropped items, oldest first.
+
+        An item that is too large is dropped itself.
+        """
         self._sizes[key] = holder, size
         self._by_holder.setdefault(holder, {})[key] = None
         self._change(holder, size)
@@ -40,7 +43,7 @@ class Shelf:
             yield self.remove(next(iter(self._sizes)))
 
     def remove(self, key: str) -> str:
-        """Remove an item; nothing if it is not there. Returns its key."""
+        """Remove an item, if it is present. Return its key."""
         if key in self._sizes:
             holder, size = self._sizes.pop(key)
             del self._by_holder[holder][key]

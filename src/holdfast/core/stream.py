@@ -1,4 +1,4 @@
-"""One stream: an append-only log whose head may be trimmed and whose end is its terminal message.
+"""One stream: an append-only log. Its oldest events may be trimmed, and its last event is the terminal message.
 
 A stream outlives its connections. Replay and live delivery are the same read from a position, so no message can be
 lost between them (law 5). A position is a sequence number with a random tag. The tag proves that the client read from
@@ -16,7 +16,7 @@ Data = bytes
 
 
 class Position(NamedTuple):
-    """A place in a stream: after the event `seq`, whose tag is `tag`."""
+    """The position after the event with the number `seq` and the tag `tag`."""
 
     seq: int
     tag: int
@@ -26,9 +26,9 @@ _TAG_BITS: Final = 2**64 - 1
 
 
 def before_terminal(tag: int) -> Position:
-    """Return where a stream begins whose only event is its terminal message.
+    """Return the start position of a stream whose only event is its terminal message.
 
-    The tag differs from the message's own, and is the same if the command is sent again.
+    The tag of the position differs from the tag of the message. It is the same if the command is sent again.
     """
     return Position(1, tag ^ _TAG_BITS)
 
@@ -41,7 +41,7 @@ class Event(NamedTuple):
 
 
 class Continuity(Enum):
-    """How a reader's position fits the log."""
+    """The relation of a reader's position to the log."""
 
     OK = "ok"
     GAP = "gap"
@@ -49,7 +49,7 @@ class Continuity(Enum):
 
 
 class Page(Struct, frozen=True):
-    """What a read found: the events after the cursor, and whether they reach the end of a finished log."""
+    """The result of a read: the events after the cursor."""
 
     verdict: Continuity
     events: list[Event]
@@ -62,8 +62,8 @@ class Page(Struct, frozen=True):
 class Log:
     """The retained events of one stream, bounded by count and bytes (law 9).
 
-    `low` is the position before the first retained event, kept so that a cursor exactly at
-    the trim edge is still provable.
+    `low` is the position before the first retained event. It is kept so that a cursor at exactly this position can
+    still be checked.
     """
 
     __slots__ = ("_first", "bytes", "closed", "delivered", "events", "low", "top")
@@ -73,7 +73,7 @@ class Log:
         self.low: Position = start
         self.top: Position = start
         self.delivered: Position = start
-        """How far readers have read; a reader without a cursor starts here."""
+        """The position that readers have reached. A reader without a cursor starts here."""
         self.events: deque[Event] = deque()
         self.bytes: int = 0
         self.closed: bool = False
@@ -83,7 +83,7 @@ class Log:
         return f"<Log {state} {self.low.seq}..{self.top.seq}, {self.bytes} bytes>"
 
     def append(self, tag: int, data: Data, *, final: bool = False) -> Event:
-        """Add an event at the end; `final` closes the log with it."""
+        """Add an event at the end. A `final` event closes the log."""
         event = Event(Position(self.top.seq + 1, tag), data)
         self.events.append(event)
         self.top = event.position
@@ -92,10 +92,10 @@ class Log:
         return event
 
     def trim(self, max_events: int, max_bytes: int) -> int:
-        """Drop the oldest events down to the bounds; return the bytes freed.
+        """Drop the oldest events until the limits hold. Return the number of bytes freed.
 
-        The newest event is always kept, even when it alone is over the budget: dropping it
-        would make an oversized answer undeliverable for ever.
+        The newest event is always kept, even if it alone is over the limit: otherwise a very large answer could never be
+        delivered.
         """
         freed = 0
         while len(self.events) > 1 and (len(self.events) > max_events or self.bytes - freed > max_bytes):
@@ -106,10 +106,10 @@ class Log:
         return freed
 
     def read(self, cursor: Position, max_events: int, max_bytes: int) -> Page:
-        """Return what follows `cursor`, up to the bounds but at least one event if there is any.
+        """Return the events after `cursor`, up to the limits. If there are events, return at least one.
 
-        A cursor that was trimmed away gets what is retained, with GAP; one that never was a
-        position of this log gets nothing, with FORK.
+        If the events after the cursor were trimmed, return the retained events, with GAP. If the cursor is not a
+        position of this log, return no events, with FORK.
         """
         if not self.proves(cursor):
             return Page(Continuity.FORK, [], None, finished=False)
@@ -128,13 +128,14 @@ class Log:
         return Page(verdict, events, missed, finished=self.closed and end == self.top.seq)
 
     def is_end(self, cursor: Position) -> bool:
-        """Return True if the log is complete and has nothing after this position, which must be one of its own."""
+        """Return True if the log is complete and this position is its end. The position must belong to this log."""
         return self.closed and cursor.seq == self.top.seq
 
     def proves(self, cursor: Position) -> bool:
-        """True if the cursor can be a position of this log.
+        """Return True if the cursor can be a position of this log.
 
-        Tags below `low` are gone with their events: such a cursor is believed, and answered GAP.
+        Tags below `low` were dropped with their events. A cursor below `low` is accepted without a check of its tag, and a
+        read from it returns GAP.
         """
         if cursor.seq == self.low.seq:
             return cursor.tag == self.low.tag

@@ -1,7 +1,7 @@
 """A task: a call that goes on after its request was answered (extension io.modelcontextprotocol/tasks). Pure.
 
-A task works, may wait for input, and ends once: a terminal status never changes. `TaskState` is all that is stored of
-a task. Each change is a function from one state to the next, so a writer that loses a race applies its change
+A task works, may wait for input, and ends once: a terminal status never changes. The store has one `TaskState` for each
+task. Each change is a function from one state to the next, so a writer that loses a race applies its change
 again to the newer state.
 """
 
@@ -29,7 +29,7 @@ class Status(Enum):
 
 
 class TaskInput(Enum):
-    """What happens to a task."""
+    """An event in the life of a task."""
 
     ASKED = "asked"
     ANSWERED = "answered"
@@ -54,11 +54,11 @@ TABLE: Final[dict[tuple[Status, TaskInput], Status]] = {
         )
     },
 }
-"""Status and event → next status. An event that is not here changes nothing."""
+"""Status and event → next status. An event that is not in the table leaves the status as it is."""
 
 
 class TaskState(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that is known of a task. `result` and `error` are JSON."""
+    """The stored data of a task. `result` and `error` are JSON."""
 
     status: Status = Status.WORKING
     message: str = ""
@@ -66,9 +66,9 @@ class TaskState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     updated: float
     """Dates, as seconds since 1970."""
     ttl: float
-    """It is kept so long after it was created."""
+    """The task is kept for this many seconds after its creation."""
     asks: dict[str, Asked] = {}
-    """What it waits for."""
+    """Asks without an answer."""
     answers: dict[str, Any] = {}
     """Answers that its handler has not taken yet."""
     result: bytes = b""
@@ -76,7 +76,7 @@ class TaskState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_terminal(self) -> bool:
-        """True if it has ended."""
+        """True if the task has ended."""
         return self.status in TERMINAL
 
 
@@ -86,15 +86,15 @@ def begun(now: float, ttl: float) -> TaskState:
 
 
 def renewed(state: TaskState, now: float, ttl: float) -> TaskState:
-    """Return it as changed now. It is kept for at least `ttl` from now, and never shorter than promised before."""
+    """Return the task with `now` as the time of its last change. It is kept for `ttl` from now, or longer if promised."""
     return replace(state, updated=now, ttl=max(state.ttl, now - state.created + ttl))
 
 
-# Changes. Each returns None where there is nothing to change.
+# Changes. Each function returns None if it changes nothing.
 
 
 def described(state: TaskState, message: str) -> TaskState | None:
-    """Set the message that describes its progress."""
+    """Set the message that describes the progress of the task."""
     return None if state.is_terminal or state.message == message else replace(state, message=message)
 
 
@@ -105,7 +105,7 @@ def asked(state: TaskState, key: str, ask: Asked) -> TaskState | None:
 
 
 def answered(state: TaskState, given: Mapping[str, Any]) -> TaskState | None:
-    """Take a client's answers; answers to unknown asks are ignored."""
+    """Take a client's answers. Answers to unknown asks are ignored."""
     wanted = {key: given[key] for key in state.asks if key in given}
     if not wanted or state.is_terminal:
         return None
@@ -127,18 +127,18 @@ def _without(state: TaskState, gone: Mapping[str, Any]) -> TaskState:
 
 
 def ended(state: TaskState, event: TaskInput, *, result: bytes = b"", error: bytes = b"") -> TaskState | None:
-    """End it, once."""
+    """End the task. A task that has ended does not change."""
     status = TABLE.get((state.status, event))
     if status is None:
         return None
     return replace(state, status=status, asks={}, answers={}, result=result, error=error)
 
 
-# What a client sees
+# The forms that a client receives
 
 
 def task_key(task_id: str) -> str:
-    """Return the key that a task is stored under: the id is a secret of its client."""
+    """Return the key of a task in the store. It is a digest, because the id is a secret of its client."""
     return sha256(task_id.encode()).hexdigest()
 
 
@@ -148,7 +148,7 @@ def created(task_id: str, state: TaskState, poll: float) -> CreateTaskResult:
 
 
 def detailed(task_id: str, state: TaskState, poll: float) -> DetailedTask:
-    """Return the task with all members that its status has."""
+    """Return the task with all members that belong to its status."""
     return DetailedTask(
         **_common(task_id, state, poll),
         input_requests=state.asks or None,
