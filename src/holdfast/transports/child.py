@@ -13,14 +13,7 @@ Stopping has three stages, each with `close_seconds`:
 A stage is over when no process of the group is left. The system reports only the exit of the child itself, so we poll
 the group (`killpg` with signal 0). `aclose` runs in a task of its own: cancelling the caller does not stop it halfway.
 
-The guard. If we are killed with SIGKILL, no code of ours can stop the child. So a small shell runs beside each child, in
-a session of its own, and reads from a pipe that we hold open:
-
-    we write the group's number          the guard knows the group
-    we write a second line               the child was stopped properly: the guard exits
-    the pipe closes without it           we are dead: the guard sends SIGTERM, waits 2 s, sends SIGKILL
-
-The kernel closes the pipe of a dead process, so the guard cannot miss our end.
+If we are killed ourselves, the guard of our process stops the group (`guard.py`).
 
 Standard error is read all the time, or the child would block; its last STDERR_BYTES are kept for error messages. On
 Windows there are no groups and no guard: only the child itself is stopped.
@@ -39,6 +32,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.errors import Broken, ConfigError, NotSent, WireError
+from holdfast.transports.guard import GUARD
 from holdfast.wire.lines import LineBuffer
 
 STDERR_BYTES: Final = 64 * 1024
@@ -57,10 +51,6 @@ INHERITED: Final = (
     "SYSTEMDRIVE", "SYSTEMROOT", "TMP", "USERNAME", "USERPROFILE",
 )  # fmt: skip
 """The environment variables that a child inherits: enough to run, none of our secrets."""
-# First line: the group's number. Second line: the child was stopped. End of the pipe: we are dead.
-GUARD: Final = (
-    'read group || exit 0; read word && exit 0; kill -TERM -"$group"; sleep 2; kill -KILL -"$group"'
-)
 
 
 class ChildOptions(Struct, frozen=True, kw_only=True):
@@ -86,7 +76,6 @@ class Child:
         self._command = list(command)
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
-        self._guard: _Guard | None = None
         self._lines: deque[bytes] = deque()
         self._buffer = LineBuffer(options.message_bytes)
         self._listening: asyncio.Task[None] | None = None
@@ -119,26 +108,22 @@ class Child:
         Raises:
             NotSent: it cannot be started.
         """
-        guard = _Guard() if POSIX else None
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         options: dict[str, Any] = {"start_new_session": True} if POSIX else {}
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=inherited | dict(self._options.env or {}),
-                cwd=self._options.cwd,
-                **options,
-            )
+            with GUARD.starting() as watch:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=inherited | dict(self._options.env or {}),
+                    cwd=self._options.cwd,
+                    **options,
+                )
+                watch(self._process.pid)
         except OSError as error:
-            if guard is not None:
-                guard.dismiss()
             raise NotSent(self._unstartable(error)) from error
-        if guard is not None:
-            guard.watch(self._process.pid)
-        self._guard = guard
         self._listening = asyncio.get_running_loop().create_task(self._keep_stderr())
 
     def _unstartable(self, error: OSError) -> str:
@@ -230,8 +215,7 @@ class Child:
         if self._lives(process):
             self._signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
         await process.wait()
-        if self._guard is not None:
-            self._guard.dismiss()
+        GUARD.leave(process.pid)
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait({self._listening})
@@ -279,40 +263,6 @@ class Child:
                 for one in lines:
                     self._options.on_stderr(one[:STDERR_LINE].decode("utf-8", "replace"))
                 line = line[-STDERR_LINE:]
-
-
-class _Guard:
-    """A shell that ends the group if we die; see the top of the module."""
-
-    def __init__(self) -> None:
-        # A session of its own: a signal to our group must not reach the guard.
-        self._is_watching = False
-        self._shell = subprocess.Popen(  # noqa: S603 - a constant
-            ["/bin/sh", "-c", GUARD],
-            stdin=subprocess.PIPE,
-            # It could only report that the group has ended already.
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env={"PATH": os.defpath},
-        )
-
-    def watch(self, group: int) -> None:
-        self._is_watching = True
-        self._say(f"{group}\n")
-
-    def dismiss(self) -> None:
-        # Without `watch` the guard would read this line as the group's number.
-        if self._is_watching:
-            self._say("well\n")
-        if self._shell.stdin is not None:
-            self._shell.stdin.close()
-        self._shell.wait()
-
-    def _say(self, words: str) -> None:
-        if self._shell.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._shell.stdin.write(words.encode())
-                self._shell.stdin.flush()
 
 
 def _transport(process: asyncio.subprocess.Process) -> asyncio.SubprocessTransport:

@@ -110,6 +110,8 @@ class PipeLink:
                     f"the server closed the connection during {request.method}; {end.message}"
                 )
             )
+        # A starter that has crashed may have left the real server running: stop its group now, not at the next request.
+        await self._pipe.aclose()
 
     def _end(self) -> LinkEnd:
         status = self._pipe.exit_status

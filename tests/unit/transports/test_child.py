@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.errors import Broken, ConfigError, NotSent
 from holdfast.transports.child import STDERR_BYTES, Child, ChildOptions
+from holdfast.transports.guard import GUARD, Guard
 from tests.support import async_test, until, wait_until
 
 ROOT: Final = Path(__file__).parents[3]
@@ -142,25 +143,94 @@ async def test_being_cancelled_does_not_stop_the_stopping() -> None:
 
 
 PARENT: Final = f"""
-import asyncio, sys
-from holdfast.transports.child import Child
+import asyncio, os, sys, time
+from holdfast.transports.child import Child, ChildOptions
+from holdfast.transports.guard import GUARD
 async def main():
-    child = Child([sys.executable, "-c", {GRANDCHILD!r}.replace("sys.stdin.read()", "import time; time.sleep(1000)")])
-    await child.start()
-    print(child.pid, (await child.read()).decode(), flush=True)
-    await asyncio.sleep(1000)
+    deaf = {GRANDCHILD!r}.replace("sys.stdin.read()", "import time; time.sleep(1000)")
+    children = [Child([sys.executable, "-c", deaf], ChildOptions(close_seconds=0.1)) for _ in range(3)]
+    pids = []
+    for child in children:
+        await child.start()
+        pids += [child.pid, int(await child.read())]
+    await children[1].aclose()
+    if forked := os.fork():
+        print(forked, GUARD.pid, *pids, flush=True)
+    time.sleep(1000)
 asyncio.run(main())
 """
 
 
-def test_no_orphan_is_left_when_we_are_killed() -> None:
+def test_no_orphan_of_any_child_is_left_when_we_are_killed_also_if_a_process_forked_from_us_lives_on() -> (
+    None
+):
     with subprocess.Popen(python(PARENT), stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
         assert parent.stdout is not None
-        pids = [int(word) for word in parent.stdout.readline().split()]
-        assert len(pids) == 2
-        assert all(map(is_alive, pids))
-        os.kill(parent.pid, signal.SIGKILL)
-        wait_until(lambda: not any(map(is_alive, pids)), 10)
+        forked, guard, *pids = [int(word) for word in parent.stdout.readline().split()]
+        stopped, living = pids[2:4], pids[:2] + pids[4:]
+        try:
+            assert all(map(is_alive, [forked, guard, *living]))
+            assert not any(map(is_alive, stopped))
+            os.kill(parent.pid, signal.SIGKILL)
+            wait_until(lambda: not any(map(is_alive, [guard, *living])), 10)
+        finally:
+            os.kill(forked, signal.SIGKILL)
+
+
+@async_test
+async def test_children_share_one_guard_which_ends_with_the_last_of_them() -> None:
+    assert GUARD.pid is None
+    children = [Child(python(ECHO)) for _ in range(3)]
+    guards: set[int | None] = set()
+    for child in children:
+        await child.start()
+        guards.add(GUARD.pid)
+    [guard] = guards
+    assert guard is not None
+    for child in children:
+        assert is_alive(guard)
+        await child.aclose()
+    await until(lambda: not is_alive(guard))
+    assert GUARD.pid is None
+
+
+@async_test
+async def test_a_child_that_cannot_start_leaves_no_guard() -> None:
+    with pytest.raises(NotSent):
+        await Child(["/no/such/program"]).start()
+    assert GUARD.pid is None
+
+
+@pytest.mark.parametrize("fate", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_guard_that_has_ended_or_does_not_read_is_replaced_and_knows_every_group(
+    fate: signal.Signals,
+) -> None:
+    watched = Guard()
+    sleepers = [subprocess.Popen(["sleep", "1000"], start_new_session=True) for _ in range(2)]
+    try:
+        with watched.starting() as watch:
+            watch(sleepers[0].pid)
+        first = watched.pid
+        assert first is not None
+        os.kill(first, fate)
+        if fate is signal.SIGKILL:
+            wait_until(lambda: not is_alive(first))
+        with watched.starting() as watch:
+            watch(sleepers[1].pid)
+            for number in range(20_000 if fate is signal.SIGSTOP else 0):  # the pipe is full long before
+                watched._say("+", 2**30 + number)
+        assert watched.pid not in {None, first}
+        assert not is_alive(first)
+        assert watched._shell is not None
+        assert watched._shell.stdin is not None
+        watched._shell.stdin.close()  # as the kernel does when we are dead
+        for sleeper in sleepers:
+            assert sleeper.wait(timeout=10) == -signal.SIGTERM
+        watched._shell.wait(timeout=10)
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
 
 
 @async_test
