@@ -1,12 +1,13 @@
-"""A target that is another server: a URL, or the command after `--`. Its options, and what does not fit together."""
+"""What is served: a server object of Python, the server behind a URL, or a program. And which options fit it."""
 
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
+from holdfast.cli.options import COMMAND, OBJECT, URL, Kind, Options, entries
+from holdfast.cli.target import load
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,102 +15,90 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE: Final = "HOLDFAST_UPSTREAM_TOKEN"  # noqa: S105 - a name
 _SCHEMES: Final = ("http://", "https://")
-_FOR_URL: Final = ("--header", "--token-file")
-_FOR_COMMAND: Final = ("--env", "--children")
 
 
-class Behind(Struct, frozen=True, kw_only=True):
-    """The server behind, as the command line describes it."""
+class Source(Struct, frozen=True, kw_only=True):
+    """What is served. One of the members is set."""
 
+    object: str = ""
+    """A server object: file.py:object or package.module:object."""
     url: str = ""
     command: tuple[str, ...] = ()
-    concurrency: int | None = None
-    strict: bool = False
-    headers: tuple[str, ...] = ()
-    token_file: str | None = None
-    env: tuple[str, ...] = ()
-    children: int | None = None
-    version: str | None = None
 
-    def server(self) -> "Served":
+    @property
+    def kind(self) -> Kind:
+        """What it is, in words."""
+        return URL if self.url else COMMAND if self.command else OBJECT
+
+    def server(self, options: Options) -> "Served":
         """Return the server to serve. Nothing is connected or started.
 
         Raises:
-            ConfigError: a value is invalid.
+            ConfigError: there is no such server, or an option is invalid.
         """
-        from holdfast.server.proxies import CHILDREN, Process, Remote  # noqa: PLC0415 - `--help` does not need it
-
         if self.url:
-            return Remote(
-                self.url,
-                headers=_pairs(self.headers, "--header"),
-                token=_token(self.token_file),
-                concurrency=self.concurrency,
-                strict=self.strict,
-                protocol_version=self.version or "auto",
-            )
-        return Process(
-            self.command,
-            env=_pairs(self.env, "--env"),
-            children=CHILDREN if self.children is None else self.children,
-            concurrency=self.concurrency,
-            strict=self.strict,
-            protocol_version=self.version or "auto",
-        )
+            return _remote(self.url, options)
+        return _process(self.command, options) if self.command else load(self.object)
 
 
-def behind(target: str | None, command: tuple[str, ...], options: Behind, workers: int) -> Behind | None:
-    """Return the server behind; None if the target is a server object.
+def source(target: str | None, command: tuple[str, ...]) -> Source:
+    """Return what the command line names.
 
     Raises:
-        ConfigError: the target and the options do not fit together.
+        ConfigError: it names nothing, or two things.
     """
-    given = {
-        "--concurrency": options.concurrency is not None,
-        "--strict": options.strict,
-        "--header": bool(options.headers),
-        "--token-file": options.token_file is not None,
-        "--env": bool(options.env),
-        "--children": options.children is not None,
-        "--upstream-version": options.version is not None,
-    }
-    is_url = target is not None and target.lower().startswith(_SCHEMES)
-    if target is None and not command:
+    if target is not None and command:
+        raise ConfigError(f"serve takes one target: {target}, or the command after --, not both")
+    if command:
+        return Source(command=command)
+    if target is None:
         raise ConfigError(
             "serve needs a target: file.py:object, package.module:object, a URL, or a command after --"
         )
-    if target is not None and command:
-        raise ConfigError(f"serve takes one target: {target}, or the command after --, not both")
-    wrong = _FOR_COMMAND if is_url else _FOR_URL if command else tuple(given)
-    kind = "a URL" if is_url else "a command" if command else "a server object of Python"
-    for name in wrong:
-        if given[name]:
-            raise ConfigError(f"{name} does not fit {kind}: it is for {_meant(name)}")
-    if not is_url and not command:
-        return None
-    if workers > 1:
+    return Source(url=target) if target.lower().startswith(_SCHEMES) else Source(object=target)
+
+
+def check_fit(options: Options, kind: Kind, workers: int) -> None:
+    """Refuse an option that has no meaning for this kind of target.
+
+    Raises:
+        ConfigError: an option does not fit.
+    """
+    for entry in entries(Options):
+        if kind not in entry.row.fits and entry.of(options) is not None:
+            meant = ", or ".join("a command after --" if one is COMMAND else one for one in entry.row.fits)
+            raise ConfigError(f"{entry.flag} does not fit {kind}: it is for {meant}")
+    if workers > 1 and kind in {URL, COMMAND}:
         raise ConfigError(
             "--workers does not fit a URL or a command: the sessions of a server in front of another one live in one "
             "process for now"
         )
-    return replace(options, url=target if is_url and target is not None else "", command=command)
 
 
-def _meant(name: str) -> str:
-    if name in _FOR_URL:
-        return "a URL"
-    return "a command after --" if name in _FOR_COMMAND else "a URL, or a command after --"
+def _remote(url: str, options: Options) -> "Served":
+    from holdfast.server.proxies import Remote  # noqa: PLC0415 - `--help` does not need it
+
+    return Remote(
+        url,
+        headers=options.headers,
+        token=_token(options.token_file),
+        concurrency=options.concurrency,
+        strict=options.strict or False,
+        protocol_version=options.upstream_version or "auto",
+    )
 
 
-def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name.strip():
-            # The value may be a secret: it is not repeated.
-            raise ConfigError(f"{option} takes NAME=VALUE, not {name[:64]!r}")
-        pairs[name.strip()] = value
-    return pairs
+def _process(command: tuple[str, ...], options: Options) -> "Served":
+    from holdfast.server.proxies import CHILDREN, Process  # noqa: PLC0415 - `--help` does not need it
+
+    return Process(
+        command,
+        env=options.env,
+        children=options.children or CHILDREN,
+        concurrency=options.concurrency,
+        strict=options.strict or False,
+        protocol_version=options.upstream_version or "auto",
+    )
 
 
 def _token(file: str | None) -> str | None:

@@ -1,18 +1,19 @@
 """The `holdfast` command. An error says what is wrong, where, and what would be right; a usage error has no traceback."""
 
+import inspect
 import sys
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Annotated, Any, Final
 
 import typer
-from msgspec import Struct
-from msgspec.structs import replace
 from typer.core import TyperCommand
 
 from holdfast import __version__
-from holdfast.cli.behind import Behind, behind
-from holdfast.cli.serve import Options, serve
+from holdfast.cli.behind import check_fit, source
+from holdfast.cli.options import DEFAULT_ADDRESS, Options, ProcessOptions
+from holdfast.cli.parameters import collected, parameters
+from holdfast.cli.serve import serve
 from holdfast.cli.workers import serve_with_workers
-from holdfast.config import Duplicates, ResponseMode
 from holdfast.errors import ConfigError
 
 _WRONG: Final = 2
@@ -20,15 +21,6 @@ _WRONG: Final = 2
 
 _COMMAND: Final = "holdfast.command"
 """Where the words after `--` are kept."""
-
-_PARAMETERS: Final = {
-    "allowed_hosts": "allow_host",
-    "allowed_origins": "allow_origin",
-    "headers": "header",
-    "version": "upstream_version",
-}
-"""Members whose parameter has another name: an option that may be repeated is named in the singular."""
-S = TypeVar("S", bound=Struct)
 
 app: Final = typer.Typer(
     name="holdfast",
@@ -65,110 +57,7 @@ Target = Annotated[
         show_default=False,
     ),
 ]
-Concurrency = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="How many calls of one session the server behind gets at once; 1 for one that cannot run several.",
-    ),
-]
-Strict = Annotated[
-    bool,
-    typer.Option(
-        "--strict", help="Close a session when the server behind loses its own, or its process ends."
-    ),
-]
-Header = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A header for the server behind a URL; may be repeated."),
-]
-TokenFile = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH",
-        help="A file with the bearer token for the server behind a URL. Or put it into HOLDFAST_UPSTREAM_TOKEN.",
-    ),
-]
-Env = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A variable for the command after --; may be repeated."),
-]
-UpstreamVersion = Annotated[
-    str | None,
-    typer.Option(
-        metavar="VERSION",
-        help="The protocol version for the server behind: auto, modern, legacy, or one revision. Default: auto.",
-    ),
-]
-Children = Annotated[
-    int | None, typer.Option(min=1, help="How many processes of the command may run. Default: 64.")
-]
-_ADDRESS: Final = "127.0.0.1:8000"
-Http = Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve Streamable HTTP at this address.")]
 Stdio = Annotated[bool, typer.Option("--stdio", help="Serve standard input and output instead of HTTP.")]
-Path = Annotated[str, typer.Option(help="The path of the MCP endpoint.")]
-Grace = Annotated[
-    float | None, typer.Option(min=0, help="Seconds that a session lives after its last connection broke.")
-]
-Drain = Annotated[
-    float | None, typer.Option(min=0, help="Seconds that running calls have to finish when the server stops.")
-]
-DrainNotice = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        help="Seconds before the drain in which the server still serves but reports not ready, so that load balancers stop sending.",
-    ),
-]
-OnDuplicates = Annotated[
-    Duplicates | None,
-    typer.Option(help="What happens to a request whose id is in flight: refuse it, or run both."),
-]
-Response = Annotated[ResponseMode, typer.Option(help="How requests are answered.")]
-InOrder = Annotated[bool, typer.Option("--in-order", help="Run the calls of a session one at a time.")]
-Reruns = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        help="How often a call of an idempotent tool runs again after its replica died.",
-    ),
-]
-MaskErrors = Annotated[
-    bool,
-    typer.Option("--mask-errors", help="Send clients a correlation id instead of the text of an exception."),
-]
-Stateless = Annotated[bool, typer.Option("--stateless", help="Keep nothing between requests.")]
-AllowHost = Annotated[list[str] | None, typer.Option(help="A Host header that is accepted; may be repeated.")]
-AllowOrigin = Annotated[
-    list[str] | None, typer.Option(help="A browser origin that is accepted; may be repeated.")
-]
-AllowAnonymous = Annotated[
-    bool, typer.Option("--allow-anonymous", help="Serve other machines without authentication.")
-]
-Store = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        envvar="HOLDFAST_STORE",
-        help="The store for sessions: memory:, sqlite:///path, redis://host, rediss://, valkey://, redis+cluster://, "
-        "redis+sentinel://. Put a URL with a password into the variable: other users of the machine can read arguments.",
-    ),
-]
-Namespace = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Separates servers that share a store. Default: the server's name."),
-]
-Workers = Annotated[
-    int,
-    typer.Option(min=1, help="How many processes serve. Without --store they share a temporary SQLite file."),
-]
-LogLevel = Annotated[str, typer.Option(help="debug, info, warning, error or critical.")]
-
-
-def _check_address(http: str, *, stdio: bool) -> None:
-    """Refuse an address that would have no effect."""
-    if stdio and http != _ADDRESS:
-        raise ConfigError(f"--stdio does not use an address: leave out --stdio, or --http {http}")
 
 
 @app.callback()
@@ -190,54 +79,41 @@ class _ServeCommand(TyperCommand):
         return super().parse_args(ctx, own)
 
 
-@app.command("serve", cls=_ServeCommand)
-def serve_command(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    context: typer.Context,
-    target: Target = None,
-    http: Http = _ADDRESS,
-    stdio: Stdio = False,
-    path: Path = "/mcp",
-    grace: Grace = None,
-    drain: Drain = None,
-    drain_notice: DrainNotice = None,
-    duplicates: OnDuplicates = None,
-    response: Response = "adaptive",
-    in_order: InOrder = False,
-    reruns: Reruns = None,
-    mask_errors: MaskErrors = False,
-    stateless: Stateless = False,
-    store: Store = None,
-    namespace: Namespace = None,
-    workers: Workers = 1,
-    allow_host: AllowHost = None,
-    allow_origin: AllowOrigin = None,
-    allow_anonymous: AllowAnonymous = False,
-    log_level: LogLevel = "warning",
-    concurrency: Concurrency = None,
-    strict: Strict = False,
-    header: Header = None,
-    token_file: TokenFile = None,
-    env: Env = None,
-    children: Children = None,
-    upstream_version: UpstreamVersion = None,
-) -> None:
-    """Serve a server object, or the server behind a URL or a command, over HTTP or over stdio."""
-    given = locals()
-    other = behind(target, context.meta[_COMMAND], _collected(Behind, given), workers)
-    options = replace(_collected(Options, given), behind=other)
-    named, where = target or "", None if stdio else http
+def _serve(context: typer.Context, target: str | None, stdio: bool, **given: Any) -> None:
+    """Serve a server object, or the server behind a URL or a command, over HTTP or over stdio.
+
+    An option for every kind of target can also be set by a variable: HOLDFAST_GRACE for --grace, and so on.
+    """
+    options, process = collected(Options, given), collected(ProcessOptions, given)
+    served, workers = source(target, context.meta[_COMMAND]), process.workers or 1
+    check_fit(options, served.kind, workers)
+    log_level = process.log_level or "warning"
+    if stdio and workers == 1 and _is_argument(context, "http"):
+        raise ConfigError(f"--stdio does not use an address: leave out --stdio, or --http {process.http}")
+    where = None if stdio else process.http or DEFAULT_ADDRESS
     if workers == 1:
-        _check_address(http, stdio=stdio)
-        serve(named, where, options, log_level=log_level)
+        serve(served, where, options, log_level=log_level)
     else:
-        raise typer.Exit(serve_with_workers(named, where, options, workers, log_level=log_level))
+        raise typer.Exit(serve_with_workers(served, where, options, workers, log_level=log_level))
 
 
-def _collected(kind: type[S], given: dict[str, Any]) -> S:
-    """Return a structure of those parameters that are its members; an option that was not given has its default."""
-    known: dict[str, Any] = {}
-    for name in kind.__struct_fields__:
-        value = given.get(_PARAMETERS.get(name, name))
-        if value is not None and value != "":
-            known[name] = tuple(value) if isinstance(value, list) else value
-    return kind(**known)
+def _is_argument(context: typer.Context, name: str) -> bool:
+    """True if an option is on the command line itself, and not only in the environment."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the parameters of its own and one for each option of the table."""
+    own = [
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+        inspect.Parameter("target", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Target),
+        inspect.Parameter("stdio", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Stdio),
+    ]
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*own, *parameters(ProcessOptions), *parameters(Options)]
+    )
+    return function
+
+
+app.command("serve", cls=_ServeCommand)(_with_options(_serve))

@@ -3,15 +3,11 @@
 import contextlib
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct
-from msgspec.structs import replace
+from typing import TYPE_CHECKING
 
 from holdfast.cli import banner, stores
-from holdfast.cli.behind import Behind
-from holdfast.cli.target import load
-from holdfast.config import LOOPBACK_HOSTS, Duplicates, HttpSettings, ResponseMode, Settings
+from holdfast.cli.behind import Source
+from holdfast.cli.options import Options
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.serve import run_http
@@ -20,53 +16,6 @@ from holdfast.transports.stdio import claimed_stdio
 
 if TYPE_CHECKING:
     from holdfast.server.served import Served
-
-
-class Options(Struct, frozen=True, kw_only=True):
-    """The options of the command line; None: the server's own setting counts."""
-
-    grace: float | None = None
-    drain: float | None = None
-    drain_notice: float | None = None
-    duplicates: Duplicates | None = None
-    in_order: bool = False
-    reruns: int | None = None
-    mask_errors: bool = False
-    stateless: bool = False
-    store: str | None = None
-    namespace: str | None = None
-    path: str = "/mcp"
-    response: ResponseMode = "adaptive"
-    allowed_hosts: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
-    allow_anonymous: bool = False
-    behind: Behind | None = None
-    """The server behind, if the target is one."""
-
-    def over(self, settings: Settings) -> Settings:
-        """Return the server's settings, replaced by the options that were given."""
-        times = {"grace": self.grace, "drain": self.drain, "drain_notice": self.drain_notice}
-        given = {name: seconds for name, seconds in times.items() if seconds is not None}
-        if given:
-            settings = replace(settings, times=replace(settings.times, **given))
-        said: dict[str, Any] = {
-            "duplicates": self.duplicates,
-            "in_order": self.in_order or None,
-            "reruns": self.reruns,
-            "mask_errors": self.mask_errors or None,
-            "stateless": self.stateless or None,
-        }
-        return replace(settings, **{name: value for name, value in said.items() if value is not None})
-
-    def http(self) -> HttpSettings:
-        """Return the settings of the HTTP front."""
-        return HttpSettings(
-            path=self.path if self.path.startswith("/") else f"/{self.path}",
-            response=self.response,
-            allowed_hosts=(*LOOPBACK_HOSTS, *self.allowed_hosts) if self.allowed_hosts else LOOPBACK_HOSTS,
-            allowed_origins=self.allowed_origins,
-            allow_anonymous=True if self.allow_anonymous else None,
-        )
 
 
 def address(text: str) -> tuple[str, int]:
@@ -93,15 +42,15 @@ def log_to_stderr(level: str) -> None:
     logging.basicConfig(level=names[level.upper()], format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
-def prepare(target: str, options: Options) -> "Served":
-    """Return the server that a target names, with the options applied.
+def prepare(source: Source, options: Options) -> "Served":
+    """Return the server that is named, with the options applied.
 
     Raises:
         ConfigError: the options cannot work.
     """
     if options.store is not None:
         stores.check(options.store)
-    server = load(target) if options.behind is None else options.behind.server()
+    server = source.server(options)
     before = (server.settings, server.store, server.namespace)
     wanted = (
         options.over(server.settings),
@@ -110,7 +59,9 @@ def prepare(target: str, options: Options) -> "Served":
     )
     if wanted != before:
         if server.is_built:
-            raise ConfigError(f"{target} built its engine while it was imported, so options cannot change it")
+            raise ConfigError(
+                f"{source.object} built its engine while it was imported, so options cannot change it"
+            )
         server.settings, server.store, server.namespace = wanted
     return server
 
@@ -133,8 +84,8 @@ def explained(server: "Served") -> Iterator[None]:
         ) from None
 
 
-def serve(target: str, http: str | None, options: Options, *, log_level: str) -> None:
-    """Serve a target in this process: over HTTP at an address, or over stdio without one.
+def serve(source: Source, http: str | None, options: Options, *, log_level: str) -> None:
+    """Serve in this process: over HTTP at an address, or over stdio without one.
 
     Raises:
         ConfigError: the options cannot work.
@@ -143,12 +94,12 @@ def serve(target: str, http: str | None, options: Options, *, log_level: str) ->
     if http is None:
         # Before the author's code is imported, because its output is not protocol.
         with claimed_stdio() as pipes:
-            server = prepare(target, options)
+            server = prepare(source, options)
             with explained(server):
                 run_pipes(server.engine, *pipes)
         return
     where = address(http)
-    server = prepare(target, options)
+    server = prepare(source, options)
     with explained(server):
         front = front_of(server, options)
         run_http(front, *where, ready=lambda url: banner.show(banner.facts(server, url)))

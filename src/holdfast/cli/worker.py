@@ -17,7 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.cli import banner
-from holdfast.cli.serve import Options, explained, front_of, log_to_stderr, prepare
+from holdfast.cli.behind import Source
+from holdfast.cli.options import Options
+from holdfast.cli.serve import explained, front_of, log_to_stderr, prepare
 from holdfast.cli.stores import PrivateStoreUser
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import check_exposure, serve
@@ -32,7 +34,7 @@ MARGIN: Final = 5.0
 class Job(Struct, frozen=True, kw_only=True):
     """What a worker serves. It is sent through a socket, so that no secret is in an argument list."""
 
-    target: str
+    source: Source
     options: Options
     log_level: str
     listener: int
@@ -77,7 +79,7 @@ def _line(channel: socket.socket) -> bytes:
 def _serve(job: Job, channel: socket.socket) -> None:
     log_to_stderr(job.log_level)
     options = job.options
-    server = prepare(job.target, options)
+    server = prepare(job.source, options)
     with contextlib.ExitStack() as stack:
         if server.store is None and job.private is not None:
             server.store = job.private

@@ -18,7 +18,9 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.cli import banner, stores
-from holdfast.cli.serve import Options, address, log_to_stderr
+from holdfast.cli.behind import Source
+from holdfast.cli.options import Options
+from holdfast.cli.serve import address, log_to_stderr
 from holdfast.cli.worker import MARGIN, Job
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import bind
@@ -33,8 +35,10 @@ _ROOT: Final = Path(__file__).parents[2]
 Shown = Callable[[banner.Facts], None]
 
 
-def serve_with_workers(target: str, http: str | None, options: Options, count: int, *, log_level: str) -> int:
-    """Serve a target over HTTP by `count` processes until a signal stops them; return the exit status.
+def serve_with_workers(
+    source: Source, http: str | None, options: Options, count: int, *, log_level: str
+) -> int:
+    """Serve over HTTP by `count` processes until a signal stops them; return the exit status.
 
     Raises:
         ConfigError: the options cannot work.
@@ -50,7 +54,7 @@ def serve_with_workers(target: str, http: str | None, options: Options, count: i
         listener = stack.enter_context(bind(host, port))
         private = None if options.store is not None else stack.enter_context(stores.private_store())
         job = Job(
-            target=target,
+            source=source,
             options=options,
             log_level=log_level,
             listener=listener.fileno(),

@@ -12,7 +12,9 @@ import pytest
 
 from holdfast import Server, Settings, Times, __version__
 from holdfast.cli.banner import client_config, initialize_call
-from holdfast.cli.serve import Options, address, prepare
+from holdfast.cli.behind import Source
+from holdfast.cli.options import Options
+from holdfast.cli.serve import address, prepare
 from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
 
@@ -52,7 +54,7 @@ def test_an_invalid_address_is_refused_with_an_example(text: str) -> None:
 def test_an_option_changes_only_its_own_setting() -> None:
     own = Settings(times=Times(idle=5, grace=7), in_order=True, duplicates="isolate")
     assert Options().over(own) == own
-    changed = Options(grace=0, drain_notice=3, duplicates="reject", stateless=True).over(own)
+    changed = Options(times={"grace": 0, "drain_notice": 3}, duplicates="reject", stateless=True).over(own)
     times = Times(idle=5, grace=0, drain_notice=3)
     assert changed == Settings(times=times, in_order=True, stateless=True)
     assert Options(reruns=2).over(own).reruns == 2
@@ -63,7 +65,7 @@ def test_an_option_changes_only_its_own_setting() -> None:
 def test_options_apply_to_a_module_that_mounts_its_server(tmp_path: Path) -> None:
     app = tmp_path / "mounted.py"
     app.write_text("from holdfast import Server\nserver = Server('mounted')\napp = server.asgi()\n")
-    server = prepare(f"{app}:server", Options(grace=7, store="memory:"))
+    server = prepare(Source(object=f"{app}:server"), Options(times={"grace": 7}, store="memory:"))
     assert (server.settings.times.grace, server.store) == (7, "memory:")
 
 

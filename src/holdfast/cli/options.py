@@ -1,0 +1,266 @@
+"""The options of `holdfast serve`: one table for the command line, for `HOLDFAST_*` and for `holdfast.toml`.
+
+A member of `Options` (for one server) or of `ProcessOptions` (for the whole process) is a row of the table: its name is
+the key in the file, its type says which values are allowed, and its `Row` says the rest. `holdfast.cli.parameters`
+makes the parameters of the command line from these rows. To add an option, add one member here and use it.
+
+None means that an option was not given. So values from several places can be laid over each other: the command line
+over the environment over the file (`laid_over`), and what remains None has the default.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from holdfast.config import LOOPBACK_HOSTS, Duplicates, HttpSettings, ResponseMode, Settings
+
+Kind = Literal["a URL", "a command", "a server object of Python", "a file with several servers"]
+URL: Final[Kind] = "a URL"
+COMMAND: Final[Kind] = "a command"
+OBJECT: Final[Kind] = "a server object of Python"
+FILE: Final[Kind] = "a file with several servers"
+ALL: Final[tuple[Kind, ...]] = (URL, COMMAND, OBJECT, FILE)
+"""For every target. With a file, such an option counts for every server of the file."""
+ONE_SERVER: Final[tuple[Kind, ...]] = (URL, COMMAND, OBJECT)
+BEHIND: Final[tuple[Kind, ...]] = (URL, COMMAND)
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:8000"
+DEFAULT_PATH: Final = "/mcp"
+
+Count = Annotated[int, Meta(ge=1)]
+Number = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+Setting = int | float | tuple[float, float]
+"""A value of `Limits` or `Times`, which check it."""
+
+S = TypeVar("S", bound=Struct)
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """What the type of an option does not say."""
+
+    help: str = ""
+    fits: tuple[Kind, ...] = ALL
+    """The targets that it is for."""
+    flag: str = ""
+    """Its name on the command line, if that is not the member's own: an option that may be repeated is named in the singular."""
+    metavar: str | None = None
+    default: str | None = None
+    """The default, as `--help` shows it."""
+    members: dict[str, "Row"] | None = None
+    """For a table of settings: those that are options of the command line by themselves."""
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The options of one server. None: not given, so its own setting or the default counts."""
+
+    path: Annotated[
+        str | None, Row(help="The path of the MCP endpoint.", fits=ONE_SERVER, default=DEFAULT_PATH)
+    ] = None
+    limits: Annotated[dict[str, Setting] | None, Row(members={})] = None
+    times: Annotated[
+        dict[str, Setting] | None,
+        Row(
+            members={
+                "grace": Row(help="Seconds that a session lives after its last connection broke."),
+                "drain": Row(help="Seconds that running calls have to finish when the server stops."),
+                "drain_notice": Row(
+                    help="Seconds before the drain in which the server still serves but reports not ready, so that load "
+                    "balancers stop sending."
+                ),
+            }
+        ),
+    ] = None
+    duplicates: Annotated[
+        Duplicates | None,
+        Row(help="What happens to a request whose id is in flight: refuse it, or run both."),
+    ] = None
+    response: Annotated[ResponseMode | None, Row(help="How requests are answered.", default="adaptive")] = (
+        None
+    )
+    in_order: Annotated[bool | None, Row(help="Run the calls of a session one at a time.")] = None
+    reruns: Annotated[
+        Number | None, Row(help="How often a call of an idempotent tool runs again after its replica died.")
+    ] = None
+    mask_errors: Annotated[
+        bool | None, Row(help="Send clients a correlation id instead of the text of an exception.")
+    ] = None
+    stateless: Annotated[bool | None, Row(help="Keep nothing between requests.")] = None
+    store: Annotated[
+        str | None,
+        Row(
+            metavar="URL",
+            help="The store for sessions: memory:, sqlite:///path, redis://host, rediss://, valkey://, redis+cluster://, "
+            "redis+sentinel://. Put a URL with a password into HOLDFAST_STORE: other users of the machine can read arguments.",
+        ),
+    ] = None
+    namespace: Annotated[
+        str | None,
+        Row(
+            metavar="NAME",
+            help="Separates servers that share a store. Default: the server's name.",
+            fits=ONE_SERVER,
+        ),
+    ] = None
+    allowed_hosts: Annotated[
+        tuple[str, ...] | None,
+        Row(flag="allow_host", help="A Host header that is accepted; may be repeated."),
+    ] = None
+    allowed_origins: Annotated[
+        tuple[str, ...] | None,
+        Row(flag="allow_origin", help="A browser origin that is accepted; may be repeated."),
+    ] = None
+    allow_anonymous: Annotated[bool | None, Row(help="Serve other machines without authentication.")] = None
+
+    # The server behind.
+
+    concurrency: Annotated[
+        Count | None,
+        Row(
+            help="How many calls of one session the server behind gets at once; 1 for one that cannot run several.",
+            fits=BEHIND,
+        ),
+    ] = None
+    strict: Annotated[
+        bool | None,
+        Row(
+            help="Close a session when the server behind loses its own, or its process ends.",
+            fits=BEHIND,
+        ),
+    ] = None
+    upstream_version: Annotated[
+        str | None,
+        Row(
+            metavar="VERSION",
+            help="The protocol version for the server behind: auto, modern, legacy, or one revision.",
+            fits=BEHIND,
+            default="auto",
+        ),
+    ] = None
+    headers: Annotated[
+        dict[str, str] | None,
+        Row(
+            flag="header",
+            metavar="NAME=VALUE",
+            help="A header for the server behind a URL; may be repeated.",
+            fits=(URL,),
+        ),
+    ] = None
+    token_file: Annotated[
+        str | None,
+        Row(
+            metavar="PATH",
+            help="A file with the bearer token for the server behind a URL. Or put it into HOLDFAST_UPSTREAM_TOKEN.",
+            fits=(URL,),
+        ),
+    ] = None
+    env: Annotated[
+        dict[str, str] | None,
+        Row(
+            metavar="NAME=VALUE",
+            help="A variable for the command after --; may be repeated.",
+            fits=(COMMAND,),
+        ),
+    ] = None
+    children: Annotated[
+        Count | None,
+        Row(help="How many processes of the command may run.", fits=(COMMAND,), default="64"),
+    ] = None
+
+    def over(self, settings: Settings) -> Settings:
+        """Return the server's settings, replaced by the options that were given.
+
+        Raises:
+            ConfigError: a value is invalid.
+        """
+        said: dict[str, Any] = {
+            "limits": replace(settings.limits, **self.limits) if self.limits else None,
+            "times": replace(settings.times, **self.times) if self.times else None,
+            "duplicates": self.duplicates,
+            "in_order": self.in_order,
+            "reruns": self.reruns,
+            "mask_errors": self.mask_errors,
+            "stateless": self.stateless,
+        }
+        return replace(settings, **{name: value for name, value in said.items() if value is not None})
+
+    def http(self) -> HttpSettings:
+        """Return the settings of the HTTP front."""
+        path = self.path or DEFAULT_PATH
+        return HttpSettings(
+            path=path if path.startswith("/") else f"/{path}",
+            response=self.response or "adaptive",
+            allowed_hosts=(*LOOPBACK_HOSTS, *self.allowed_hosts) if self.allowed_hosts else LOOPBACK_HOSTS,
+            allowed_origins=self.allowed_origins or (),
+            allow_anonymous=True if self.allow_anonymous else None,
+        )
+
+
+class ProcessOptions(Struct, frozen=True, kw_only=True):
+    """The options of the process, which all its servers share. None: not given."""
+
+    http: Annotated[
+        str | None,
+        Row(metavar="HOST:PORT", help="Serve Streamable HTTP at this address.", default=DEFAULT_ADDRESS),
+    ] = None
+    workers: Annotated[
+        Count | None,
+        Row(
+            help="How many processes serve. Without --store they share a temporary SQLite file.", default="1"
+        ),
+    ] = None
+    log_level: Annotated[
+        str | None, Row(help="debug, info, warning, error or critical.", default="warning")
+    ] = None
+
+
+class Entry(Struct, frozen=True):
+    """One option of the table."""
+
+    place: tuple[str, ...]
+    """Its key in the file; the second part is a key in a table of settings."""
+    type: Any
+    row: Row
+
+    @property
+    def parameter(self) -> str:
+        """Its name on the command line, with underscores."""
+        return self.row.flag or self.place[-1]
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line."""
+        return f"--{self.parameter.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str | None:
+        """Its environment variable; None for an option of one server of several."""
+        return f"HOLDFAST_{self.parameter.upper()}" if FILE in self.row.fits else None
+
+    def of(self, options: Struct) -> Any:
+        """Return its value; None if it was not given."""
+        value = getattr(options, self.place[0])
+        return value if value is None or len(self.place) == 1 else value.get(self.place[1])
+
+
+def entries(kind: type[Struct]) -> Iterator[Entry]:
+    """Yield the options of a structure, in the order in which they are declared."""
+    for name, annotation in get_type_hints(kind, include_extras=True).items():
+        row: Row = annotation.__metadata__[0]
+        if row.members is None:
+            yield Entry((name,), annotation.__origin__, row)
+        else:
+            for member, inner in row.members.items():
+                yield Entry((name, member), Seconds | None, inner)
+
+
+def laid_over(low: S, high: S) -> S:
+    """Return the options of `high`, and those of `low` that `high` does not have. Tables of settings are merged."""
+    merged: dict[str, Any] = {}
+    for name in high.__struct_fields__:
+        below, above = getattr(low, name), getattr(high, name)
+        both = isinstance(below, dict) and isinstance(above, dict)
+        merged[name] = {**below, **above} if both else below if above is None else above
+    return type(high)(**merged)
