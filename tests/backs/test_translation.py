@@ -36,10 +36,12 @@ def test_what_a_client_says_of_itself_its_token_retries_and_tasks_do_not_reach_t
         "task": {"ttl": 1},
         "_meta": {**own, "progressToken": 1, "com.example/trace": "kept"},
     }
-    assert request_params(params) == {"name": "x", "_meta": {"com.example/trace": "kept"}}
-    assert request_params({"name": "x", "_meta": own}) == {"name": "x"}
+    assert request_params("tools/call", params) == {"name": "x", "_meta": {"com.example/trace": "kept"}}
+    assert request_params("tools/call", {"name": "x", "_meta": own}) == {"name": "x"}
     plain = {"name": "x"}
-    assert request_params(plain) is plain
+    assert request_params("tools/call", plain) is plain
+    answers = {"taskId": "t", "inputResponses": {}}
+    assert request_params("tasks/update", {**answers, "_meta": own}) == answers
 
 
 @pytest.mark.parametrize(
@@ -67,10 +69,14 @@ def test_only_a_result_of_the_kind_input_required_asks() -> None:
     assert (asked.state, asked.requests) == ("s", {"a": {"method": "m"}})
 
 
-def test_tasks_are_declared_to_neither_side() -> None:
+def test_tasks_are_declared_only_between_a_client_and_a_server_of_2026() -> None:
     declared: dict[str, Any] = {"tasks": {}, "tools": {}, "extensions": {TASKS: {}, "other": {}}}
-    assert client_capabilities(declared) == {"tools": {}, "extensions": {"other": {}}}
-    assert server_capabilities(declared, sessionless=True) == {"tools": {}, "extensions": {"other": {}}}
+    without = {"tools": {}, "extensions": {"other": {}}}
+    whole = {"tools": {}, "extensions": {TASKS: {}, "other": {}}}
+    assert client_capabilities(declared) == without
+    assert client_capabilities(declared, tasks=True) == whole
+    assert server_capabilities(declared, sessionless=True) == without
+    assert server_capabilities(declared, sessionless=True, tasks=True) == whole
     assert server_capabilities(declared, sessionless=False) == {"tools": {}}
 
 

@@ -8,9 +8,11 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
-from holdfast.backs.proxy.translation import server_capabilities
+from holdfast.backs.proxy.translation import client_capabilities, server_capabilities
 from holdfast.backs.proxy.upstream import Upstream
 from holdfast.backs.proxy.upstreams import Upstreams, session_key_of, shared_key_of
 from holdfast.core.lifecycle import Input
@@ -26,6 +28,7 @@ from holdfast.protocol.sessionless import SERVER_KEY, SUPPORTED, RequestMeta
 from holdfast.protocol.subscriptions import Filter, Key
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.stores.base import SessionRecord
+from holdfast.upstream.negotiation import Agreed
 from holdfast.wire.jsonrpc import Request, encode
 
 _EMPTY: Final = b"{}"
@@ -36,6 +39,8 @@ _FORWARDED: Final = frozenset(
     and not method.notification
 )
 """The requests that the server behind us answers."""
+_TASKS: Final = frozenset(name for name in METHODS if name.startswith("tasks/"))
+"""The requests of 2026-07-28 about tasks. They pass if the server behind us speaks 2026-07-28 too."""
 
 
 class ProxyBack:
@@ -114,7 +119,9 @@ class ProxyBack:
     async def _upstream(self, client: Client, caller: Caller) -> AsyncIterator[Upstream]:
         record = client.record
         wanted = UpstreamClient(caller, record.client, record.capabilities, record.key)
-        if not record.key and not caller.key and not self.shares_anonymous:
+        if not record.key and self._is_for_one_call(caller):
+            # A task would end with the upstream of the call that created it.
+            wanted = replace(wanted, capabilities=client_capabilities(record.capabilities))
             async with self._upstreams.single(wanted) as upstream:
                 yield upstream
             return
@@ -122,6 +129,15 @@ class ProxyBack:
         if record.key:
             upstream.record = record
         yield upstream
+
+    def _is_for_one_call(self, caller: Caller) -> bool:
+        """True if each request of a client without a session has an upstream of its own."""
+        return not caller.key and not self.shares_anonymous
+
+    def _offered(self, agreed: Agreed, caller: Caller) -> dict[str, Any]:
+        """Return what the server offers to a client of 2026-07-28."""
+        tasks = agreed.is_sessionless and not self._is_for_one_call(caller)
+        return server_capabilities(agreed.capabilities, sessionless=True, tasks=tasks)
 
     # Requests
 
@@ -134,9 +150,13 @@ class ProxyBack:
         own = self._own.get(method)
         if own is not None:
             return await own(exchange)
-        if method not in _FORWARDED:
+        if method not in _FORWARDED and method not in _TASKS:
             raise MethodNotFound(method[:100])
         async with self._upstream(exchange.session, exchange.caller) as upstream:
+            if method in _TASKS and not upstream.agreed.is_sessionless:
+                raise MethodNotFound(
+                    f"{method}: the server behind this one speaks {upstream.agreed.version}, whose tasks do not pass to 2026-07-28"
+                )
             level = exchange.session.record.level
             if is_sessionless and level:
                 # A server that refuses the level can still answer the call.
@@ -155,7 +175,7 @@ class ProxyBack:
             "ttlMs": 0,
             "cacheScope": "private",
             "supportedVersions": list(SUPPORTED),
-            "capabilities": server_capabilities(agreed.capabilities, sessionless=True),
+            "capabilities": self._offered(agreed, exchange.caller),
             "_meta": {SERVER_KEY: agreed.server},
         }
         if agreed.instructions is not None:
@@ -199,11 +219,12 @@ class ProxyBack:
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         """Return the part of a listener's filter that the server reports, and subscribe to it at the server."""
-        if not caller.key and not self.shares_anonymous:
+        if self._is_for_one_call(caller):
             # The upstream of such a client ends with each call: it reports no change afterwards.
             return wanted.within({})
         upstream = await self._upstream_of(UpstreamClient(caller, client.record.client, client.capabilities))
         await upstream.subscriptions.ready()
+        # Changes of tasks are not reported: clients ask for them with tasks/get.
         honoured = wanted.within(server_capabilities(upstream.agreed.capabilities, sessionless=True))
         for uri in honoured.names.get("resource", ()):
             await upstream.subscriptions.add(uri, upstream.agreed)

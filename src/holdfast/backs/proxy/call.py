@@ -89,7 +89,7 @@ class Call:
             McpError: the server's own error, or ours if it cannot be reached, is silent, or breaks off.
         """
         request = self.exchange.request
-        params = request_params(request.params)
+        params = request_params(request.method, request.params)
         retry: dict[str, Any] = {}
         try:
             for _ in range(ROUNDS):
@@ -168,8 +168,8 @@ class Call:
         ranks: dict[Any, int] = {**LOGGING_LEVELS}
         return ranks.get(level, len(ranks)) >= ranks.get(wanted, 0)
 
-    async def ask(self, method: str, params: dict[str, Any]) -> Any:
-        """Ask the client within its exchange and return its result.
+    async def ask(self, method: str, params: dict[str, Any], key: str | None = None) -> Any:
+        """Ask the client within its exchange and return its result. `key` is the name that a 2026-07-28 server gave.
 
         Raises:
             McpError: for the server: the client's own error, or why the client could not be asked.
@@ -178,7 +178,7 @@ class Call:
         if self._bound is not None:
             self._bound.reschedule(None)
         try:
-            return await self.exchange.ask(method, params)
+            return await self.exchange.ask(method, params, key=key)
         except AskError as error:
             raise unasked(error) from error
         finally:
@@ -196,7 +196,7 @@ class Call:
         tasks: dict[str, asyncio.Task[Any]] = {}
         async with asyncio.TaskGroup() as group:
             for key, question in questions.items():
-                tasks[key] = group.create_task(self._one_answer(*question))
+                tasks[key] = group.create_task(self._one_answer(key, *question))
         answers = {key: task.result() for key, task in tasks.items()}
         for answer in answers.values():
             if isinstance(answer, McpError):
@@ -204,9 +204,9 @@ class Call:
         retry: dict[str, Any] = {"inputResponses": answers} if answers else {}
         return retry if asked.state is None else {**retry, "requestState": asked.state}
 
-    async def _one_answer(self, method: str, params: dict[str, Any]) -> Any:
+    async def _one_answer(self, key: str, method: str, params: dict[str, Any]) -> Any:
         try:
-            return await self.ask(method, params)
+            return await self.ask(method, params, key)
         except McpError as error:
             return error
 

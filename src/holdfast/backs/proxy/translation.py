@@ -10,7 +10,8 @@ The differences between the eras, and how this module treats them:
     how long a result is valid     absent                         `ttlMs`, `cacheScope`: added (not kept), removed
     the server's name              once, in `initialize`          `_meta` of every result: added or left
     questions to the client        requests of the server         `input_required` results: see call.py
-    tasks                          absent, or another form        refused, not declared
+    tasks                          absent, or another form        pass if client and server are of 2026-07-28,
+                                                                  else refused and not declared
 
 A result is not decoded where it can pass as it is. Members are added in front of the text of the others.
 """
@@ -25,6 +26,7 @@ from holdfast.protocol.sessionless import (
     CLIENT_KEY,
     LEVEL_KEY,
     SERVER_KEY,
+    SUSPENDABLE,
     TASKS,
     VERSION_KEY,
 )
@@ -33,7 +35,7 @@ from holdfast.wire.jsonrpc import encode
 _OWN_META: Final = frozenset({VERSION_KEY, CLIENT_KEY, CAPABILITIES_KEY, LEVEL_KEY})
 """The members of `_meta` in which a 2026-07-28 client describes itself."""
 _NOT_SENT: Final = frozenset({"requestState", "inputResponses", "task"})
-"""Params that are not sent on: those of retries, which the engine has used, and the request to run as a task."""
+"""Params of calls that are not sent on: those of retries, which the engine has used, and the request to run as a task."""
 _SESSIONLESS_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
 _NOT_KEPT: Final = {"ttlMs": 0, "cacheScope": "private"}
 
@@ -59,12 +61,13 @@ class InputRequired(msgspec.Struct, frozen=True):
     requests: dict[str, Any]
 
 
-def request_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Return a client's params without its description, its progress token, and the members for retries and tasks."""
+def request_params(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Return a client's params without its description, its progress token, and a call's members for retries and tasks."""
     meta = params.get("_meta")
-    if type(meta) is not dict and not _NOT_SENT & params.keys():
+    not_sent = _NOT_SENT if method in SUSPENDABLE else frozenset[str]()
+    if type(meta) is not dict and not not_sent & params.keys():
         return params
-    kept = {name: value for name, value in params.items() if name != "_meta" and name not in _NOT_SENT}
+    kept = {name: value for name, value in params.items() if name != "_meta" and name not in not_sent}
     own = {name: value for name, value in meta.items() if name not in _OWN_META} if type(meta) is dict else {}
     own.pop("progressToken", None)
     return {**kept, "_meta": own} if own else kept
@@ -118,18 +121,27 @@ class SessionlessForm:
         return self._plain[method in CACHEABLE] + (others if others.startswith(b"}") else b"," + others)
 
 
-def client_capabilities(capabilities: dict[str, Any]) -> dict[str, Any]:
-    """Return the capabilities of a client that the server behind us may use. Tasks do not pass."""
-    extensions = capabilities.get("extensions")
-    kept = {name: value for name, value in capabilities.items() if name not in {"tasks", "extensions"}}
-    if isinstance(extensions, dict) and (others := {k: v for k, v in extensions.items() if k != TASKS}):
-        kept["extensions"] = others
+def client_capabilities(capabilities: dict[str, Any], *, tasks: bool = False) -> dict[str, Any]:
+    """Return the capabilities of a client that the server behind us may use. `tasks`: the tasks of 2026-07-28 pass."""
+    return _without_tasks(capabilities, extension=tasks)
+
+
+def server_capabilities(
+    capabilities: dict[str, Any], *, sessionless: bool, tasks: bool = False
+) -> dict[str, Any]:
+    """Return the capabilities of the server behind us, for a client of one era. `tasks`: those of 2026-07-28 pass."""
+    kept = _without_tasks(capabilities, extension=tasks)
+    if not sessionless:
+        kept.pop("extensions", None)
     return kept
 
 
-def server_capabilities(capabilities: dict[str, Any], *, sessionless: bool) -> dict[str, Any]:
-    """Return the capabilities of the server behind us, for a client of one era. Tasks do not pass."""
-    kept = client_capabilities(capabilities)
-    if not sessionless:
-        kept.pop("extensions", None)
+def _without_tasks(capabilities: dict[str, Any], *, extension: bool) -> dict[str, Any]:
+    """Return capabilities without the tasks of 2025-11-25, and without those of 2026-07-28 unless `extension`."""
+    kept = {name: value for name, value in capabilities.items() if name not in {"tasks", "extensions"}}
+    extensions = capabilities.get("extensions")
+    if isinstance(extensions, dict):
+        passing = {name: value for name, value in extensions.items() if extension or name != TASKS}
+        if passing:
+            kept["extensions"] = passing
     return kept

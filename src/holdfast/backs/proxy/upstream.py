@@ -71,7 +71,9 @@ class Upstream:
         self._options = options
         self._outside = outside
         self._clock, _, self._observer = ports
-        self._profile = ClientProfile(client.info, client_capabilities(client.capabilities))
+        self._profile = ClientProfile(
+            client.info, client_capabilities(client.capabilities, tasks=not client.session)
+        )
         self._connection = Connection(
             target.connector(client),
             self._profile,
