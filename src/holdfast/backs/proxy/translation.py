@@ -10,6 +10,7 @@ The differences between the eras, and how this module treats them:
     how long a result is valid     absent                         `ttlMs`, `cacheScope`: added (not kept), removed
     the server's name              once, in `initialize`          `_meta` of every result: added or left
     questions to the client        requests of the server         `input_required` results: see call.py
+    a resource that does not exist error -32002                   error -32602: translated for 2026-07-28 clients
     tasks                          absent, or another form        pass if client and server are of 2026-07-28,
                                                                   else refused and not declared
 
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, McpError
 from holdfast.protocol.sessionless import (
     CACHEABLE,
     CAPABILITIES_KEY,
@@ -119,6 +121,18 @@ class SessionlessForm:
             return encode({"resultType": "complete", **hints, **members, "_meta": meta})
         others = result.lstrip()[1:].lstrip()
         return self._plain[method in CACHEABLE] + (others if others.startswith(b"}") else b"," + others)
+
+
+def client_info(info: dict[str, Any]) -> dict[str, Any]:
+    """Return a client's description with the members that 2025 servers require. In 2026-07-28 it is optional."""
+    return {"name": "unknown", "version": "unknown", **info}
+
+
+def error_for(method: str, error: McpError) -> McpError:
+    """Return the error of a 2025 server in the form of 2026-07-28: that revision has no code for a missing resource."""
+    if error.code == RESOURCE_NOT_FOUND and method == "resources/read":
+        return McpError(INVALID_PARAMS, error.message, error.data)
+    return error
 
 
 def client_capabilities(capabilities: dict[str, Any], *, tasks: bool = False) -> dict[str, Any]:

@@ -26,7 +26,13 @@ from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Outbox
 from holdfast.backs.proxy.subscriptions import Subscriptions, change_kind, list_kinds
 from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
-from holdfast.backs.proxy.translation import SessionlessForm, client_capabilities, for_sessions
+from holdfast.backs.proxy.translation import (
+    SessionlessForm,
+    client_capabilities,
+    client_info,
+    error_for,
+    for_sessions,
+)
 from holdfast.engine.back import Outside
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import (
@@ -72,7 +78,7 @@ class Upstream:
         self._outside = outside
         self._clock, _, self._observer = ports
         self._profile = ClientProfile(
-            client.info, client_capabilities(client.capabilities, tasks=not client.session)
+            client_info(client.info), client_capabilities(client.capabilities, tasks=not client.session)
         )
         self._connection = Connection(
             target.connector(client),
@@ -173,6 +179,10 @@ class Upstream:
             async with (self._turn if call.may_ask else None) or _FREE, self._slots or _FREE:
                 self.calls.add(call)
                 result = await call.run(self._connection, sessionless=self.agreed.is_sessionless)
+        except McpError as error:
+            if exchange.session.revision is not SESSIONLESS or self.agreed.is_sessionless:
+                raise
+            raise error_for(exchange.request.method, error) from error
         finally:
             self._waiting -= 1
             self.calls.discard(call)
