@@ -214,3 +214,49 @@ def test_changes_of_lists_and_of_subscribed_resources_reach_the_client(
             assert (await anext(changes)).kind == "tools"
 
     run()
+
+
+@pytest.mark.parametrize(("client_era", "server_era"), [("legacy", "modern"), ("modern", "legacy")])
+def test_tasks_between_eras_are_not_offered_and_refused(client_era: str, server_era: str) -> None:
+    @async_test
+    async def run() -> None:
+        behind = Behind(a_server(), server_era)
+        async with in_front(behind) as front, front.client(client_era) as client:
+            assert "tasks" not in str(client.agreed.capabilities)
+            with pytest.raises(McpError, match="Method not found: tasks/get") as refused:
+                await client.request("tasks/get", {"taskId": "t"})
+            assert ("2025-11-25" in refused.value.message) == (client_era == "modern")
+
+    run()
+
+
+@async_test
+async def test_a_2025_client_gets_the_result_itself_and_the_servers_error_for_a_tool_that_is_only_a_task() -> (
+    None
+):
+    server = a_server()
+
+    @server.tool(task="required")
+    async def long() -> str:
+        """Run as a task."""
+        return "long"
+
+    async with in_front(Behind(server, "modern")) as front, front.client("legacy") as client:
+        as_task = {"name": "add", "arguments": {"a": 1, "b": 2}, "task": {"ttl": 60_000}}
+        assert (await client.request("tools/call", as_task))["structuredContent"] == {"result": 3}
+        with pytest.raises(McpError) as refused:
+            await client.call_tool("long")
+        assert refused.value.code == -32021
+
+
+@async_test
+async def test_a_2026_client_follows_a_task_of_a_2026_server() -> None:
+    server = a_server()
+
+    @server.tool(task="required")
+    async def long() -> str:
+        """Run as a task."""
+        return "long"
+
+    async with in_front(Behind(server, "modern")) as front, front.client("modern") as client:
+        assert (await client.call_tool("long")).text == "long"

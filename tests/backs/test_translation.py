@@ -10,11 +10,14 @@ from holdfast.backs.proxy.outbox import Outbox
 from holdfast.backs.proxy.translation import (
     SessionlessForm,
     client_capabilities,
+    client_info,
+    error_for,
     for_sessions,
     input_required,
     request_params,
     server_capabilities,
 )
+from holdfast.errors import McpError
 from holdfast.protocol.sessionless import (
     CAPABILITIES_KEY,
     CLIENT_KEY,
@@ -67,6 +70,26 @@ def test_only_a_result_of_the_kind_input_required_asks() -> None:
     )
     assert asked is not None
     assert (asked.state, asked.requests) == ("s", {"a": {"method": "m"}})
+
+
+def test_a_client_without_a_name_gets_the_members_that_2025_requires() -> None:
+    assert client_info({}) == {"name": "unknown", "version": "unknown"}
+    assert client_info({"name": "a", "version": "1", "title": "A"}) == {
+        "name": "a",
+        "version": "1",
+        "title": "A",
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "translated"),
+    [("resources/read", -32002, -32602), ("resources/read", -32603, -32603), ("tools/call", -32002, -32002)],
+)
+def test_only_the_error_for_a_missing_resource_has_another_code_in_2026(
+    method: str, code: int, translated: int
+) -> None:
+    error = error_for(method, McpError(code, "not here", {"uri": "memo://x"}))
+    assert (error.code, error.message, error.data) == (translated, "not here", {"uri": "memo://x"})
 
 
 def test_tasks_are_declared_only_between_a_client_and_a_server_of_2026() -> None:

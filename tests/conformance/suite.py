@@ -7,6 +7,8 @@ import json
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -82,3 +84,21 @@ def read_checks(output: Path) -> list[Check]:
 def tally(checks: list[Check]) -> Counter[str]:
     """Count the verdicts by status."""
     return Counter(check.status for check in checks)
+
+
+Explained = Mapping[tuple[str, str, str], str]
+"""Verdicts that are not SUCCESS, each with the reason why it is right: scenario, check, status."""
+
+
+def unexplained(checks: list[Check], explained: Explained) -> list[Check]:
+    """Return the verdicts that are neither SUCCESS nor explained."""
+    return [check for check in checks if check.status != "SUCCESS" and check[:3] not in explained]
+
+
+def stale(
+    checks: list[Check], explained: Explained, optional: AbstractSet[tuple[str, str, str]]
+) -> set[tuple[str, str, str]]:
+    """Return the explained verdicts of the scenarios that ran which did not occur and are not optional."""
+    ran = {check.scenario for check in checks}
+    found = {check[:3] for check in checks}
+    return {entry for entry in explained.keys() - optional if entry[0] in ran} - found
