@@ -94,8 +94,8 @@ def test_only_the_error_for_a_missing_resource_has_another_code_in_2026(
 
 def test_tasks_are_declared_only_between_a_client_and_a_server_of_2026() -> None:
     declared: dict[str, Any] = {"tasks": {}, "tools": {}, "extensions": {TASKS: {}, "other": {}}}
-    without = {"tools": {}, "extensions": {"other": {}}}
-    whole = {"tools": {}, "extensions": {TASKS: {}, "other": {}}}
+    without: dict[str, Any] = {"tools": {}, "extensions": {"other": {}}}
+    whole: dict[str, Any] = {"tools": {}, "extensions": {TASKS: {}, "other": {}}}
     assert client_capabilities(declared) == without
     assert client_capabilities(declared, tasks=True) == whole
     assert server_capabilities(declared, sessionless=True) == without

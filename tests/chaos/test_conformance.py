@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.config import Settings
 from tests.chaos.fleet import fleet
-from tests.conformance.suite import Check, tally
-from tests.conformance.test_server import RUNS, SUITES, UNSCORED, stale, unexplained
+from tests.conformance.suite import Check, stale, tally, unexplained
+from tests.conformance.test_server import EXPLAINED, OPTIONAL, RUNS, SUITES, UNSCORED
 from tests.redis_server import needs_redis
 
 EVERYTHING = "examples/everything.py:server"
@@ -22,8 +22,8 @@ EVERYTHING = "examples/everything.py:server"
 def test_three_replicas_conform_as_one_process_does(name: str, tmp_path: Path) -> None:
     checks, said = asyncio.run(_run(name, tmp_path))
     logging.getLogger(__name__).info("conformance, %s, three replicas: %s", name, dict(tally(checks)))
-    assert unexplained(checks, "adaptive") == []
-    assert stale(checks, "adaptive") == set()
+    assert unexplained(checks, EXPLAINED["adaptive"]) == []
+    assert stale(checks, EXPLAINED["adaptive"], OPTIONAL) == set()
     scenarios = {check.scenario for check in checks}
     assert (len(scenarios), len(checks)) == RUNS[name, "adaptive"]
     assert scenarios >= UNSCORED[name]

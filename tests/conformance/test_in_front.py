@@ -45,7 +45,7 @@ class Run(NamedTuple):
 
     target: str
     suite: Suite
-    count: tuple[int, int]
+    counts: tuple[int, int]
     """Scenarios and verdicts."""
     explained: Explained
 
@@ -80,7 +80,7 @@ def test_the_official_suite_passes_through_holdfast_with_every_check_accounted_f
     print(f"conformance {run.suite.version} through a URL, {name}: {dict(tally(checks))}")
     assert unexplained(checks, explained) == []
     assert stale(checks, explained, OPTIONAL | NOT_POLLED.keys()) == set()
-    scenarios, verdicts = run.count
+    scenarios, verdicts = run.counts
     assert len({check.scenario for check in checks}) == scenarios
     # A polled stream that is not cut has two verdicts less if it is no stream at all.
     assert len(checks) in {verdicts, verdicts - 2 if run.explained is NOT_POLLED else verdicts}
