@@ -9,7 +9,7 @@ What is checked, and when:
     size in bytes                the transport, before this module is called
     nesting, number of values    before decoding: a hostile text must not cost the time and memory of decoding it.
                                  Counting `{`, `[` and `,` in the whole text gives an upper bound, in C. Only a text over
-                                 a limit is counted again exactly, without the characters inside strings.
+                                 a limit is counted again exactly, without the characters inside strings (`_outside`).
     grammar, UTF-8, NaN,         by the decoder. Invalid: PARSE_ERROR, −32700.
     lone surrogates
     duplicate members            after decoding, everywhere in the message. The decoder keeps the last of two members
@@ -88,16 +88,17 @@ def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -
         WireError: with the JSON-RPC code and, where it could be read, the request's id.
     """
     brackets = data.count(b"{") + data.count(b"[")
+    outside = None
     # Every value takes a byte or more, so a text that is not longer than `max_values` cannot have too many.
     if brackets > max_depth or len(data) > max_values:
-        _check_shape(data, brackets, max_depth, max_values)
+        outside = _check_shape(data, brackets, max_depth, max_values)
     try:
         value = _decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise WireError(PARSE_ERROR, f"Parse error: {error}") from None
     # A text that equals the encoding of its value has no member twice.
     if (encoded := encode(value)) != data:
-        _check_members(data, encoded)
+        _check_members(data, encoded, outside)
     if type(value) is not list:
         return _classify(value)
     if not value:
@@ -105,13 +106,16 @@ def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -
     return [_classify(item) for item in value]
 
 
-def _check_members(data: bytes, encoded: bytes) -> None:
+def _check_members(data: bytes, encoded: bytes, outside: bytes | None) -> None:
     """Refuse a text that has a member twice, by counting its members and those of its value's encoding.
 
     Each member has one colon outside of strings, and a member that the decoder dropped is missing in the encoding.
     Comparing lengths is not enough: a number that grows (1e6) can make up for a member that is missing.
+    `outside` is the result of `_outside` for the text, if it is known.
     """
-    if _outside(encoded).count(b":") != _outside(data).count(b":"):
+    if outside is None:
+        outside = _outside(_unescaped(data))
+    if _outside(_unescaped(encoded)).count(b":") != outside.count(b":"):
         raise WireError(INVALID_REQUEST, f"Invalid request: duplicate member{_duplicate(data)}")
 
 
@@ -142,25 +146,11 @@ def decode_raw(data: bytes, *, max_depth: int = 64) -> Message | list[Message]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _with_raw_results(decode(data, max_depth=max_depth))
         brackets = data.count(b"{") + data.count(b"[")
-        if brackets > max_depth and not _is_flat(data, max_depth):
+        if brackets > max_depth:
             _check_shape(data, brackets, max_depth, sys.maxsize)
         if raw.jsonrpc == "2.0":
             return Response(_checked_id(raw.id), raw.result, None)
     return _with_raw_results(decode(data, max_depth=max_depth))
-
-
-def _is_flat(data: bytes, max_depth: int) -> bool:
-    """True if a valid JSON object is certainly not nested deeper than `max_depth`. Much faster than counting levels.
-
-    Only quotes and brackets are kept, braces as brackets. A string is then an empty pair of quotes and is removed; if a
-    string contains a bracket, a quote stays, and the answer is False. Each round removes the innermost level.
-    """
-    left = _unescaped(data).translate(_AS_BRACKETS, _NO_STRUCTURE).replace(b'""', b"")
-    for _ in range(max_depth):
-        if not left:
-            return True
-        left = left.replace(b"[]", b"")
-    return not left
 
 
 def _with_raw_results(message: Message | list[Message]) -> Message | list[Message]:
@@ -176,27 +166,31 @@ def _with_raw_result(message: Message) -> Message:
 
 
 _NAMED_BYTES: Final = 16_384
-_NO_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in b'"{[]}')
+_NO_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in b'"{[]},:')
 _AS_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{[]}")
-_STEPS: Final = bytes.maketrans(b"{[]}", b"\x01\x01\xff\xff")
+_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
 """Brackets as signed bytes: one level down, one level up."""
+_ROUNDS: Final = 8
+"""Most texts have no more levels."""
 
 
-def _check_shape(data: bytes, brackets: int, max_depth: int, max_values: int) -> None:
-    """Refuse a text with too many values or levels. Only one that may have too many is counted outside of strings."""
+def _check_shape(data: bytes, brackets: int, max_depth: int, max_values: int) -> bytes | None:
+    """Refuse a text with too many values or levels. Only one that may have too many is counted outside of strings.
+
+    Returns the result of `_outside` for the text, if it was needed.
+    """
     if brackets <= max_depth and brackets + data.count(b",") < max_values:
-        return
+        return None
     unescaped = _unescaped(data)
     # Each member has at most two strings. A text with more of them is not cut at each of their quotes.
     if unescaped.count(b'"') > 4 * max_values:
         raise _too_many(max_values)
     outside = _outside(unescaped)
-    if _values(outside) > max_values:
+    if len(outside) > max_values and _values(outside) > max_values:
         raise _too_many(max_values)
-    steps = memoryview(outside.translate(_STEPS, _NO_BRACKETS)).cast("b")
-    if max(accumulate(steps), default=0) > max_depth:
+    if brackets > max_depth and _depth(outside) > max_depth:
         raise WireError(INVALID_REQUEST, f"Invalid request: nested deeper than {max_depth} levels")
+    return outside
 
 
 # These scans run in C and take a few milliseconds for the largest message; a loop in Python would take a second.
@@ -207,9 +201,25 @@ def _unescaped(data: bytes) -> bytes:
     return data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
 
 
-def _outside(data: bytes) -> bytes:
-    """Return the text without its strings."""
-    return b"".join(_unescaped(data).split(b'"')[::2])
+def _outside(unescaped: bytes) -> bytes:
+    """Return the brackets, commas and colons of a text without escaped quotes that are not inside its strings.
+
+    Of a string, only these characters and its quotes are kept at first. So most strings are an empty pair of quotes,
+    which one replacement removes. Only if a quote is left, the text is cut at every quote.
+    """
+    kept = unescaped.translate(None, _NO_STRUCTURE)
+    outside = kept.replace(b'""', b"")
+    return outside if b'"' not in outside else b"".join(kept.split(b'"')[::2])
+
+
+def _depth(outside: bytes) -> int:
+    """Return how deep a text is nested, or more if its brackets do not match. Each round removes the innermost level."""
+    left = outside.translate(_AS_BRACKETS, b",:")
+    for depth in range(_ROUNDS):
+        if not left:
+            return depth
+        left = left.replace(b"[]", b"")
+    return _ROUNDS + max(accumulate(memoryview(left.translate(_STEPS)).cast("b")), default=0)
 
 
 def _values(data: bytes) -> int:
@@ -226,7 +236,7 @@ def cost(data: bytes, max_values: int) -> int:
     values = _values(data)
     if values > _MANY and len(data) <= _EXACT_BYTES:
         # Commas inside strings are not values, and a table in a string has many.
-        values = _values(_outside(data))
+        values = _values(_outside(_unescaped(data)))
     return len(data) + min(values, max_values) * VALUE_BYTES
 
 
