@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,9 @@ class Contestant(NamedTuple):
     folder: Path
     modern: bool = False
     """Whether each request stands alone (2026-07-28), or all are of one session."""
+    env: Mapping[str, str] = {}
+    """Variables beside those of this process and $PORT."""
+    core: str = SERVER_CORE
 
 
 LIMIT = Contestant("bare uvicorn", [sys.executable, "limit_asgi.py"], ROOT / "limits")
@@ -69,11 +72,12 @@ class Running:
         self.port = port
         command = [part.format(port=port) for part in contestant.command]
         self.process = subprocess.Popen(
-            ["taskset", "-c", SERVER_CORE, *command],
+            ["taskset", "-c", contestant.core, *command],
             cwd=contestant.folder,
-            env={**os.environ, "PORT": str(port)},
+            env={**os.environ, "PORT": str(port), **contestant.env},
             start_new_session=True,
         )
+        self.url = f"http://127.0.0.1:{port}/mcp"
         self._wait_until_open()
         self._era = [] if contestant.modern else [self._initialize()]
 
@@ -100,8 +104,7 @@ class Running:
             },
         }
         headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-        url = f"http://127.0.0.1:{self.port}/mcp"
-        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+        request = urllib.request.Request(self.url, json.dumps(body).encode(), headers)  # noqa: S310 - loopback
         with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - loopback
             return str(response.headers["Mcp-Session-Id"])
 
@@ -117,7 +120,7 @@ class Running:
         before = self.cpu_seconds()
         done = subprocess.run(
             ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "10s",
-             "-s", str(ROOT / "echo.lua"), f"http://127.0.0.1:{self.port}/mcp", "--", *self._era],
+             "-s", str(ROOT / "echo.lua"), self.url, "--", *self._era],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         found = re.search(r"RESULT (\{.*\})", done.stdout)
@@ -155,15 +158,15 @@ def running(contestants: list[Contestant]) -> Iterator[list[Running]]:
 
 
 def contest(
-    contestants: list[Contestant], *, connections: int, rounds: int, seconds: float
+    contestants: list[Contestant], *, connections: int, rounds: int, seconds: float, warm_up: int = 1
 ) -> dict[str, list[Slice]]:
-    """Return the slices of each, measured A, B, A, B, …; a first round warms up and is not counted."""
+    """Return the slices of each, measured A, B, A, B, …; the first `warm_up` rounds are not counted."""
     slices: dict[str, list[Slice]] = {contestant.name: [] for contestant in contestants}
     with running(contestants) as servers:
-        for number in range(rounds + 1):
+        for number in range(warm_up + rounds):
             for server in servers:
                 measured = server.load(connections, seconds)
-                if number:
+                if number >= warm_up:
                     slices[server.name].append(measured)
     return slices
 

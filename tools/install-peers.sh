@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install the other Python packages, each in an environment of its own: .peers/mcp1, .peers/mcp2 and .peers/fastmcp.
+# Install the other Python packages, each in an environment of its own: .peers/mcp1, mcp2, fastmcp and mcp-proxy.
 # They never share our environment: we test against what their users have. Our own dependencies are added to each of
 # them, because a hosted object of such a package runs in one process with Holdfast. Usage: install-peers.sh [python]
 set -euo pipefail
@@ -39,5 +39,6 @@ runtime() {
 peer mcp1 "mcp==$MCP1"
 peer mcp2 "mcp==$MCP2"
 peer fastmcp "fastmcp==$FASTMCP"
+peer mcp-proxy "mcp-proxy==$MCP_PROXY"
 for name in mcp1 mcp2 fastmcp; do runtime $name; done
 [ $changed = yes ] || echo "peers: nothing to do"
