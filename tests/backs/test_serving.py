@@ -23,6 +23,7 @@ from tests.asgi import Peer
 from tests.client.servers import free_port
 from tests.messages import request
 from tests.support import async_test
+from tests.workers.fleet import SHOP
 
 LITTLE: Final = [sys.executable, str(Path(__file__).parent / "little.py")]
 URL: Final = "https://example.test/mcp"
@@ -237,6 +238,8 @@ def holdfast(*arguments: str) -> str:
         (("--header", "A=1", "--", "npx"), "--header does not fit a command"),
         (("--stdio", "--env", "HOLDFAST_STORE=1", "--", "npx"), "variable of Holdfast itself"),
         (("app.py", "--strict"), "--strict does not fit a server object"),
+        ((SHOP, "--home", "any"), "--home is for a server in front of another one"),
+        ((URL, "--home", "any", "--strict"), "strict does not fit"),
     ],
 )
 def test_a_command_line_that_cannot_work_says_why(

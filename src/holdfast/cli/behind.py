@@ -58,7 +58,7 @@ def source(target: str | None, command: tuple[str, ...]) -> Source:
     return Source(url=target) if target.lower().startswith(_SCHEMES) else Source(object=target)
 
 
-def check_fit(options: Options, kind: Kind, workers: int) -> None:
+def check_fit(options: Options, kind: Kind) -> None:
     """Refuse an option that has no meaning for this kind of target.
 
     Raises:
@@ -68,11 +68,6 @@ def check_fit(options: Options, kind: Kind, workers: int) -> None:
         if kind not in entry.row.fits and entry.of(options) is not None:
             meant = ", or ".join("a command after --" if one is COMMAND else one for one in entry.row.fits)
             raise ConfigError(f"{entry.flag} does not fit {kind}: it is for {meant}")
-    if workers > 1 and kind in {URL, COMMAND}:
-        raise ConfigError(
-            "--workers does not fit a URL or a command: the sessions of a server in front of another one live in one "
-            "process for now"
-        )
 
 
 def _remote(url: str, options: Options) -> "Served":

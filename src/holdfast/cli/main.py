@@ -86,7 +86,7 @@ def _serve(context: typer.Context, target: str | None, stdio: bool, **given: Any
     """
     options, process = collected(Options, given), collected(ProcessOptions, given)
     served, workers = source(target, context.meta[_COMMAND]), process.workers or 1
-    check_fit(options, served.kind, workers)
+    check_fit(options, served.kind)
     log_level = process.log_level or "warning"
     if stdio and workers == 1 and _is_argument(context, "http"):
         raise ConfigError(f"--stdio does not use an address: leave out --stdio, or --http {process.http}")

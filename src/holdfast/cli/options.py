@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from holdfast.backs.proxy.options import Home
 from holdfast.config import LOOPBACK_HOSTS, Duplicates, HttpSettings, ResponseMode, Settings
 
 Kind = Literal["a URL", "a command", "a server object of Python", "a file with several servers"]
@@ -128,6 +129,14 @@ class Options(Struct, frozen=True, kw_only=True):
         Row(
             help="Close a session when the server behind loses its own, or its process ends.",
             fits=BEHIND,
+        ),
+    ] = None
+    home: Annotated[
+        Home | None,
+        Row(
+            help="any: the server behind keeps nothing between two calls, so every process may answer every call.",
+            fits=ONE_SERVER,
+            default="session",
         ),
     ] = None
     upstream_version: Annotated[

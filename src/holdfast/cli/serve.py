@@ -5,6 +5,9 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from holdfast.backs.proxy.options import Home
 from holdfast.cli import banner, stores
 from holdfast.cli.behind import Source
 from holdfast.cli.options import Options
@@ -57,13 +60,25 @@ def prepare(source: Source, options: Options) -> "Served":
         server.store if options.store is None else options.store,
         options.namespace or server.namespace,
     )
-    if wanted != before:
+    if wanted != before or options.home is not None:
         if server.is_built:
             raise ConfigError(
                 f"{source.object} built its engine while it was imported, so options cannot change it"
             )
         server.settings, server.store, server.namespace = wanted
+    if options.home is not None:
+        _set_home(server, options.home)
     return server
+
+
+def _set_home(server: "Served", home: Home) -> None:
+    from holdfast.server.proxies import Proxy  # noqa: PLC0415 - `--help` does not need it
+
+    if not isinstance(server, Proxy):
+        raise ConfigError(
+            "--home is for a server in front of another one: a holdfast.Server needs no home, any process answers"
+        )
+    server.options = replace(server.options, home=home)
 
 
 def front_of(server: "Served", options: Options) -> HttpFront:

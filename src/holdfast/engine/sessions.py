@@ -227,10 +227,12 @@ class Sessions:
     async def changed(self, change: Change, principal: str | None = None) -> None:
         """Notify the sessions that a change concerns; only those of one principal, if it is given.
 
-        They know of lists and of resources they subscribed to; other kinds are for listeners.
+        They know of lists and of resources they subscribed to; other kinds are for listeners. A resource of one
+        principal only is no resource that sessions share: a back that has such resources notifies the sessions itself.
         """
         if change.kind == "resource":
-            await self.resource_updated(change.name)
+            if principal is None:
+                await self.resource_updated(change.name)
         elif not TOPICS[change.kind].name:
             await self.broadcast(TOPICS[change.kind].method, principal=principal)
 

@@ -1,7 +1,7 @@
 """`Remote` and `Process`: another server, served by Holdfast (`Hosted` is in its own module). Its sessions, ids, replay and limits are then ours.
 
-They are served as a `Server` is. A proxy lives in one process for now: the server behind keeps the state of a
-session in one place, and other replicas cannot reach it there. So a store that several processes share is refused.
+They are served as a `Server` is. The server behind keeps the state of a session in one process, and other replicas
+cannot reach it there for now. So a store that several processes share is refused, except with `home="any"`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from holdfast.auth import Verifier
 from holdfast.auth.authorizer import Authorizer, Bearer, Token
 from holdfast.backs.process import ProcessTarget
 from holdfast.backs.proxy.back import ProxyBack
-from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.backs.proxy.options import Home, ProxyOptions
 from holdfast.backs.proxy.target import Target
 from holdfast.backs.remote import RemoteTarget
 from holdfast.config import LOOPBACK_HOSTS, HttpSettings, Settings
@@ -42,8 +42,10 @@ class ProxyArguments(TypedDict, total=False):
     """How many calls of one upstream connection run at once; None: no limit."""
     strict: bool
     """Close a session when the server behind loses its own."""
+    home: Home
+    """any: the server behind keeps nothing between two calls, so each process answers with connections of its own."""
     options: ProxyOptions
-    """The limits of a proxy. `concurrency` and `strict` override its members."""
+    """The limits of a proxy. `concurrency`, `strict` and `home` override its members."""
     limits: ClientLimits
     """The limits of a connection to the server behind."""
     times: ClientTimes
@@ -104,10 +106,11 @@ class Proxy(Served):
                 f"{self!r} cannot be stateless: the server behind it keeps a session for each of our sessions"
             )
         engine = super().engine
-        if engine.store.is_shared:
+        if engine.store.is_shared and self.back.has_home:
             raise ConfigError(
                 f"{self!r} cannot use {engine.store!r}: the sessions of a server in front of another one live in one "
-                "process for now. Leave out the store and serve with one worker"
+                "process for now. Leave out the store and serve with one worker. If the server behind keeps nothing "
+                "between two calls, declare it: --home any"
             )
         return engine
 
@@ -215,6 +218,7 @@ def _overridden(given: ProxyArguments, upstreams: int | None) -> ProxyOptions:
     single = {
         "concurrency": given.get("concurrency"),
         "strict": given.get("strict") or None,
+        "home": given.get("home"),
         "upstreams": upstreams,
     }
     options = given.get("options", ProxyOptions())

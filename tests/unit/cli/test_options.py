@@ -95,13 +95,13 @@ def test_an_option_that_does_not_fit_the_target_is_refused(
     target: Source, options: Options, said: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        check_fit(options, target.kind, 1)
+        check_fit(options, target.kind)
     assert str(refused.value) == said
 
 
 def test_options_that_fit_pass() -> None:
     for kind in ONE_SERVER:
-        check_fit(Options(path="/a", times={"grace": 1}, namespace="x"), kind, 1)
+        check_fit(Options(path="/a", times={"grace": 1}, namespace="x"), kind)
 
 
 def test_a_target_is_an_object_a_url_or_a_command() -> None:

@@ -2,6 +2,19 @@
 
 The back answers requests that concern only the conversation between one client and us: `ping`, `server/discover`, the log
 level, and subscriptions (each era has other requests for them). Our conversation with the server has separate ones.
+
+`home="any"`: the server keeps nothing between two calls, so any upstream of a principal can answer any of its calls. A
+session then has no upstream of its own: it uses those of 2026-07-28 clients (`upstreams.py`), in each process others.
+
+    concerns                      with `home="any"`
+    ──────────────────────────    ──────────────────────────────────────────────────────────────────────────
+    a question during a call      reaches the client of the call
+    a question outside of calls   refused at once
+    the log level                 kept with the session, and set at the upstream of each process before a call;
+                                  messages of a call are filtered by its session's level
+    resources/subscribe           refused and not declared: an upstream may end while the session lives
+    list_changed                  sent to the sessions of the principal, by each process that has an upstream for it
+    a client's notification       not passed on, except cancellations
 """
 
 import contextlib
@@ -12,7 +25,7 @@ from msgspec.structs import replace
 
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
-from holdfast.backs.proxy.translation import client_capabilities, server_capabilities
+from holdfast.backs.proxy.translation import client_capabilities, server_capabilities, without_subscriptions
 from holdfast.backs.proxy.upstream import Upstream
 from holdfast.backs.proxy.upstreams import Upstreams, session_key_of, shared_key_of
 from holdfast.core.lifecycle import Input
@@ -53,6 +66,8 @@ class ProxyBack:
         self._outside: Outside | None = None
         self._upstreams = Upstreams(self._make, options, self._listened, ports[0], ports[2])
         self._server_info: dict[str, Any] = {"name": target.name, "version": ""}
+        self.has_home: bool = options.home == "session"
+        """True if a session has an upstream of its own, which lives in one process."""
         self.shares_anonymous: bool = True
         """False if clients of other machines may call without a principal: each of their calls has its own upstream."""
         self._own: Mapping[str, Callable[[Exchange], Awaitable[bytes]]] = {
@@ -94,16 +109,17 @@ class ProxyBack:
 
     async def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
         """Connect to the server for a new session, and return the server's description of itself."""
-        client = UpstreamClient(caller, record.client, record.capabilities, record.key)
         try:
-            agreed = (await self._upstream_of(client)).agreed
+            async with self._upstream(record, caller, is_stored=False) as upstream:
+                agreed = upstream.agreed
         except BaseException:
             # Also if the client has given up: no other call will name this session.
             self._upstreams.end(session_key_of(record.key))
             raise
         self._server_info = agreed.server or self._server_info
+        capabilities = server_capabilities(agreed.capabilities, sessionless=False)
         described: dict[str, Any] = {
-            "capabilities": server_capabilities(agreed.capabilities, sessionless=False),
+            "capabilities": capabilities if self.has_home else without_subscriptions(capabilities),
             "serverInfo": self._server_info,
         }
         return (
@@ -116,17 +132,19 @@ class ProxyBack:
         return await self._upstreams.get(shared_key_of(client), client)
 
     @contextlib.asynccontextmanager
-    async def _upstream(self, client: Client, caller: Caller) -> AsyncIterator[Upstream]:
-        record = client.record
-        wanted = UpstreamClient(caller, record.client, record.capabilities, record.key)
-        if not record.key and self._is_for_one_call(caller):
+    async def _upstream(
+        self, record: SessionRecord, caller: Caller, *, is_stored: bool = True
+    ) -> AsyncIterator[Upstream]:
+        own = record.key if self.has_home else ""
+        wanted = UpstreamClient(caller, record.client, record.capabilities, own)
+        if not own and self._is_for_one_call(caller):
             # A task would end with the upstream of the call that created it.
             wanted = replace(wanted, capabilities=client_capabilities(record.capabilities))
             async with self._upstreams.single(wanted) as upstream:
                 yield upstream
             return
         upstream = await self._upstream_of(wanted)
-        if record.key:
+        if own and is_stored:
             upstream.record = record
         yield upstream
 
@@ -152,13 +170,13 @@ class ProxyBack:
             return await own(exchange)
         if method not in _FORWARDED and method not in _TASKS:
             raise MethodNotFound(method[:100])
-        async with self._upstream(exchange.session, exchange.caller) as upstream:
+        record = exchange.session.record
+        async with self._upstream(record, exchange.caller) as upstream:
             if method in _TASKS and not upstream.agreed.is_sessionless:
                 raise MethodNotFound(
                     f"{method}: the server behind this one speaks {upstream.agreed.version}, whose tasks do not pass to 2026-07-28"
                 )
-            level = exchange.session.record.level
-            if is_sessionless and level:
+            if not upstream.client.session and (level := record.level):
                 # A server that refuses the level can still answer the call.
                 with contextlib.suppress(HoldfastError):
                     await upstream.set_level(level)  # type: ignore[arg-type]
@@ -168,7 +186,7 @@ class ProxyBack:
         return _EMPTY
 
     async def _discover(self, exchange: Exchange) -> bytes:
-        async with self._upstream(exchange.session, exchange.caller) as upstream:
+        async with self._upstream(exchange.session.record, exchange.caller) as upstream:
             agreed = upstream.agreed
         result: dict[str, Any] = {
             "resultType": "complete",
@@ -188,22 +206,26 @@ class ProxyBack:
             raise InvalidParams(f"Invalid params: level is one of {', '.join(LOGGING_LEVELS)}")
         record = exchange.session.record
         await exchange.store.change(record.key, level=level)
-        async with self._upstream(exchange.session, exchange.caller) as upstream:
+        async with self._upstream(record, exchange.caller) as upstream:
             await upstream.set_level(level)
         return _EMPTY
 
     async def _subscribe(self, exchange: Exchange) -> bytes:
-        uri, key = _uri(exchange.request), exchange.session.record.key
-        async with self._upstream(exchange.session, exchange.caller) as upstream:
-            if not await exchange.store.subscribe(key, uri):
+        if not self.has_home:
+            raise MethodNotFound("resources/subscribe: the server behind is declared stateless")
+        uri, record = _uri(exchange.request), exchange.session.record
+        async with self._upstream(record, exchange.caller) as upstream:
+            if not await exchange.store.subscribe(record.key, uri):
                 raise InvalidParams("Too many subscriptions: unsubscribe from one first")
             await upstream.subscriptions.add(uri, upstream.agreed)
         return _EMPTY
 
     async def _unsubscribe(self, exchange: Exchange) -> bytes:
-        uri, key = _uri(exchange.request), exchange.session.record.key
-        async with self._upstream(exchange.session, exchange.caller) as upstream:
-            await exchange.store.unsubscribe(key, uri)
+        if not self.has_home:
+            return _EMPTY
+        uri, record = _uri(exchange.request), exchange.session.record
+        async with self._upstream(record, exchange.caller) as upstream:
+            await exchange.store.unsubscribe(record.key, uri)
             await upstream.subscriptions.remove(uri, upstream.agreed)
         return _EMPTY
 

@@ -1,8 +1,12 @@
 """How a proxy back behaves. Each limit has its reason."""
 
+from typing import Literal, get_args
+
 from msgspec import Struct
 
 from holdfast.errors import ConfigError
+
+Home = Literal["session", "any"]
 
 
 class ProxyOptions(Struct, frozen=True, kw_only=True):
@@ -16,6 +20,9 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
     """How long the server may be silent during a call. Progress starts the time again; waiting for the client does not count."""
     strict: bool = False
     """Close the session if the server loses its own, instead of opening another one there."""
+    home: Home = "session"
+    """session: each session has an upstream of its own, in one process. any: the server keeps nothing between calls;
+    every process has upstreams of its own, and the sessions of one principal share them."""
     upstreams: int = 1_000
     """How many upstreams one process may have; the next client is refused as busy."""
     idle_seconds: float = 600.0
@@ -27,3 +34,9 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.concurrency is not None and self.concurrency < 1:
             raise ConfigError(f"concurrency is a number of at least 1, or None; not {self.concurrency}")
+        if self.home not in get_args(Home):
+            raise ConfigError(f"home is one of {', '.join(get_args(Home))}; not {self.home!r}")
+        if self.strict and self.home == "any":
+            raise ConfigError(
+                'strict does not fit home="any": no session has an upstream of its own that could be lost'
+            )

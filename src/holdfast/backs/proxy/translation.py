@@ -135,6 +135,14 @@ def error_for(method: str, error: McpError) -> McpError:
     return error
 
 
+def without_subscriptions(capabilities: dict[str, Any]) -> dict[str, Any]:
+    """Return the capabilities of a server without subscriptions to resources."""
+    resources = capabilities.get("resources")
+    if not isinstance(resources, dict) or "subscribe" not in resources:
+        return capabilities
+    return {**capabilities, "resources": {k: v for k, v in resources.items() if k != "subscribe"}}
+
+
 def client_capabilities(capabilities: dict[str, Any], *, tasks: bool = False) -> dict[str, Any]:
     """Return the capabilities of a client that the server behind us may use. `tasks`: the tasks of 2026-07-28 pass."""
     return _without_tasks(capabilities, extension=tasks)

@@ -3,6 +3,7 @@
     client                                             its upstream
     ───────────────────────────────────────────────    ──────────────────────────────────────────────────────
     a session                                          its own, until the session closes
+    a session, with `home="any"`                       as a 2026-07-28 client
     2026-07-28, with a principal                       one for the principal and the declared capabilities
     2026-07-28, anonymous, only this machine calls     the same: all of them are one principal
     2026-07-28, anonymous, other machines call         one for each exchange
