@@ -21,7 +21,7 @@ from tests.redis.links import Lossy
 from tests.redis_server import RedisServer
 from tests.support import async_test, async_test_within
 
-SHARED: Final = "hf:2:default:{*}"
+SHARED: Final = "hf:3:default:{*}"
 TOTAL: Final = 100_000
 FACTS: Final = """
 local packed = redis.call('HGET', KEYS[1], 's') or redis.call('GET', KEYS[1] .. ':s')
@@ -40,7 +40,7 @@ return cjson.encode({al = S.al or 0, av = S.av or 0, bytes = bytes, subs = (S.bs
 
 
 def kept(server: RedisServer, key: str) -> dict[str, int]:
-    told = server.tell("EVAL", FACTS, "1", f"hf:2:default:{{{key}}}")
+    told = server.tell("EVAL", FACTS, "1", f"hf:3:default:{{{key}}}")
     return json.loads(told) if told else {"al": 0, "av": 0, "bytes": 0, "subs": 0}
 
 
@@ -152,7 +152,7 @@ async def test_state_from_before_the_total_is_counted_with_the_next_change(
     forget = """local S = cmsgpack.unpack(redis.call('HGET', KEYS[1], 's'))
         S.al, S.av, S.as, S.kn = nil, nil, nil, nil
         redis.call('HSET', KEYS[1], 's', cmsgpack.pack(S))"""
-    server.tell("EVAL", forget, "1", "hf:2:default:{s}")
+    server.tell("EVAL", forget, "1", "hf:3:default:{s}")
     server.tell("DEL", f"{SHARED}:kept", f"{SHARED}:kp")
     await store.set_state("s", "f", b"x", op="2")
     await store.set_state("s", "g", b"x" * 2_000, op="3")

@@ -32,11 +32,13 @@ from holdfast.stores.base import (
     OrphanTask,
     Probed,
     Refusal,
+    SessionRecord,
     Store,
     WakeUp,
 )
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.session import MemoryExchange, MemorySession
+from holdfast.stores.rules import claimed_already
 
 Operation = tuple[str, int]
 """Names one call, so that it can be sent again."""
@@ -167,6 +169,8 @@ class Cluster(MemoryStore):
         known = key in self._sessions and claim.stream in self._sessions[key].exchanges
         if not known:
             self._must_live()
+        elif self._owners[key].get(claim.stream) != self._me.owner:
+            return self._claimed_elsewhere(self._sessions[key], claim.stream)
         if claim.payload and not self._has_room(key, claim.payload):
             claim = replace(claim, payload=b"")
         claimed = await super().claim(key, principal, claim)
@@ -174,6 +178,21 @@ class Cluster(MemoryStore):
             self._runs[key][claim.stream] = 1
             self._owners[key][claim.stream] = self._readers[key][claim.stream] = self._me.owner
         return claimed
+
+    @staticmethod
+    def _claimed_elsewhere(session: MemorySession, stream: str) -> Duplicate:
+        exchange = session.exchanges[stream]
+        return claimed_already(
+            stream, session.record.version, running=exchange.running, has_reader=exchange.has_reader
+        )
+
+    @override
+    async def take_home(self, key: str, expected: str) -> SessionRecord | None:
+        session = self._sessions.get(key)
+        if session is not None and session.record.home == expected:
+            # A copy: a replica that has the record from before must not see the change.
+            session.record = replace(session.record, home=self._me.replica)
+        return session.record if session is not None else None
 
     def _has_room(self, key: str, payload: bytes) -> bool:
         """Return True if the session and its principal may keep one more request to run again."""
@@ -397,8 +416,8 @@ class Cluster(MemoryStore):
         return [Forwarded(name, payload) for name, (expires, payload) in waiting if expires > self.now()]
 
     @override
-    async def remove_forwarded(self, name: str) -> None:
-        self._inboxes[self._me.replica].pop(name, None)
+    async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
+        return self._inboxes[replica or self._me.replica].pop(name, None) is not None
 
     @override
     async def closing_reported(self, closed: Closed) -> None:

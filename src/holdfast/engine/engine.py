@@ -19,6 +19,7 @@ from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.failures import note_failure
 from holdfast.engine.forwarding import Forwarding
+from holdfast.engine.inbox import Inbox
 from holdfast.engine.listening import Listening
 from holdfast.engine.load import Load
 from holdfast.engine.outside import EngineOutside
@@ -137,9 +138,10 @@ class Engine:
         self.sessionless = SessionlessCalls(runtime)
         self.listening = Listening(runtime)
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
-        self.forwarding = Forwarding(runtime, self.readers, self.sessionless)
+        inbox = Inbox(runtime)
+        self.forwarding = Forwarding(runtime, self.readers, self.sessionless, inbox)
         adoption = Adoption(runtime, self.exchanges)
-        self.replica = Replica(runtime, self.sessions, self.listening, self.forwarding, adoption)
+        self.replica = Replica(runtime, self.sessions, self.listening, inbox, adoption)
         self.readiness = Readiness(runtime)
         self.pulse = Pulse(uptime if isinstance(self.clock, SystemClock) else self.clock.now)
         self.started = self.leaving = self.draining = self.drained = self._closing = False

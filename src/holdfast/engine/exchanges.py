@@ -186,7 +186,7 @@ class Exchanges:
     async def rerun(self, session: Session, adopted: Adopted, forwarded: ForwardedRequest) -> None:
         """Start an exchange again that had started at a replica that died."""
         await self._begin(
-            self._adopted(session, adopted, forwarded.request, forwarded.caller, streams=forwarded.streams)
+            self._adopted(session, adopted, forwarded.request, forwarded.caller(), streams=forwarded.streams)
         )
 
     async def give_up(self, session: Session, adopted: Adopted) -> None:

@@ -1,18 +1,29 @@
-"""A request in the form in which the store holds it, for another replica: to answer a retry, or to run a call again.
+"""What replicas send each other through the store: requests, client notifications, and replies.
 
-Both use `encode_forwarded`, the only place that decides what of a caller is written to the store.
-A header that can carry a credential is left out, by the words in its name, since a reader of the store
-must not be able to act as the caller. Other headers travel: a handler sees the same `X-Tenant` wherever it runs.
+    message     from the replica that                 to the replica that           its reply
+    ─────────   ───────────────────────────────────   ───────────────────────────   ─────────────────────────────
+    Retry       received a retry (2026-07-28)         has the parked call           Began
+    Submit      received a request of a session       is the session's home         Began, Ended, Refused, Late, Moved
+    Notify      received a client's notification      is the session's home         none
+    Reply       took a message                        sent it                       none
+
+A request is also stored with a claim, so that another replica can run the call again (`encode_forwarded`).
+
+`carried` is the only place that decides what of a caller is written to the store. A header that can carry a credential
+is left out, by the words in its name, since a reader of the store must not be able to act as the caller. Other headers
+travel: a handler sees the same `X-Tenant` wherever it runs.
 """
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.auth import Principal
+from holdfast.core.budget import Charge
 from holdfast.engine.exchange import Caller
+from holdfast.stores.base import Duplicate, Refusal
 from holdfast.wire.jsonrpc import Request, encode
 
 _SECRET: Final = re.compile(
@@ -29,7 +40,7 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(lowered) is not None and lowered not in _HARMLESS
 
 
-class ForwardedRequest(Struct, frozen=True):
+class ForwardedRequest(Struct, frozen=True, kw_only=True):
     """A request, its caller, and the stream that its answer is written to."""
 
     session: str
@@ -41,28 +52,121 @@ class ForwardedRequest(Struct, frozen=True):
     streams: bool = True
     """False in always-JSON mode: only the terminal message can be sent."""
 
-    @property
-    def caller(self) -> Caller:
-        """The caller, without the headers that were left out."""
-        return Caller(self.owner, self.principal, self.headers)
+    def caller(self, charge: Charge | None = None) -> Caller:
+        """Return the caller, without the headers that were left out. `charge`: the memory that the request takes."""
+        return Caller(self.owner, self.principal, self.headers, charge)
+
+
+class Retry(ForwardedRequest, frozen=True, kw_only=True, tag="retry"):
+    """A retry of 2026-07-28. The session exists for this one request."""
+
+    reply_to: str
+    """The replica that waits for the reply."""
+
+
+class Submit(ForwardedRequest, frozen=True, kw_only=True, tag="submit"):
+    """A request of a session, for its home."""
+
+    reply_to: str
+    digest: bytes
+    """As in `Claim`."""
+
+
+class Notify(Struct, frozen=True, tag="notify"):
+    """A notification of a session's client, for its home."""
+
+    session: str
+    method: str
+    params: dict[str, Any]
+
+
+class Began(Struct, frozen=True, tag="began"):
+    """The request is claimed, and its stream can be read."""
+
+
+class Ended(Struct, frozen=True, tag="ended"):
+    """The exchange has ended quickly, and no message came before its terminal message."""
+
+    terminal: msgspec.Raw
+
+
+class Refused(Struct, frozen=True, tag="refused"):
+    """The store has refused the claim: as another exchange's id, or for the reason named."""
+
+    duplicate: Duplicate | None = None
+    reason: Refusal | None = None
+
+
+class Late(Struct, frozen=True, tag="late"):
+    """Nothing of the request ran: there was no room for it, or no slot became free in time."""
+
+    message: str
+    retry_after: int
+
+
+class Moved(Struct, frozen=True, tag="moved"):
+    """Nothing of the request ran: the replica is stopping, or is not the home of the session."""
+
+    home: str
+    """The home as the replica knows it. Its own name: it is stopping, and another one may take the home."""
+
+
+Verdict = Began | Ended | Refused | Late | Moved
+
+
+class Reply(Struct, frozen=True, tag="reply"):
+    """What became of a message."""
+
+    to: str
+    """The name of the message."""
+    verdict: Verdict
+
+
+InboxMessage = Retry | Submit | Notify | Reply
+
+
+def carried(caller: Caller) -> dict[str, Any]:
+    """Return what a forwarded request holds of its caller."""
+    headers = {name: value for name, value in caller.headers.items() if not is_secret(name)}
+    return {"owner": caller.key, "principal": caller.principal, "headers": headers}
 
 
 def encode_forwarded(
     session: str, stream: str, caller: Caller, request: Request, *, streams: bool = True
 ) -> bytes:
-    """Encode a request for the store. Returns no bytes if the principal has claims that JSON cannot hold."""
-    headers = {name: value for name, value in caller.headers.items() if not is_secret(name)}
-    try:
-        return encode(
-            ForwardedRequest(session, stream, request, caller.key, caller.principal, headers, streams)
-        )
-    except (TypeError, ValueError):
-        return b""
+    """Encode a request that is stored with its claim. Returns no bytes if it cannot be encoded (`encode_message`)."""
+    return _encode(
+        ForwardedRequest(session=session, stream=stream, request=request, streams=streams, **carried(caller))
+    )
 
 
 def decode_forwarded(payload: bytes) -> ForwardedRequest | None:
-    """Decode a request of the store; None if this release cannot read it."""
+    """Decode a request that was stored with its claim; None if this release cannot read it."""
     try:
-        return msgspec.json.decode(payload, type=ForwardedRequest)
+        return _request.decode(payload)
     except msgspec.DecodeError:
         return None
+
+
+def encode_message(message: InboxMessage) -> bytes:
+    """Encode a message. Returns no bytes if the principal has claims that JSON cannot hold."""
+    return _encode(message)
+
+
+def decode_message(payload: bytes) -> InboxMessage | None:
+    """Decode a message; None if this release cannot read it."""
+    try:
+        return _message.decode(payload)
+    except msgspec.DecodeError:
+        return None
+
+
+_request: Final = msgspec.json.Decoder(ForwardedRequest)
+_message: Final[msgspec.json.Decoder[InboxMessage]] = msgspec.json.Decoder(InboxMessage)
+
+
+def _encode(message: object) -> bytes:
+    try:
+        return encode(message)
+    except (TypeError, ValueError):
+        return b""

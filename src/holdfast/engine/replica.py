@@ -31,7 +31,7 @@ from typing import Final
 import msgspec
 
 from holdfast.engine.adoption import Adoption
-from holdfast.engine.forwarding import Forwarding
+from holdfast.engine.inbox import Inbox
 from holdfast.engine.lease import LeaseKeeper
 from holdfast.engine.listening import Listening
 from holdfast.engine.reader import End
@@ -58,14 +58,14 @@ class Replica:
         runtime: Runtime,
         sessions: Sessions,
         listening: Listening,
-        forwarding: Forwarding,
+        inbox: Inbox,
         adoption: Adoption,
     ) -> None:
         self._runtime = runtime
         self._adoption = adoption
         self._sessions = sessions
         self._listening = listening
-        self._forwarding = forwarding
+        self._inbox = inbox
         self._keeper: LeaseKeeper | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._heard = ""
@@ -123,6 +123,7 @@ class Replica:
         while True:
             if self._keeper is not None:
                 self._keeper.tick()
+            self._inbox.tick()
             self._look()
             await asyncio.sleep(_TICK)
 
@@ -178,16 +179,13 @@ class Replica:
     def wake_up(self, what: WakeUp) -> None:
         """Look into the inbox or at the news."""
         if what is WakeUp.FORWARD:
-            self._forwarding.is_woken = True
+            self._inbox.wake_up()
         else:
             self._has_news = True
-        self._look()
+            self._look()
 
     def _look(self) -> None:
-        """Read the inbox and the news, if a wake-up came since they were last read."""
-        if self._forwarding.is_woken:
-            self._forwarding.is_woken = False
-            self._runtime.spawn(self._forwarding.look())
+        """Read the news, if a wake-up came since they were last read."""
         if self._has_news and not self._hearing:
             self._hearing = True
             self._runtime.spawn(self._hear())

@@ -94,6 +94,11 @@ def duplicate(
     return Duplicate(stream, same, not running, has_reader, version) if running or same else None
 
 
+def claimed_already(stream: str, version: str, *, running: bool, has_reader: bool) -> Duplicate:
+    """Answer the claim of a stream that another replica has claimed, or that has ended."""
+    return Duplicate(stream, same=True, finished=not running, has_reader=has_reader, version=version)
+
+
 def answered(first: bytes, digest: bytes) -> Answered:
     """Compare an answer with the first one, by their digests."""
     return Answered.AGAIN if first == digest else Answered.CONFLICT

@@ -69,8 +69,9 @@ class ExchangePart(Protocol):
         The checks, in this order:
 
         - NO_SESSION if the session is unknown, closed or another principal's.
-        - A claim of the same `stream` is this claim sent again: its fence is returned, `returned` is False, and
-          nothing changes.
+        - A claim of a `stream` that this incarnation has claimed and not ended is this claim sent again: its fence is
+          returned, `returned` is False, and nothing changes. A stream that another replica has claimed, or that has
+          ended, is a Duplicate that names this stream, also in a session with `isolate`; `same` is True.
         - Duplicate if the id is in flight, or kept for a request with the same digest; except in a session with
           `isolate`, where no claim is a duplicate. An answer kept for a request with another digest is released.
         - BUSY if the session has `Limits.running` plus `Limits.queued` calls in flight; not for control traffic.

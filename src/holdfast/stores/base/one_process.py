@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base.replicas import Adopted, Announced, Forwarded, Lease, Orphan, Probed
-from holdfast.stores.base.sessions import Closed
+from holdfast.stores.base.sessions import Closed, SessionRecord
 from holdfast.stores.base.state import NoState
 from holdfast.stores.base.tasks import NoTasks
 from holdfast.stores.base.wakeups import OnWake, WakeUp
@@ -85,6 +85,14 @@ class OneProcess:
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
         """Do nothing: no other replica asks."""
 
+    async def take_home(self, key: str, expected: str) -> SessionRecord | None:  # noqa: ARG002
+        """Return None. The engine asks for homes only where the store is shared."""
+        return None
+
+    async def subscriptions(self, key: str) -> list[str]:  # noqa: ARG002
+        """Return none. The engine asks only when a session gets a new home."""
+        return []
+
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:  # noqa: ARG002
         """Put a request into the own inbox. False for any other replica."""
         if replica != self.replica or not self._leased or len(self._inbox) >= _INBOX:
@@ -97,9 +105,9 @@ class OneProcess:
         """Return the requests that are not removed."""
         return [Forwarded(name, payload) for name, payload in self._inbox.items()]
 
-    async def remove_forwarded(self, name: str) -> None:
+    async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
         """Remove a request."""
-        self._inbox.pop(name, None)
+        return replica in {"", self.replica} and self._inbox.pop(name, None) is not None
 
     async def announce(self, name: str, event: bytes) -> None:
         """Keep an event once, and send NEWS."""

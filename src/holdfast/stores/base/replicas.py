@@ -171,13 +171,27 @@ class ReplicaPart(Protocol):
         """Answer a probe: the reader of the stream lives, or has been silent so long that another may take its place."""
         ...
 
+    # Homes
+
+    async def take_home(self, key: str, expected: str) -> SessionRecord | None:
+        """Make this replica the home of a session if its home is `expected`. Not a sign of the client.
+
+        Returns the record as it is now: its home is this replica, or the one that was faster. None if the session is
+        unknown or closed. With this replica as `expected` nothing changes: the caller learns who the home is.
+        """
+        ...
+
+    async def subscriptions(self, key: str) -> list[str]:
+        """Return the resources that a session subscribed to, for its new home. Empty if it is unknown or closed."""
+        ...
+
     # Between replicas
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
         """Put a request into a replica's inbox and send FORWARD there. `name` names it: sent again it is there once.
 
         False if that replica's lease has ended, or its inbox is full. It is dropped if it is not taken for so many
-        seconds. The reply comes through the store, as the stream that the request names.
+        seconds. A reply is put into the sender's inbox in the same way.
         """
         ...
 
@@ -185,8 +199,11 @@ class ReplicaPart(Protocol):
         """Return the requests forwarded to this replica. Each is returned until it is removed."""
         ...
 
-    async def remove_forwarded(self, name: str) -> None:
-        """Remove a request from the inbox, once it is claimed or refused. An unknown one is ignored."""
+    async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
+        """Remove a request from the inbox, once it is claimed or refused. True if it was there.
+
+        With a `replica`, the sender takes the request back from the inbox of that replica.
+        """
         ...
 
     async def announce(self, name: str, event: bytes) -> None:

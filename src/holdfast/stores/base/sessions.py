@@ -45,6 +45,9 @@ class SessionRecord(Struct, kw_only=True):
     initialized: bool = False
     isolate: bool = False
     """A request whose id is in flight runs beside the first one instead of being refused."""
+    home: str = ""
+    """The replica whose back keeps something for the session (a child process, a session of another server); empty if
+    any replica can answer its requests. `take_home` changes it."""
 
 
 class Found(Struct, frozen=True):
@@ -107,7 +110,7 @@ class SessionPart(Protocol):
         ...
 
     async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
-        """Close a session and forget everything of it; send CLOSED. None if it is unknown or closed already.
+        """Close a session and forget everything of it; send CLOSED, also to its home. None if it is unknown or closed.
 
         Every exchange in flight ends in the same step, with `ending` as the last event of its stream if it has one.
         From now on each call for the session answers as for an unknown one, with one exception: a stream that has a

@@ -32,7 +32,7 @@ from holdfast.stores.memory.state import Cells, MemoryState
 from holdfast.stores.memory.subscriptions import SubscriptionMethods
 from holdfast.stores.memory.tasks import MemoryTasks, TaskMethods
 from holdfast.stores.memory.turns import TurnMethods
-from holdfast.stores.rules import cut_to, duplicate, is_crowded, over_budget
+from holdfast.stores.rules import claimed_already, cut_to, duplicate, is_crowded, over_budget
 from holdfast.wire.jsonrpc import RequestId
 
 _SPARE_HINTS = 64
@@ -140,6 +140,15 @@ class MemoryStore(
         """Return the keys of all open sessions, or of the open sessions of one principal."""
         return list(self._sessions if principal is None else self._principals.get(principal, ()))
 
+    async def take_home(self, key: str, expected: str) -> SessionRecord | None:
+        """Make this replica the home if the home is `expected`."""
+        session = self._sessions.get(key)
+        if session is None:
+            return None
+        if session.record.home == expected:
+            session.record.home = self.replica
+        return session.record
+
     # Exchanges
 
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
@@ -149,7 +158,7 @@ class MemoryStore(
             return Refusal.NO_SESSION
         mine = session.exchanges.get(claim.stream)
         if mine is not None:
-            return Claimed(session.record, mine.fence, returned=False)
+            return self._claimed_before(session, claim.stream, mine)
         taken = None if session.record.isolate else session.ids.get(claim.id)
         if taken is not None:
             other = session.exchanges[taken]
@@ -174,6 +183,14 @@ class MemoryStore(
         session.calls += not claim.control
         session.readers += 1
         return Claimed(session.record, session.fence, returned)
+
+    def _claimed_before(
+        self, session: MemorySession, stream: str, exchange: MemoryExchange
+    ) -> Claimed | Duplicate:
+        """Answer a claim of a stream that is claimed already."""
+        if exchange.running:
+            return Claimed(session.record, exchange.fence, returned=False)
+        return claimed_already(stream, session.record.version, running=False, has_reader=exchange.has_reader)
 
     async def settle(
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False

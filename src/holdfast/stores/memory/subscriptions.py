@@ -8,7 +8,7 @@ from holdfast.stores.memory.session import MemorySession
 
 
 class SubscriptionMethods:
-    """subscribe, unsubscribe, subscribers."""
+    """subscribe, unsubscribe, subscriptions, subscribers."""
 
     _kept: Kept
     _limits: Limits
@@ -42,6 +42,11 @@ class SubscriptionMethods:
             session.subscriptions.discard(uri)
             session.keep(growth(len(uri.encode()), None), self._kept)
         self._forget_subscriber(uri, key)
+
+    async def subscriptions(self, key: str) -> list[str]:
+        """Return the resources that a session subscribed to."""
+        session = self._sessions.get(key)
+        return sorted(session.subscriptions) if session is not None else []
 
     async def subscribers(self, uri: str) -> list[str]:
         """Return the keys of the sessions that have subscribed."""

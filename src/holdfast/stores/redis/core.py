@@ -44,7 +44,7 @@ from holdfast.stores.redis.recent_writes import RecentWrites
 from holdfast.stores.redis.refusals import Later, Lost, Poisoned
 from holdfast.wire.jsonrpc import RequestId
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """In every key and channel. It changes only where an older release would misread what a newer one writes. A field that
 an older release can ignore is added without a new format, and is missing from what that release writes."""
 BACKOFFS: Final = (0.02, 0.1, 0.4)
@@ -91,7 +91,7 @@ def flag(value: object) -> str:
     return "1" if value else "0"
 
 
-def record_of(blob: bytes, level: bytes, initialized: bytes) -> SessionRecord:
+def record_of(blob: bytes, level: bytes, initialized: bytes, home: bytes) -> SessionRecord:
     """Return a record as it was opened, with what has changed since."""
     try:
         record = _record.decode(blob)
@@ -101,6 +101,7 @@ def record_of(blob: bytes, level: bytes, initialized: bytes) -> SessionRecord:
         record.level = level.decode()
     if initialized:
         record.initialized = True
+    record.home = home.decode()
     return record
 
 
@@ -259,10 +260,10 @@ class Core:
         self._on_wake(WakeUp.CLOSED, key, "")
         return [b"none"]
 
-    async def readable(self, key: str, blob: bytes, level: bytes, initialized: bytes) -> SessionRecord | None:
-        """Return a session's record. If it cannot be read, the session is forgotten: None."""
+    async def readable(self, key: str, *parts: bytes) -> SessionRecord | None:
+        """Return a session's record from its parts (`record_of`). If it cannot be read, the session is forgotten: None."""
         try:
-            return record_of(blob, level, initialized)
+            return record_of(*parts)
         except Poisoned as error:
             await self._drop(key, error)
             return None

@@ -46,7 +46,7 @@ class ExchangeMethods(Core):
             reply = await self.registered("claim", key, *facts, b"", 0)
         match reply[0]:
             case b"ok":
-                record = await self.readable(key, *reply[4:7])
+                record = await self.readable(key, *reply[4:8])
                 if record is None:
                     return Refusal.NO_SESSION
                 self.work_in(key).running[claim.stream] = claim

@@ -96,7 +96,7 @@ class ReplicaMethods(Core):
         reply = await self.registered("adopt", key, stream, orphan.owner, orphan.runs, str(tag))
         if reply[0] != b"ok":
             return None
-        record = await self.readable(key, *reply[8:11])
+        record = await self.readable(key, *reply[8:12])
         if record is None:
             return None
         fence, seq, last, digest, control, payload = reply[2:8]
@@ -119,9 +119,9 @@ class ReplicaMethods(Core):
         flat = (await self.index("inbox", self.replica))[2]
         return [Forwarded(flat[index].decode(), flat[index + 1]) for index in range(0, len(flat), 2)]
 
-    async def remove_forwarded(self, name: str) -> None:
-        """Take a request out of the inbox."""
-        await self.index("took", self.replica, name)
+    async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
+        """Take a request out of an inbox, by default the own one."""
+        return bool((await self.index("took", replica or self.replica, name))[2])
 
     async def announce(self, name: str, event: bytes) -> None:
         """Send an event to all replicas."""

@@ -40,8 +40,8 @@ def _ms(seconds: float) -> int:
 
 def closed_of(reply: list[Any]) -> Closed:
     """Return a closing from a script's reply."""
-    reason, record, level, initialized, event = reply[2:7]
-    return Closed(record_of(record, level, initialized), Input(reason.decode()), event.decode())
+    reason, record, level, initialized, home, event = reply[2:8]
+    return Closed(record_of(record, level, initialized, home), Input(reason.decode()), event.decode())
 
 
 class SessionMethods(Core):
@@ -115,7 +115,7 @@ class SessionMethods(Core):
         reply = await self.session("find", key, principal)
         if reply[0] != b"ok":
             return None
-        record = await self.readable(key, *reply[3:6])
+        record = await self.readable(key, *reply[3:7])
         return None if record is None else Found(record, bool(reply[2]))
 
     async def holder(self, key: str) -> str | None:
@@ -171,7 +171,7 @@ class SessionMethods(Core):
         except Poisoned as error:
             await self._drop(key, error)
             return None
-        owners, subscriptions, lingering = reply[7:10]
+        owners, subscriptions, lingering = reply[8:11]
         principal = hashed(closed.record.principal)
         untold = _ms(UNREPORTED_SECONDS)
         await self.index("forget", key, principal, untold, len(owners), *owners, *subscriptions)
@@ -207,6 +207,7 @@ class SessionMethods(Core):
             self._limits.subscriptions,
             len(uri.encode()),
             self._limits.subscription_bytes,
+            uri,
         )
         if reply[0] != b"ok":
             return False
@@ -217,6 +218,16 @@ class SessionMethods(Core):
         """Forget a subscription."""
         await self.changing("unsubscribe", key, hashed(uri))
         await self.index("unsubscribed", hashed(uri), key)
+
+    async def take_home(self, key: str, expected: str) -> SessionRecord | None:
+        """Make this replica the home of a session if its home is `expected`."""
+        reply = await self.run("take_home", key, expected, self.replica)
+        return await self.readable(key, *reply[2:6]) if reply[0] == b"ok" else None
+
+    async def subscriptions(self, key: str) -> list[str]:
+        """Return the resources that a session subscribed to."""
+        reply = await self.run("subscriptions", key)
+        return sorted(uri.decode() for uri in reply[2]) if reply[0] == b"ok" else []
 
     async def subscribers(self, uri: str) -> list[str]:
         """Return the living sessions that subscribe to a resource."""
@@ -259,4 +270,6 @@ def _facts(record: SessionRecord) -> bytes:
     }
     if record.isolate:
         facts["iso"] = True
+    if record.home:
+        facts["hm"] = record.home
     return msgspec.json.encode(facts)

@@ -4,7 +4,7 @@ from holdfast.core.lifecycle import State
 from holdfast.core.stream import before_terminal
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
-from holdfast.stores.rules import duplicate
+from holdfast.stores.rules import claimed_already, duplicate
 from holdfast.stores.sqlite import asks, kept, logs, rows
 from holdfast.stores.sqlite.rows import (
     ExchangeRow,
@@ -28,7 +28,14 @@ def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed |
         return Refusal.NO_SESSION
     mine = find_exchange(tx, rows.BY_STREAM, session.sid, wanted.stream)
     if mine is not None:
-        return Claimed(session.record, mine.fence, returned=False)
+        if mine.running and mine.owner == tx.identity.owner:
+            return Claimed(session.record, mine.fence, returned=False)
+        return claimed_already(
+            wanted.stream,
+            session.record.version,
+            running=bool(mine.running),
+            has_reader=mine.reader is not None,
+        )
     holder = find_exchange(tx, rows.BY_ID, session.sid, typed(wanted.id))
     if holder is not None and not session.record.isolate:
         verdict = duplicate(

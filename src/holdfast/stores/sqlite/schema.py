@@ -227,7 +227,7 @@ CREATE TABLE lingering (
 );
 """
 
-FIRST: Final = 2
+FIRST: Final = 3
 """The first format that counts: no release has written an earlier one."""
 MIGRATIONS: Final = (_FIRST_TABLES,)
 """The first script makes a file of format FIRST, each further one a file of the next format. Only ever appended to."""

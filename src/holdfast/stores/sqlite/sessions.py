@@ -59,6 +59,18 @@ def change(tx: Transaction, key: str, level: str | None, initialized: bool | Non
     rows.change_record(tx, session, **{name: value for name, value in given.items() if value is not None})
 
 
+def take_home(tx: Transaction, key: str, expected: str) -> SessionRecord | None:
+    """Make this replica the home if the home is `expected`."""
+    session = find_session(tx, rows.BY_KEY, key)
+    if session is None:
+        return None
+    replica = tx.identity.replica
+    if session.record.home == expected != replica:
+        rows.change_record(tx, session, home=replica)
+        session.record.home = replica
+    return session.record
+
+
 def close(tx: Transaction, key: str, reason: Input, ending: Ending | None) -> Closed | None:
     """Close a session, once; what is in flight ends with it."""
     session = find_session(tx, rows.BY_KEY, key)
@@ -128,6 +140,14 @@ def unsubscribe(tx: Transaction, key: str, uri: str) -> None:
     tx.execute(
         "DELETE FROM subscription WHERE uri = ? AND sid = (SELECT sid FROM session WHERE key = ?)", (uri, key)
     )
+
+
+def subscriptions(tx: Transaction, key: str) -> list[str]:
+    """Return the resources that a session subscribed to."""
+    found = tx.execute(
+        "SELECT uri FROM subscription JOIN session USING (sid) WHERE key = ? ORDER BY uri", (key,)
+    )
+    return [uri for (uri,) in found]
 
 
 def subscribers(tx: Transaction, uri: str) -> list[str]:

@@ -382,6 +382,14 @@ class SqliteStore:
             self._watch.of(orphan.session).running.add(orphan.stream)
         return adopted
 
+    async def take_home(self, key: str, expected: str) -> SessionRecord | None:
+        """Make this replica the home of a session if its home is `expected`."""
+        return await self._do(sessions.take_home, key, expected)
+
+    async def subscriptions(self, key: str) -> list[str]:
+        """Return the resources that a session subscribed to."""
+        return await self._look(sessions.subscriptions, key)
+
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
         """Put a request into a living replica's inbox and send FORWARD."""
         return await self._do(replicas.forward, replica, name, payload, seconds=seconds)
@@ -390,9 +398,9 @@ class SqliteStore:
         """Return what was put to this replica and not yet taken."""
         return await self._look(replicas.inbox)
 
-    async def remove_forwarded(self, name: str) -> None:
-        """Take a request out of the inbox."""
-        await self._do(replicas.remove_forwarded, name)
+    async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
+        """Take a request out of an inbox, by default the own one."""
+        return await self._do(replicas.remove_forwarded, name, replica)
 
     async def announce(self, name: str, event: bytes) -> None:
         """Announce an event to all replicas."""

@@ -23,6 +23,7 @@ from holdfast.testing.store.bench import (
 )
 from holdfast.testing.store.closing import ENDING
 from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, voyage
+from holdfast.testing.store.homes import HomeContract
 from holdfast.testing.store.leases import LeaseContract
 from holdfast.testing.store.orphan_tasks import OrphanTaskContract
 from holdfast.testing.store.turns import FleetTurnContract
@@ -48,8 +49,8 @@ class ReplicaContract(Contract):
         assert await bench.store.forward(bench.store.replica, "f2", b"two", seconds=60)
         waiting = sorted(await bench.store.inbox())
         assert waiting == [("f1", b"one"), ("f2", b"two")]
-        await bench.store.remove_forwarded("f1")
-        await bench.store.remove_forwarded("f1")
+        assert await bench.store.remove_forwarded("f1")
+        assert not await bench.store.remove_forwarded("f1")
         assert await bench.store.inbox() == [("f2", b"two")]
 
     @scenario()
@@ -129,7 +130,7 @@ class ReplicaContract(Contract):
         )
 
 
-class SharedContract(AdoptionContract, LeaseContract, OrphanTaskContract, FleetTurnContract):
+class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskContract, FleetTurnContract):
     """For stores that several processes share. Subclass it beside `StoreContract` and say how stores are made."""
 
     @voyage()

@@ -54,7 +54,9 @@ local function closing(why, ending)
     owners[#owners + 1] = owner
     publish(owner, 'closed', '')
   end
-  local last = {why, record.rec, record.lv or '', record['in'] or '', op, owners, subscriptions, held}
+  -- Its home may have something of it without any exchange or reader.
+  if S.hm and S.hm ~= replica_of(me) then publish(S.hm .. '.0', 'closed', '') end
+  local last = {why, record.rec, record.lv or '', record['in'] or '', S.hm or '', op, owners, subscriptions, held}
   in_chunks(doomed, function(...) redis.call('UNLINK', ...) end)
   for field, rest in pairs(left) do redis.call('HSET', base, field, rest) end
   redis.call('PEXPIRE', base, LINGER)
@@ -66,5 +68,5 @@ end
 local function closed_by_me()
   local packed = again and redis.call('GET', base .. ':x')
   local left = packed and cmsgpack.unpack(packed)
-  if left and left.last[5] == op then return {'closed', {}, unpack(left.last)} end
+  if left and left.last[6] == op then return {'closed', {}, unpack(left.last)} end
 end

@@ -20,7 +20,8 @@ if not S or S.pr ~= principal then return {'none'} end
 if must_register(ARGV[13]) then return {'register'} end
 if got[5] then
   local c = cmsgpack.unpack(got[5])
-  return {'ok', {}, c.fence, has_returned(), got[2], got[3] or '', got[4] or ''}
+  if c.run and c.own == me then return {'ok', {}, c.fence, has_returned(), record_parts(got)} end
+  return {'duplicate', {}, stream, 1, c.run and 0 or 1, c.rd and 1 or 0, S.ver}
 end
 local keeps = payload ~= '' and (S.pb or 0) + #payload <= room
 if keeps and lacks(#payload) then return ask_room(#payload) end
@@ -48,7 +49,7 @@ if keeps then
   redis.call('HSET', base, 'p:' .. stream, payload)
 end
 save('i:' .. id, stream)
-return {'ok', {}, S.fence, has_returned(), got[2], got[3] or '', got[4] or ''}
+return {'ok', {}, S.fence, has_returned(), record_parts(got)}
 
 --## settle: session kept log !allow-oom
 local stream, fence, terminal, tag, before, keep = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1' and ARGV[8], ARGV[9], ARGV[10], ARGV[11] == '1'
@@ -152,7 +153,7 @@ if not is_mine then
   begin(c, 1, tag)
   save()
 end
-return {'ok', {}, c.fence, c.top, c.tag, c.dg, c.ctl or 0, got[5], got[2], got[3] or '', got[4] or ''}
+return {'ok', {}, c.fence, c.top, c.tag, c.dg, c.ctl or 0, got[5], record_parts(got)}
 
 --## orphaned: session !allow-oom
 -- Forget the readers of a dead replica; returns the exchanges that it ran here.

@@ -113,7 +113,9 @@ if redis.call('HEXISTS', inbox, id) == 0 then
   if redis.call('HLEN', inbox) >= tonumber(ARGV[9]) then return {'full'} end
   redis.call('HSET', inbox, id, payload)
 end
-redis.call('PEXPIRE', inbox, life)
+-- The longest time of its messages; GT alone would leave a new inbox without any.
+redis.call('PEXPIRE', inbox, life, 'NX')
+redis.call('PEXPIRE', inbox, life, 'GT')
 publish('bell:' .. name, 'forward', '', id)
 return {'ok'}
 
@@ -121,8 +123,7 @@ return {'ok'}
 return {'ok', {}, redis.call('HGETALL', g .. ':in:' .. ARGV[5])}
 
 --## took: shared !allow-oom
-redis.call('HDEL', g .. ':in:' .. ARGV[5], ARGV[6])
-return {'ok'}
+return {'ok', {}, redis.call('HDEL', g .. ':in:' .. ARGV[5], ARGV[6])}
 
 --## announce: shared
 local key, id, event = g .. ':news', ARGV[5], ARGV[6]

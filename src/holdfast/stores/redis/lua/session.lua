@@ -10,7 +10,7 @@
 --               p:<stream>    the request, if the exchange may be run again
 --               a:<ask>       an ask, packed   q:<stream>  the names of a stream's asks, packed
 --               d             digests of answers whose asks are forgotten, packed
---               u:<hash>      a subscription: the length of its URI
+--               u:<hash>      a subscription: its URI
 --   :e:<stream> the events of a stream (a Redis stream)   :f  finished streams, the oldest first
 --   :k          the fields of state   :o, :q  results of the last operations on state, and their order
 --   :x          what is left of a closed session until its listeners were called (closing.lua)
@@ -33,6 +33,7 @@
 --   pb            bytes of kept requests
 --   al, av, as    the allowance (kept.lua)
 --   hd            calls that hold their turn
+--   hm            the home, the name of a replica
 --   ret, det      the commands that attached and detached the session last
 -- C[stream], an exchange:
 --   id, dg, ctl   the client's id, the digest of the request, whether it is control traffic
@@ -171,6 +172,9 @@ local function release(stream, c)
     redis.call('HDEL', base, 'i:' .. c.id)
   end
 end
+
+-- The parts of a record that reply to the caller; `got` are S, rec, lv and in.
+local function record_parts(got) return got[2], got[3] or '', got[4] or '', S.hm or '' end
 
 local function replica_of(owner) return (string.gsub(owner, '%.%d+$', '')) end
 

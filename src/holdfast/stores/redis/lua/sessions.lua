@@ -27,7 +27,17 @@ local got = load('rec', 'lv', 'in')
 if not S or S.pr ~= ARGV[5] then return {'none'} end
 returned()
 save()
-return {'ok', {}, has_returned(), got[2], got[3] or '', got[4] or ''}
+return {'ok', {}, has_returned(), record_parts(got)}
+
+--## take_home: session !allow-oom
+-- Change the home of a session, if it is the expected one. The same command sent again finds its own change.
+local got = load('rec', 'lv', 'in')
+if not S then return {'none'} end
+if (S.hm or '') == ARGV[5] and ARGV[5] ~= ARGV[6] then
+  S.hm = ARGV[6]
+  save()
+end
+return {'ok', {}, record_parts(got)}
 
 --## change: session !allow-oom
 load()
@@ -104,18 +114,27 @@ if redis.call('HEXISTS', base, 'u:' .. ARGV[5]) == 0 then
   local more = ENTRY + tonumber(ARGV[7])
   if lacks(more) then return ask_room(more) end
   S.nsub, S.bsub = S.nsub + 1, size
-  save('u:' .. ARGV[5], ARGV[7])
+  save('u:' .. ARGV[5], ARGV[9])
 end
 return {'ok', {}}
 
 --## unsubscribe: session kept !allow-oom
 load()
 if not S then return {'none'} end
-local size = redis.call('HGET', base, 'u:' .. ARGV[5])
-if size then
+local uri = redis.call('HGET', base, 'u:' .. ARGV[5])
+if uri then
   redis.call('HDEL', base, 'u:' .. ARGV[5])
-  S.nsub, S.bsub = S.nsub - 1, math.max(0, (S.bsub or 0) - tonumber(size))
+  S.nsub, S.bsub = S.nsub - 1, math.max(0, (S.bsub or 0) - #uri)
   give_back()
   save()
 end
 return {'ok', todo}
+
+--## subscriptions: session !no-writes
+load()
+if not S then return {'none'} end
+local found, got = {}, redis.call('HGETALL', base)
+for index = 1, #got, 2 do
+  if string.match(got[index], '^u:') then found[#found + 1] = got[index + 1] end
+end
+return {'ok', {}, found}

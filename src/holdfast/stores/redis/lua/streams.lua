@@ -140,7 +140,7 @@ end
 if since and c.dl > tonumber(at) then at, at_tag = c.dl, c.dtag end
 save()
 local finished = c.closed and tonumber(at) == c.top
-return {'ok', {}, generation, tonumber(at), at_tag, has_returned(), finished and 1 or 0, got[2], got[3] or '', got[4] or ''}
+return {'ok', {}, generation, tonumber(at), at_tag, has_returned(), finished and 1 or 0, record_parts(got)}
 
 --## detach: session kept log !allow-oom
 local stream, generation, seq, tag, broke = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'

@@ -1,0 +1,158 @@
+"""The inbox of this replica: messages of other replicas, and the replies that tasks of this one wait for.
+
+    replica A                        store                         replica B
+    ─────────────────────────        ───────────────────────       ──────────────────────────────
+    send(B, name, message)    ──▶    inbox of B, wake-up     ──▶   look: give it to its handler
+    wait for the reply               inbox of A, wake-up     ◀──   reply(A, name, verdict)
+    look: resolve the future  ◀──
+
+A message has a name, and is in an inbox once. It stays until its handler removes it (`remove`), so that a store that is
+away, or a lack of memory, delays it and does not lose it. A wake-up says that there is something to read; the store also wakes
+the replica once a second, in case a wake-up was lost.
+
+Why a handler gets a message once. Its name is in `_taking` while the handler has it, and in `_removed` after the handler has
+removed it, until `_REMEMBERED` others were removed. A command that the store sends twice can put a message into the inbox again after
+it was removed: then its name is known, and the message is only removed again.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from holdfast.core.budget import Charge
+from holdfast.engine.forwarded import InboxMessage, Reply, Verdict, decode_message, encode_message
+from holdfast.engine.runtime import Runtime
+from holdfast.errors import HoldfastError, StoreError, TooMuchWork
+from holdfast.stores.base import Forwarded
+
+_REMEMBERED: Final = 20_000
+"""How many names of removed messages are remembered: twice what an inbox can hold."""
+_REPLY_SECONDS: Final = 60.0
+"""How long a reply stays in an inbox. The replica that waits for it reads its inbox every second."""
+_SENDERS: Final = "forwarded"
+"""The principal to whom a message is charged until it is decoded and its own principal is known."""
+
+Handler = Callable[[str, Any, Charge | None], Coroutine[Any, Any, None]]
+"""Takes a message by its name; the charge is held while the message is in memory."""
+
+
+class Inbox:
+    """Sends messages to other replicas, and gives the messages for this one to their handlers."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._waiting: dict[str, asyncio.Future[Verdict]] = {}
+        self._taking: set[str] = set()
+        self._removed: OrderedDict[str, None] = OrderedDict()
+        self._is_woken = self._is_looking = self._must_look_again = False
+        self.handlers: dict[type, Handler] = {}
+        """By the type of the message."""
+
+    def __repr__(self) -> str:
+        return f"<Inbox, {len(self._waiting)} replies awaited>"
+
+    # To other replicas
+
+    async def send(self, replica: str, name: str, message: InboxMessage, *, seconds: float) -> bool:
+        """Put a message into the inbox of a replica. False: its lease has ended, or its inbox is full.
+
+        Raises:
+            StoreError: the message cannot be encoded, because the principal has claims that JSON cannot hold.
+        """
+        payload = encode_message(message)
+        if not payload:
+            raise StoreError("the claims of this principal cannot be sent to another replica")
+        return await self._runtime.store.forward(replica, name, payload, seconds=seconds)
+
+    @contextmanager
+    def expecting(self, name: str) -> Iterator[asyncio.Future[Verdict]]:
+        """Wait for the reply to the message of this name, which is about to be sent."""
+        replied: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self._waiting[name] = replied
+        try:
+            yield replied
+        finally:
+            del self._waiting[name]
+
+    async def reply(self, replica: str, name: str, verdict: Verdict) -> bool:
+        """Send the reply to a message, however long the store is away. False: the sender is gone."""
+        reply = Reply(name, verdict)
+        return await self._runtime.insist(
+            lambda: self.send(replica, f"re.{name}", reply, seconds=_REPLY_SECONDS)
+        )
+
+    # From other replicas
+
+    def wake_up(self) -> None:
+        """Read the inbox now; if it is being read, once more."""
+        self._is_woken = True
+        if not self._is_looking:
+            self._is_looking = True
+            self._runtime.spawn(self._look())
+
+    def tick(self) -> None:
+        """Read the inbox again, if a message could not be taken before."""
+        if self._must_look_again:
+            self._must_look_again = False
+            self.wake_up()
+
+    async def look(self) -> None:
+        """Read the inbox once."""
+        for forwarded in await self._runtime.store.inbox():
+            self._take(forwarded)
+
+    async def _look(self) -> None:
+        try:
+            while self._is_woken:
+                self._is_woken = False
+                await self.look()
+        except StoreError:
+            # There is no second wake-up for what is in the inbox now.
+            self._must_look_again = True
+        finally:
+            self._is_looking = False
+
+    def _take(self, forwarded: Forwarded) -> None:
+        name = forwarded.name
+        if name not in self._taking:
+            self._taking.add(name)
+            self._runtime.spawn(self._taken(name, forwarded.payload))
+
+    async def _taken(self, name: str, payload: bytes) -> None:
+        try:
+            if name in self._removed:
+                await self.remove(name)
+            else:
+                await self._handle(name, payload)
+        except TooMuchWork:
+            self._must_look_again = True
+        except HoldfastError as error:
+            # The other replica is gone, or the store is away.
+            self._must_look_again = name not in self._removed
+            self._runtime.observer.note("forward.dropped", error=error)
+        finally:
+            self._taking.discard(name)
+
+    async def _handle(self, name: str, payload: bytes) -> None:
+        message = decode_message(payload)
+        if isinstance(message, Reply):
+            replied = self._waiting.get(message.to)
+            if replied is not None and not replied.done():
+                replied.set_result(message.verdict)
+            await self.remove(name)
+        elif message is None or type(message) not in self.handlers:
+            # A later release has written it. Remove it, or each look would find it again until it expires.
+            await self.remove(name)
+            raise StoreError("a message to this replica cannot be read")
+        else:
+            charge = self._runtime.load.intake(_SENDERS).charge(payload)
+            await self.handlers[type(message)](name, message, charge)
+
+    async def remove(self, name: str) -> bool:
+        """Remove a message that is taken, however long the store is away. False: its sender has taken it back."""
+        self._removed[name] = None
+        if len(self._removed) > _REMEMBERED:
+            self._removed.popitem(last=False)
+        return await self._runtime.insist(lambda: self._runtime.store.remove_forwarded(name))
