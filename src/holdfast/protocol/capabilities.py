@@ -3,7 +3,6 @@
 from typing import Any, Self, TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import fields
 
 Members = dict[str, Any]
 C = TypeVar("C", bound="Capabilities")
@@ -19,12 +18,12 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_wire(cls, members: Members) -> Self:
         """Read a capabilities object. A member that is not an object counts as absent."""
-        names = {item.name for item in fields(cls)} - {"extra"}
+        names = {*cls.__struct_fields__} - {"extra"}
         known = {name: value for name, value in members.items() if name in names and isinstance(value, dict)}
         return cls(**known, extra={name: value for name, value in members.items() if name not in names})
 
     def to_wire(self) -> Members:
-        names = (item.name for item in fields(self) if item.name != "extra")
+        names = (name for name in self.__struct_fields__ if name != "extra")
         known = {name: value for name in names if (value := getattr(self, name)) is not None}
         return {**known, **self.extra}
 
