@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PREDECESSOR: Final = "54d1b9a2e1039dcad3d4508198f38a65afd49051"
+PREDECESSOR: Final = "d42118c8b39f35eb155a053da661d658e03c7b16"
 """The commit whose records this one must read, and which must be able to run beside it. A release moves it to the
 release before; it is named here and nowhere else."""
 
