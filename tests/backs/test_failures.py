@@ -135,6 +135,7 @@ def test_the_limit_of_calls_at_once_holds_and_the_queue_is_bounded(client_era: s
             [refused] = [call.exception() for call in done]
             assert isinstance(refused, McpError)
             assert refused.code == BUSY
+            await until(lambda: slow.running == 2)
             slow.go.set()
             results = await asyncio.gather(*(call for call in calls if call not in done))
             assert [result.text for result in results] == ["worked"] * 5

@@ -244,6 +244,12 @@ class Connection:
         if link is self._link:
             link.lost = True
 
+    @property
+    def channel(self) -> object | None:
+        """The channel on which the server reports changes now; None if there is none. See `Receiver.channel`."""
+        link = self._link
+        return None if link is None or link.lost else link.receiver.channel
+
     async def aclose(self) -> None:
         """End the conversation: stop answering the server, delete the session, stop the process."""
         self._closed = True

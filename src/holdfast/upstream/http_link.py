@@ -96,6 +96,7 @@ class HttpLink:
         self.lost: bool = False
         self._server = server
         self.receiver: Receiver = receiver
+        receiver.channel = None
         self._session = ""
         self._initialized = False
         self._standalone: asyncio.Task[None] | None = None
@@ -317,7 +318,11 @@ class HttpLink:
                 stream.last_id = ""
                 continue
             self._has_standalone.set()
-            await self._read_stream(answer, stream, None)
+            self.receiver.channel = object()
+            try:
+                await self._read_stream(answer, stream, None)
+            finally:
+                self.receiver.channel = None
             await asyncio.sleep(stream.backoff.pause())
 
     # Ending

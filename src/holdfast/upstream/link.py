@@ -108,7 +108,16 @@ class UpstreamLink(Protocol):
 class Receiver:
     """Gives each message of one link to the code it is for. Never waits."""
 
-    __slots__ = ("_incoming", "_observer", "_on_end", "_on_notification", "decode", "end", "pending")
+    __slots__ = (
+        "_incoming",
+        "_observer",
+        "_on_end",
+        "_on_notification",
+        "channel",
+        "decode",
+        "end",
+        "pending",
+    )
 
     def __init__(
         self,
@@ -121,6 +130,9 @@ class Receiver:
         self.decode: Decode = decode
         self.end: LinkEnd | None = None
         """None while the link works."""
+        self.channel: object | None = object()
+        """Stands for the channel on which the server reports changes outside of calls; None while it is closed. After a
+        break it is another object: a change may have been missed."""
         self._on_end: OnEnd | None = None
         self._incoming = incoming
         self._on_notification = on_notification

@@ -10,6 +10,8 @@
     upstreams.py     one upstream for each session, or for each principal; how many, and when they end
     upstream.py      one conversation with the server: its calls, notifications, requests and restarts
     call.py          one exchange and its upstream request: progress, deadline, questions to the client
+    lists.py         the server's lists, kept in memory until they change
+    mirrors.py       the parameters that headers repeat (2026-07-28)
     subscriptions.py the resources that clients subscribed to, and the subscription at the server, by its era
     translation.py   messages of one era in the form of the other (pure)
 """

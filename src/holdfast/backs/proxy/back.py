@@ -139,7 +139,7 @@ class ProxyBack:
         wanted = UpstreamClient(caller, record.client, record.capabilities, own)
         if not own and self._is_for_one_call(caller):
             # A task would end with the upstream of the call that created it.
-            wanted = replace(wanted, capabilities=client_capabilities(record.capabilities))
+            wanted = replace(wanted, capabilities=client_capabilities(record.capabilities), is_single=True)
             async with self._upstreams.single(wanted) as upstream:
                 yield upstream
             return
@@ -232,7 +232,7 @@ class ProxyBack:
     # Questions of the engine before and beside requests
 
     async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:  # noqa: ARG002
-        """Return no parameters: the server behind us checks the headers that repeat parameters."""
+        """Return no parameters: the call checks them when its upstream and so the server's tools are known."""
         return ()
 
     async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:  # noqa: ARG002

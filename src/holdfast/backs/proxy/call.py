@@ -21,12 +21,14 @@ client is asked: the engine limits the time of an ask.
 """
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 from holdfast.backs.proxy.outbox import Outbox
 from holdfast.backs.proxy.translation import InputRequired, input_required, request_params
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import (
+    HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_REQUEST,
     AskError,
@@ -34,6 +36,7 @@ from holdfast.errors import (
     BadAnswer,
     Busy,
     ClientError,
+    HeaderMismatch,
     McpError,
     NotSent,
     OutcomeUnknown,
@@ -42,8 +45,8 @@ from holdfast.ports import Observer
 from holdfast.protocol.params import LOGGING_LEVELS
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.upstream.connection import Connection
+from holdfast.upstream.pending import NO_HEADERS
 
-PARAM_PREFIX: Final = "mcp-param-"
 ROUNDS: Final = 10
 """How often a 2026-07-28 server may ask for input within one call."""
 ASKS: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
@@ -61,13 +64,30 @@ REPEATABLE: Final = frozenset(
 """Requests that only read: sent again if the connection breaks."""
 
 
+class MakeHeaders(Protocol):
+    """Makes the HTTP headers of a request to the server."""
+
+    async def __call__(self, exchange: Exchange, *, is_refused: bool = False) -> Mapping[str, str]:
+        """Return the headers. `is_refused`: the server has refused the last ones, because they do not fit the body."""
+        ...
+
+
 class Call:
     """A client's request on its way to the server and back."""
 
-    __slots__ = ("_asking", "_bound", "_outbox", "_progress", "_seconds", "exchange")
+    __slots__ = ("_asking", "_bound", "_headers", "_outbox", "_progress", "_seconds", "exchange")
 
-    def __init__(self, exchange: Exchange, *, seconds: float, messages: int, observer: Observer) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        *,
+        seconds: float,
+        messages: int,
+        observer: Observer,
+        headers: MakeHeaders | None = None,
+    ) -> None:
         self.exchange: Exchange = exchange
+        self._headers = headers
         self._seconds = seconds
         self._bound: asyncio.Timeout | None = None
         self._asking = 0
@@ -108,6 +128,21 @@ class Call:
         )
 
     async def _request(self, connection: Connection, method: str, params: dict[str, Any]) -> bytes:
+        if self._headers is None:
+            return await self._send(connection, method, params, NO_HEADERS)
+        try:
+            return await self._send(connection, method, params, await self._headers(self.exchange))
+        except McpError as error:
+            if error.code != HEADER_MISMATCH or isinstance(error, HeaderMismatch):
+                raise
+        # The server refused the call because of its headers, before it executed anything.
+        return await self._send(
+            connection, method, params, await self._headers(self.exchange, is_refused=True)
+        )
+
+    async def _send(
+        self, connection: Connection, method: str, params: dict[str, Any], headers: Mapping[str, str]
+    ) -> bytes:
         try:
             async with asyncio.timeout(self._seconds) as self._bound:
                 return bytes(
@@ -115,7 +150,7 @@ class Call:
                         method,
                         params,
                         on_progress=self._on_progress if self._token() is not None else None,
-                        headers=self._mirrored(),
+                        headers=headers,
                         may_repeat=method in REPEATABLE,
                         owner=self,
                     )
@@ -133,10 +168,6 @@ class Call:
             raise unusable(error) from error
         finally:
             self._bound = None
-
-    def _mirrored(self) -> dict[str, str]:
-        """Return the headers by which a 2026-07-28 client repeats parameters: the server behind us wants them too."""
-        return {name: value for name, value in self.exchange.headers.items() if name.startswith(PARAM_PREFIX)}
 
     # From the server
 

@@ -4,6 +4,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from holdfast.config import MIB
 from holdfast.errors import ConfigError
 
 Home = Literal["session", "any"]
@@ -30,6 +31,9 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
     notifications: int = 256
     """How many messages of one call, or outside of calls, may wait for a slow client. Then progress keeps only the
     newest value, and other messages are dropped and noted."""
+
+    list_bytes: int = MIB
+    """How many bytes of the server's lists one upstream keeps in memory. The oldest pages are removed first."""
 
     def __post_init__(self) -> None:
         if self.concurrency is not None and self.concurrency < 1:

@@ -21,6 +21,8 @@ class UpstreamClient(Struct, frozen=True):
     capabilities: dict[str, Any]
     session: str = ""
     """The key of its session; empty for a client of 2026-07-28."""
+    is_single: bool = False
+    """True if the upstream serves one exchange only: then nothing is read ahead for it."""
 
 
 class Target(Protocol):

@@ -19,9 +19,14 @@ the client's session is closed instead.
 """
 
 import contextlib
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
-from holdfast.backs.proxy.call import ASKS, Call, unasked, unreachable, unusable
+from holdfast.backs.proxy.call import ASKS, Call, MakeHeaders, unasked, unreachable, unusable
+from holdfast.backs.proxy.lists import KINDS, Lists, list_key
+from holdfast.backs.proxy.lists import Key as ListKey
+from holdfast.backs.proxy.mirrors import Mirrors
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Outbox
 from holdfast.backs.proxy.subscriptions import Subscriptions, change_kind, list_kinds
@@ -45,14 +50,15 @@ from holdfast.errors import (
     NotSent,
     VersionRefused,
 )
+from holdfast.protocol.mirror import PARAM_PREFIX
 from holdfast.protocol.params import LOGGING_LEVELS, LoggingLevel
-from holdfast.protocol.subscriptions import TOPICS, Change
+from holdfast.protocol.subscriptions import TOPICS, Change, Kind
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.stores.base import SessionRecord
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.link import EndReason, LinkEnd, UpstreamLink
 from holdfast.upstream.negotiation import Agreed
-from holdfast.upstream.pending import OutgoingRequest
+from holdfast.upstream.pending import NO_HEADERS, OutgoingRequest
 from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.slots import Slots
 from holdfast.wire.jsonrpc import Notification
@@ -80,8 +86,24 @@ class Upstream:
         self._profile = ClientProfile(
             client_info(client.info), client_capabilities(client.capabilities, tasks=not client.session)
         )
-        self._connection = Connection(
-            target.connector(client),
+        self._connection = self._connection_to(target, ports)
+        may_be_asked = bool({"sampling", "elicitation", "roots"} & client.capabilities.keys())
+        one_at_a_time = not target.names_calls and not client.session and may_be_asked
+        self._turn = Slots(1, options.queued) if one_at_a_time else None
+        at_once = options.concurrency
+        self._slots = Slots(at_once, options.queued) if at_once is not None else None
+        self._outbox = Outbox(self._send_outside, options.notifications, self._observer)
+        self.subscriptions: Subscriptions = Subscriptions(self._connection, self._clock, self._observer)
+        self._agreed: Agreed | None = None
+        self._is_over = False
+        self._headers: MakeHeaders | None = None
+        self.lists: Lists = Lists(options.list_bytes, self._clock, lambda: self._connection.channel)
+        self._mirrors = Mirrors(self._tools, self._observer)
+        self._form: SessionlessForm | None = None
+
+    def _connection_to(self, target: Target, ports: Ports) -> Connection:
+        return Connection(
+            target.connector(self.client),
             self._profile,
             Callbacks(
                 on_request=self._on_request,
@@ -92,22 +114,12 @@ class Upstream:
             options=ConnectionOptions(
                 version=target.version,
                 raw_results=True,
-                reconnect=not options.strict,
+                reconnect=not self._options.strict,
                 limits=target.limits,
                 times=target.times,
             ),
             ports=ports,
         )
-        may_be_asked = bool({"sampling", "elicitation", "roots"} & client.capabilities.keys())
-        one_at_a_time = not target.names_calls and not client.session and may_be_asked
-        self._turn = Slots(1, options.queued) if one_at_a_time else None
-        at_once = options.concurrency
-        self._slots = Slots(at_once, options.queued) if at_once is not None else None
-        self._outbox = Outbox(self._send_outside, options.notifications, self._observer)
-        self.subscriptions: Subscriptions = Subscriptions(self._connection, self._clock, self._observer)
-        self._agreed: Agreed | None = None
-        self._is_over = False
-        self._form: SessionlessForm | None = None
 
     def __repr__(self) -> str:
         return f"<Upstream {len(self.calls)} calls, {self._connection!r}>"
@@ -150,6 +162,7 @@ class Upstream:
 
     def _use(self, agreed: Agreed) -> None:
         self._agreed = agreed
+        self._headers = self._make_headers if agreed.is_sessionless else None
         self._form = SessionlessForm(agreed.server)
         self.subscriptions.start(agreed)
 
@@ -173,21 +186,58 @@ class Upstream:
             seconds=options.call_seconds,
             messages=options.notifications,
             observer=self._observer,
+            headers=self._headers,
         )
+        method = exchange.request.method
+        key = list_key(method, exchange.request.params) if method in KINDS else None
+        if key is None:
+            result = await self._run(call)
+        else:
+            result = await self.lists.get(key, self.agreed, partial(self._list, key, call))
+        return self._in_form(exchange, result)
+
+    async def _run(self, call: Call) -> bytes:
         self._waiting += 1
         try:
             async with (self._turn if call.may_ask else None) or _FREE, self._slots or _FREE:
                 self.calls.add(call)
-                result = await call.run(self._connection, sessionless=self.agreed.is_sessionless)
+                return await call.run(self._connection, sessionless=self.agreed.is_sessionless)
         except McpError as error:
-            if exchange.session.revision is not SESSIONLESS or self.agreed.is_sessionless:
+            if call.exchange.session.revision is not SESSIONLESS or self.agreed.is_sessionless:
                 raise
-            raise error_for(exchange.request.method, error) from error
+            raise error_for(call.exchange.request.method, error) from error
         finally:
             self._waiting -= 1
             self.calls.discard(call)
             self.used_at = self._clock.now()
-        return self._in_form(exchange, result)
+
+    async def _list(self, key: ListKey, call: Call) -> bytes:
+        page = await self._run(call)
+        if key[:2] == ("tools/list", "") and self.agreed.is_sessionless:
+            self._mirrors.learn(page)
+        return page
+
+    async def _tools(self, cursor: str) -> bytes:
+        """Return a page of the tools, for our own use."""
+        params = {"cursor": cursor} if cursor else {}
+        key = list_key("tools/list", params)
+
+        async def ask() -> bytes:
+            return bytes(await self._connection.request("tools/list", params, may_repeat=True))
+
+        return await ask() if key is None else await self.lists.get(key, self.agreed, ask)
+
+    async def _make_headers(self, exchange: Exchange, *, is_refused: bool = False) -> Mapping[str, str]:
+        """Return the headers that repeat parameters of a call; see mirrors.py."""
+        request = exchange.request
+        if request.method != "tools/call":
+            return NO_HEADERS
+        is_sessionless = exchange.session.revision is SESSIONLESS
+        if not self.client.is_single:
+            sent = exchange.headers if is_sessionless else NO_HEADERS
+            return await self._mirrors.headers(request.params, sent, fresh=is_refused)
+        # Reading the list would cost more than the call. The client has the list, and the server checks its headers.
+        return {name: value for name, value in exchange.headers.items() if name.startswith(PARAM_PREFIX)}
 
     def _in_form(self, exchange: Exchange, result: bytes) -> bytes:
         wants_sessionless = exchange.session.revision is SESSIONLESS
@@ -249,7 +299,8 @@ class Upstream:
             self.subscriptions.acknowledged()
         elif method == "notifications/cancelled":
             return  # the connection has cancelled the question
-        elif change_kind(method) is not None:
+        elif (kind := change_kind(method)) is not None:
+            self._changed(kind)
             # A 2026-07-28 server names the subscription, which is ours.
             params = {name: value for name, value in params.items() if name != "_meta"}
             self._outbox.put(method, params)
@@ -257,6 +308,11 @@ class Upstream:
             call.send(method, params)
         elif self.record is not None:
             self._outbox.put(method, params)
+
+    def _changed(self, kind: Kind) -> None:
+        self.lists.changed(kind)
+        if kind == "tools":
+            self._mirrors.forget()
 
     async def _send_outside(self, method: str, params: dict[str, Any]) -> None:
         """Send a message that belongs to no call: to the session, or to the listeners of the principal."""
@@ -293,6 +349,7 @@ class Upstream:
             for uri in self.subscriptions.uris:
                 await self._restored(link, "resources/subscribe", {"uri": uri})
         for kind in list_kinds(agreed.capabilities):
+            self._changed(kind)
             self._outbox.put(TOPICS[kind].method, {})
 
     async def _restored(self, link: UpstreamLink, method: str, params: dict[str, Any]) -> None:

@@ -1,0 +1,169 @@
+"""Lists of the server behind us, kept in memory as long as they are known to be current.
+
+    the server speaks     a page of a list is kept
+    ─────────────────     ──────────────────────────────────────────────────────────────────────────────────────────
+    a 2025 revision       if it declares `listChanged` for the list, while the channel on which it reports changes
+                          stays open without a break
+    2026-07-28            for the `ttlMs` of the result
+
+`list_changed` removes every page of the list. A page that was requested before the notification and arrives after it is
+not kept, and requests that come after the notification do not wait for it.
+
+The pages belong to one upstream, so no client receives the list of another principal. A server may also answer by the
+headers that we pass on for a client: they are a part of the key.
+"""
+
+import hashlib
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.auth.oauth.single_flight import SingleFlight
+from holdfast.backs.proxy.translation import request_params
+from holdfast.ports import Clock
+from holdfast.protocol.subscriptions import Kind
+from holdfast.upstream.negotiation import Agreed
+from holdfast.upstream.pending import NO_HEADERS
+from holdfast.wire.jsonrpc import encode
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+}
+"""The change that makes the result of a request old."""
+
+Key = tuple[str, str, bytes]
+"""The request, its cursor, and a hash of the headers that were passed on."""
+
+
+def list_key(method: str, params: dict[str, Any], passed: Mapping[str, str] = NO_HEADERS) -> Key | None:
+    """Return the key of a page; None if the page may not be kept, because the request has unknown members."""
+    if method not in KINDS:
+        return None
+    known = request_params(method, params)
+    cursor = known.get("cursor", "")
+    if known.keys() - {"cursor"} or type(cursor) is not str:
+        return None
+    return method, cursor, digest(passed)
+
+
+def digest(passed: Mapping[str, str]) -> bytes:
+    """Return a hash of headers, which may hold a credential; no bytes if there are none."""
+    return hashlib.sha256(encode(sorted(passed.items()))).digest() if passed else b""
+
+
+class _Hint(Struct):
+    ttlMs: float = 0.0  # noqa: N815 - as it travels
+
+
+_decode_hint = msgspec.json.Decoder(_Hint).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class _Page(Struct, frozen=True):
+    result: bytes
+    channel: object
+    """The channel for changes that was open when the page was requested; None if the page has a time limit instead."""
+    until: float = 0.0
+
+    def at(self, now: float, channel: object) -> bytes | None:
+        """Return the result as it is valid now; None if the page is not current any more."""
+        if self.channel is not None:
+            return self.result if self.channel is channel else None
+        if now >= self.until:
+            return None
+        # The client must not keep it for longer than the server said.
+        left = encode(int((self.until - now) * 1_000))
+        return encode({**_decode_members(self.result), "ttlMs": msgspec.Raw(left)})
+
+
+class Lists:
+    """The lists of one upstream."""
+
+    def __init__(self, limit: int, clock: Clock, channel: Callable[[], object | None]) -> None:
+        """Keep at most `limit` bytes. `channel` returns the open channel for changes; see `Receiver.channel`."""
+        self._limit = limit
+        self._clock = clock
+        self._channel = channel
+        self._pages: OrderedDict[Key, _Page] = OrderedDict()
+        self._bytes = 0
+        self._changes: Counter[Kind] = Counter()
+        self._flights: SingleFlight[bytes] = SingleFlight()
+
+    def __repr__(self) -> str:
+        return f"<Lists {len(self._pages)} pages, {self._bytes} bytes>"
+
+    async def get(self, key: Key, agreed: Agreed, ask: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Return a page: a kept one, or the one that `ask` brings. Requests at the same time share one `ask`.
+
+        Raises:
+            McpError: the server's error, or ours in its place.
+        """
+        kind = KINDS[key[0]]
+        channel = None if agreed.is_sessionless else self._channel()
+        page = self._pages.get(key)
+        if page is not None:
+            if (result := page.at(self._clock.now(), channel)) is not None:
+                return result
+            self._remove(key)
+        if not agreed.is_sessionless and (channel is None or not _declares(agreed, kind)):
+            return await ask()
+        work = partial(self._fetch, key, channel, ask)
+        return await self._flights.join((key, channel, self._changes[kind]), work)
+
+    async def _fetch(self, key: Key, channel: object, ask: Callable[[], Awaitable[bytes]]) -> bytes:
+        kind = KINDS[key[0]]
+        changes = self._changes[kind]
+        result = await ask()
+        if changes == self._changes[kind]:
+            self._keep(key, channel, result)
+        return result
+
+    def _keep(self, key: Key, channel: object, result: bytes) -> None:
+        until = 0.0
+        if channel is None:
+            milliseconds = _ttl(result)
+            if milliseconds <= 0:
+                return
+            until = self._clock.now() + milliseconds / 1_000
+        self._remove(key)
+        if len(result) > self._limit:
+            return
+        while self._bytes + len(result) > self._limit:
+            self._remove(next(iter(self._pages)))
+        self._pages[key] = _Page(result, channel, until)
+        self._bytes += len(result)
+
+    def changed(self, kind: Kind) -> None:
+        """Remove a list: the server has reported a change."""
+        self._changes[kind] += 1
+        for key in [key for key in self._pages if KINDS[key[0]] == kind]:
+            self._remove(key)
+
+    def clear(self) -> None:
+        """Remove every list: the server may be another one."""
+        for kind in set(KINDS.values()):
+            self.changed(kind)
+
+    def _remove(self, key: Key) -> None:
+        page = self._pages.pop(key, None)
+        if page is not None:
+            self._bytes -= len(page.result)
+
+
+def _declares(agreed: Agreed, kind: Kind) -> bool:
+    declared = agreed.capabilities.get(kind)
+    return isinstance(declared, dict) and declared.get("listChanged") is True
+
+
+def _ttl(result: bytes) -> float:
+    try:
+        return _decode_hint(result).ttlMs
+    except msgspec.DecodeError:
+        return 0.0

@@ -1,0 +1,254 @@
+"""The lists of a server behind a URL: kept in memory while they are current, and never for another client."""
+
+import asyncio
+from typing import Any, Literal
+
+import pytest
+
+from holdfast import McpError, Remote
+from holdfast.auth import Principal
+from holdfast.backs.proxy.lists import KINDS, Lists, list_key
+from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.testing import VirtualClock
+from holdfast.upstream.negotiation import Agreed
+from tests.asgi import Peer
+from tests.backs.fake import Fake
+from tests.messages import request
+from tests.support import async_test, until
+
+CHANGED = "notifications/tools/list_changed"
+DECLARED: dict[str, Any] = {"tools": {"listChanged": True}}
+LEGACY = Agreed(version="2025-11-25", server={}, capabilities=DECLARED)
+MODERN = Agreed(version="2026-07-28", server={}, capabilities=DECLARED)
+
+
+class Source:
+    """A list that counts how often it was asked for."""
+
+    def __init__(self, page: bytes = b'{"tools":[]}') -> None:
+        self.page = page
+        self.asked = 0
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def ask(self) -> bytes:
+        self.asked += 1
+        page = self.page
+        await self.go.wait()
+        return page
+
+
+def key(cursor: str = "", method: str = "tools/list") -> Any:
+    return list_key(method, {"cursor": cursor} if cursor else {})
+
+
+@async_test
+async def test_a_page_is_kept_until_the_list_changes() -> None:
+    lists, source, channel = Lists(1_000, VirtualClock(), lambda: channel), Source(), object()
+    for _ in range(3):
+        assert await lists.get(key(), LEGACY, source.ask) == source.page
+    await lists.get(key("next"), LEGACY, source.ask)
+    assert source.asked == 2
+    lists.changed("prompts")
+    await lists.get(key(), LEGACY, source.ask)
+    assert source.asked == 2
+    lists.changed("tools")
+    for cursor in ("", "next"):
+        await lists.get(key(cursor), LEGACY, source.ask)
+    assert source.asked == 4
+
+
+@pytest.mark.parametrize(
+    ("channel", "agreed"),
+    [
+        (None, LEGACY),
+        (object(), Agreed(version="2025-11-25", server={}, capabilities={"tools": {}})),
+        (object(), Agreed(version="2025-11-25", server={}, capabilities={"tools": {"listChanged": False}})),
+        (object(), MODERN),
+    ],
+    ids=["no channel", "not declared", "declared as false", "no ttlMs"],
+)
+def test_a_page_that_could_be_old_without_a_sign_is_not_kept(channel: object, agreed: Agreed) -> None:
+    @async_test
+    async def run() -> None:
+        lists, source = Lists(1_000, VirtualClock(), lambda: channel), Source()
+        for _ in range(2):
+            await lists.get(key(), agreed, source.ask)
+        assert source.asked == 2
+
+    run()
+
+
+@async_test
+async def test_a_break_of_the_channel_makes_every_page_old() -> None:
+    channels: list[object | None] = [object()]
+    lists, source = Lists(1_000, VirtualClock(), lambda: channels[-1]), Source()
+    await lists.get(key(), LEGACY, source.ask)
+    channels += [None, object()]
+    await lists.get(key(), LEGACY, source.ask)
+    await lists.get(key(), LEGACY, source.ask)
+    assert source.asked == 2
+
+
+@async_test
+async def test_a_page_of_2026_07_28_is_kept_for_its_ttl_and_clients_get_the_time_that_is_left() -> None:
+    clock = VirtualClock()
+    lists, source = Lists(1_000, clock, object), Source(b'{"tools":[],"ttlMs":60000}')
+    assert b'"ttlMs":60000' in await lists.get(key(), MODERN, source.ask)
+    clock.advance(50)
+    assert b'"ttlMs":10000' in await lists.get(key(), MODERN, source.ask)
+    assert source.asked == 1
+    clock.advance(10)
+    await lists.get(key(), MODERN, source.ask)
+    assert source.asked == 2
+
+
+@async_test
+async def test_requests_at_the_same_time_share_one_but_not_one_from_before_a_change() -> None:
+    lists, source, channel = Lists(1_000, VirtualClock(), lambda: channel), Source(b"old"), object()
+    source.go.clear()
+    early = [asyncio.ensure_future(lists.get(key(), LEGACY, source.ask)) for _ in range(3)]
+    await until(lambda: source.asked == 1)
+    lists.changed("tools")
+    source.page = b"new"
+    late = asyncio.ensure_future(lists.get(key(), LEGACY, source.ask))
+    await until(lambda: source.asked == 2)
+    source.go.set()
+    assert await asyncio.gather(*early) == [b"old"] * 3
+    assert await late == b"new"
+    assert await lists.get(key(), LEGACY, source.ask) == b"new"
+    assert source.asked == 2
+
+
+@async_test
+async def test_a_page_that_was_requested_before_a_change_is_not_kept() -> None:
+    lists, source, channel = Lists(1_000, VirtualClock(), lambda: channel), Source(b"old"), object()
+    source.go.clear()
+    early = asyncio.ensure_future(lists.get(key(), LEGACY, source.ask))
+    await until(lambda: source.asked == 1)
+    lists.changed("tools")
+    source.go.set()
+    assert await early == b"old"
+    source.page = b"new"
+    assert await lists.get(key(), LEGACY, source.ask) == b"new"
+
+
+@async_test
+async def test_a_client_that_gives_up_does_not_end_the_request_for_the_others() -> None:
+    lists, source, channel = Lists(1_000, VirtualClock(), lambda: channel), Source(), object()
+    source.go.clear()
+    first, second = (asyncio.ensure_future(lists.get(key(), LEGACY, source.ask)) for _ in range(2))
+    await until(lambda: source.asked == 1)
+    first.cancel()
+    await asyncio.wait({first})
+    source.go.set()
+    assert await second == source.page
+    assert source.asked == 1
+
+
+@async_test
+async def test_the_pages_have_a_limit_in_bytes() -> None:
+    lists, channel = Lists(100, VirtualClock(), lambda: channel), object()
+    source = Source(b"x" * 40)
+    for cursor in ("a", "b", "c"):
+        await lists.get(key(cursor), LEGACY, source.ask)
+    await lists.get(key("c"), LEGACY, source.ask)
+    assert source.asked == 3
+    await lists.get(key("a"), LEGACY, source.ask)
+    assert source.asked == 4
+    large = Source(b"x" * 101)
+    for _ in range(2):
+        await lists.get(key("large"), LEGACY, large.ask)
+    assert large.asked == 2
+    assert "80 bytes" in repr(lists)
+
+
+def test_a_request_with_members_that_we_do_not_know_is_always_sent() -> None:
+    assert list_key("tools/list", {"_meta": {"progressToken": 1}}) == list_key("tools/list", {})
+    assert list_key("tools/list", {}, {"x-tenant": "a"}) != list_key("tools/list", {}, {"x-tenant": "b"})
+    for params in ({"filter": 1}, {"cursor": 1}, {"_meta": {"x/tenant": "a"}}):
+        assert list_key("tools/list", params) is None
+    assert list_key("tools/call", {}) is None
+    assert set(KINDS.values()) == {"tools", "prompts", "resources"}
+
+
+class Verified:
+    """Every token is a principal of its own."""
+
+    async def __call__(self, token: str) -> Principal | None:
+        return Principal(subject=token)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_client_gets_a_list_from_memory_until_list_changed_and_only_its_own(
+    era: Literal["legacy", "modern"],
+) -> None:
+    @async_test
+    async def run() -> None:
+        async with Fake(era=era, capabilities=DECLARED) as fake:
+            fake.ttl = 60_000
+            fake.answers["tools/list"] = lambda _params: {"tools": [], "number": fake.asked["tools/list"]}
+            remote = Remote(fake.url, verifier=Verified())
+            app = remote.asgi()
+
+            async def numbers(peer: Peer) -> list[int]:
+                asked = [await peer.modern("tools/list", {}, id=n).done() for n in (1, 2)]
+                return [answer.json["result"]["number"] for answer in asked]
+
+            one, other = Peer(app, token="one"), Peer(app, token="other")
+            assert await numbers(one) == [1, 1]
+            assert await numbers(other) == [2, 2]
+            await until(lambda: len(fake.streams) == 2)
+            fake.notify(CHANGED)
+            await until(lambda: fake.asked["tools/list"] == 2)
+            back: Any = remote.back
+            await until(lambda: all(not u.result().lists._pages for u in back._upstreams._by_key.values()))
+            assert await numbers(one) == [3, 3]
+            await remote.engine.aclose()
+
+    run()
+
+
+@async_test
+async def test_the_limit_of_kept_lists_can_be_set() -> None:
+    async with Fake(capabilities=DECLARED) as fake:
+        remote = Remote(fake.url, options=ProxyOptions(list_bytes=0))
+        peer = Peer(remote.asgi())
+        await peer.initialize()
+        for number in (1, 2):
+            await peer.post(request(number, "tools/list", {})).done()
+        assert fake.asked["tools/list"] == 2
+        await remote.engine.aclose()
+
+
+@async_test
+async def test_lists_are_requested_again_when_the_server_cannot_report_changes_any_more() -> None:
+    async with Fake(capabilities=DECLARED) as fake:
+        remote = Remote(fake.url)
+        peer = Peer(remote.asgi())
+        await peer.initialize()
+        for number in (1, 2):
+            await peer.post(request(number, "tools/list", {})).done()
+        assert fake.asked["tools/list"] == 1
+        fake.get = False
+        fake.break_streams()
+        await until(lambda: fake.asked["GET"] == 2)
+        for number in (3, 4):
+            await peer.post(request(number, "tools/list", {})).done()
+        assert fake.asked["tools/list"] == 3
+        await remote.engine.aclose()
+
+
+@async_test
+async def test_an_error_of_the_server_is_not_kept() -> None:
+    lists, channel = Lists(1_000, VirtualClock(), lambda: channel), object()
+    failures = [McpError(-32603, "no")]
+
+    async def ask() -> bytes:
+        if failures:
+            raise failures.pop()
+        return b"{}"
+
+    with pytest.raises(McpError):
+        await lists.get(key(), LEGACY, ask)
+    assert await lists.get(key(), LEGACY, ask) == b"{}"
