@@ -1,12 +1,10 @@
 """Messages of one era in the form of the other, and the bounded queue of notifications."""
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from holdfast.backs.proxy.outbox import Outbox
 from holdfast.backs.proxy.translation import (
     SessionlessForm,
     client_capabilities,
@@ -26,8 +24,6 @@ from holdfast.protocol.sessionless import (
     TASKS,
     VERSION_KEY,
 )
-from holdfast.testing import NotingObserver
-from tests.support import virtual_test
 
 
 def test_what_a_client_says_of_itself_its_token_retries_and_tasks_do_not_reach_the_server() -> None:
@@ -101,31 +97,3 @@ def test_tasks_are_declared_only_between_a_client_and_a_server_of_2026() -> None
     assert server_capabilities(declared, sessionless=True) == without
     assert server_capabilities(declared, sessionless=True, tasks=True) == whole
     assert server_capabilities(declared, sessionless=False) == {"tools": {}}
-
-
-@virtual_test
-async def test_a_flood_for_a_slow_client_is_bounded_and_progress_keeps_its_newest_value() -> None:
-    sent: list[tuple[str, Any]] = []
-    may_send = asyncio.Event()
-
-    async def send(method: str, params: dict[str, Any]) -> None:
-        await may_send.wait()
-        sent.append((method, params["n"]))
-
-    notes = NotingObserver()
-    outbox = Outbox(send, 3, notes)
-    for number in range(5):
-        outbox.put("notifications/message", {"n": number})
-    await asyncio.sleep(0)  # the first one is on its way to the client
-    for number in range(1_000):
-        outbox.put("notifications/progress", {"n": number})
-    outbox.put("notifications/message", {"n": "dropped"})
-    may_send.set()
-    await outbox.flush()
-    assert sent == [
-        ("notifications/message", 0),
-        ("notifications/message", 1),
-        ("notifications/message", 2),
-        ("notifications/progress", 999),
-    ]
-    assert len(notes.named("upstream.dropped")) == 3

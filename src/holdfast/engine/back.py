@@ -21,7 +21,7 @@ from holdfast.wire.jsonrpc import Request
 class Outside(Protocol):
     """What a back may do outside of any exchange. The engine provides it."""
 
-    async def notify(self, key: str, method: str, params: dict[str, Any]) -> None:
+    async def notify(self, key: str, method: str, params: object) -> None:
         """Send a notification on the standalone stream of a session. One that is gone is no error."""
         ...
 

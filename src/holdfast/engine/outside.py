@@ -24,7 +24,7 @@ class EngineOutside:
         self._listening = listening
         self._changed = changed
 
-    async def notify(self, key: str, method: str, params: dict[str, Any]) -> None:
+    async def notify(self, key: str, method: str, params: object) -> None:
         """Send a notification on the standalone stream of a session."""
         await self._sessions.push(key, method, params)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+from collections.abc import Sequence
 
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
@@ -83,7 +84,7 @@ class StdioFront:
         # The last line of a file may have no line end.
         await self._take(lines.feed(b"\n"))
 
-    async def _take(self, lines: list[bytes | WireError]) -> None:
+    async def _take(self, lines: Sequence[bytes | WireError]) -> None:
         for line in lines:
             if isinstance(line, WireError):
                 await self._duplex.refuse(line)

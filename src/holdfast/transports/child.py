@@ -31,9 +31,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.errors import Broken, ConfigError, NotSent, WireError
+from holdfast.errors import Broken, ConfigError, NotSent
 from holdfast.transports.guard import GUARD
-from holdfast.wire.lines import LineBuffer
+from holdfast.wire.lines import LineBuffer, LineTooLong
 
 STDERR_BYTES: Final = 64 * 1024
 STDERR_LINE: Final = 2_000
@@ -60,7 +60,7 @@ class ChildOptions(Struct, frozen=True, kw_only=True):
     """Variables in addition to those that every child inherits (INHERITED)."""
     cwd: str | Path | None = None
     message_bytes: int = 16 * 1024 * 1024
-    """The longest line; a longer one is skipped."""
+    """The longest line; a longer one is skipped and reported."""
     on_stderr: Callable[[str], None] | None = None
     """Receives each line that the child writes to stderr. Must not wait and must not raise."""
     close_seconds: float = 2.0
@@ -76,13 +76,12 @@ class Child:
         self._command = list(command)
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
-        self._lines: deque[bytes] = deque()
-        self._buffer = LineBuffer(options.message_bytes)
+        self._lines: deque[bytes | LineTooLong] = deque()
+        self._buffer = LineBuffer(options.message_bytes, keeps_edges=True)
+        self._turn = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._stderr = bytearray()
-        self.skipped: int = 0
-        """How many lines were over the limit."""
 
     def __repr__(self) -> str:
         return f"<Child {self._command[0]} {self._process}>"
@@ -135,32 +134,40 @@ class Child:
         return f"cannot start {program}: {error.strerror or error}"
 
     async def read(self) -> bytes:
-        """Return the next line; b"" when the child has closed its output and its stderr was read (up to DYING_SECONDS)."""
+        """Return the next line; b"" when the child has closed its output and its stderr was read (up to DYING_SECONDS).
+
+        Raises:
+            LineTooLong: a line was over the limit. The next call returns the line after it.
+        """
         stdout = self._running.stdout
         while not self._lines:
             chunk = await stdout.read(CHUNK) if stdout is not None else b""
             if not chunk:
                 await self._die()
                 return b""
-            for line in self._buffer.feed(chunk):
-                if isinstance(line, WireError):
-                    self.skipped += 1
-                else:
-                    self._lines.append(line)
-        return self._lines.popleft()
+            self._lines.extend(self._buffer.feed(chunk))
+        line = self._lines.popleft()
+        if isinstance(line, LineTooLong):
+            raise line
+        return line
 
     async def write(self, message: bytes) -> None:
         """Write a line; wait while the child does not read.
+
+        One line is written at a time, and only when the one before it has left our buffer: a child that does not read
+        costs the memory of one line, however many callers gave up waiting.
 
         Raises:
             Broken: the child has closed its input.
         """
         stdin = self._running.stdin
         try:
-            if stdin is None or stdin.is_closing():
-                raise BrokenPipeError
-            stdin.write(message + b"\n")
-            await stdin.drain()
+            async with self._turn:
+                if stdin is None or stdin.is_closing():
+                    raise BrokenPipeError
+                await stdin.drain()
+                stdin.write(message + b"\n")
+                await stdin.drain()
         except (ConnectionError, RuntimeError):
             # A child that has just exited: its last lines of stderr may still be in the pipe.
             await self._die()

@@ -106,9 +106,7 @@ class Connection:
         self._slots = Slots(at_once, options.requests_queued) if at_once is not None else None
         limits = options.limits
         self._decode = partial(decode_raw if options.raw_results else decode, max_depth=limits.depth)
-        self.incoming: IncomingRequests = IncomingRequests(
-            callbacks.on_request, limits.incoming, limits.incoming_queued, self._observer
-        )
+        self.incoming: IncomingRequests = IncomingRequests(callbacks.on_request, limits, self._observer)
         self._numbers: Iterator[int] = count(1)
         self._link: UpstreamLink | None = None
         self._finding: asyncio.Task[UpstreamLink] | None = None

@@ -204,7 +204,15 @@ class HttpLink:
                     stream.saw(event.id, event.retry)
                     if event.data:
                         self.receiver.take(self, event.data, request)
-        except (Broken, WireError, TimeoutError) as error:
+                        if request is not None and not request.answer.done():
+                            await request.room()
+        except WireError as error:
+            self._server.observer.note("client.stream_broke", error=error)
+            # After a resume the stream would bring the same event again.
+            stream.last_id = ""
+            if request is not None:
+                request.fail(BadAnswer(f"the answer to {request.method} cannot be read: {error}"))
+        except (Broken, TimeoutError) as error:
             if request is None or not request.answer.done():
                 self._server.observer.note("client.stream_broke", error=error)
         finally:

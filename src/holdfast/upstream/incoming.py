@@ -3,16 +3,23 @@
 The code that receives messages never waits for a handler. Each request runs in its own task, and that task sends the
 response. So responses and cancellations always pass, and a handler may itself send a request to the server and get the
 result while every slot is taken.
+
+A request may have 16 MiB, so a limit of their number bounds no memory: large ones are also charged to a budget of bytes,
+while they wait and while they are answered, and refused as busy if it is used up. Requests of less than FREE are not
+charged: their number is limit enough.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
+from holdfast.config import KIB
 from holdfast.core.admission import Admission, Gate
+from holdfast.core.budget import Budget, Charge
 from holdfast.errors import INTERNAL_ERROR, Busy, LinkError, McpError
 from holdfast.ports import Observer
 from holdfast.upstream.pending import OutgoingRequest
+from holdfast.upstream.settings import ClientLimits
 from holdfast.wire.jsonrpc import Request, RequestId, encode, refusal, result_message
 
 OnRequest = Callable[[str, dict[str, Any], OutgoingRequest | None], Awaitable[object]]
@@ -22,6 +29,8 @@ None on pipes and on the standalone stream, where it is unknown.
 Returns the result as anything the encoder takes, `msgspec.Raw` included; raises McpError to refuse the request."""
 Ticket = tuple[object, RequestId]
 """A request by its link and id."""
+FREE: Final = 16 * KIB
+"""Requests shorter than this are not charged."""
 UNSENT: Final = 1_024
 """Responses to pings, and refusals, that may wait to be sent. A server that reads none of them gets no more."""
 
@@ -34,13 +43,17 @@ class Answering(Protocol):
         ...
 
 
+_Taken = tuple[Answering, Request, OutgoingRequest | None, Charge | None]
+
+
 class IncomingRequests:
     """The requests of the server that are being answered, on every link of one connection."""
 
-    def __init__(self, on_request: OnRequest, places: int, queue: int, observer: Observer) -> None:
+    def __init__(self, on_request: OnRequest, limits: ClientLimits, observer: Observer) -> None:
         self._on_request = on_request
-        self._gate: Gate[Ticket] = Gate(places, queue)
-        self._waiting: dict[Ticket, tuple[Answering, Request, OutgoingRequest | None]] = {}
+        self._gate: Gate[Ticket] = Gate(limits.incoming, limits.incoming_queued)
+        self._bytes = Budget(limits.incoming_bytes)
+        self._waiting: dict[Ticket, _Taken] = {}
         self._running: dict[Ticket, asyncio.Task[None]] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._observer = observer
@@ -48,19 +61,22 @@ class IncomingRequests:
     def __repr__(self) -> str:
         return f"<IncomingRequests {self._gate}>"
 
-    def take(self, link: Answering, request: Request, origin: OutgoingRequest | None = None) -> None:
-        """Start, queue or refuse a request. A second one with the id of a running one is ignored."""
+    def take(
+        self, link: Answering, request: Request, origin: OutgoingRequest | None = None, *, size: int = 0
+    ) -> None:
+        """Start, queue or refuse a request of `size` bytes. A second one with the id of a running one is ignored."""
         ticket = (link, request.id)
         if ticket in self._running or ticket in self._waiting:
             return
         if request.method == "ping":
             self._reply(link, result_message(request.id, b"{}"))
             return
-        match self._gate.enter(ticket):
+        charge = self._bytes.take(size if size >= FREE else 0)
+        match self._gate.enter(ticket) if charge is not None else Admission.REFUSE:
             case Admission.START:
-                self._start(ticket, link, request, origin)
+                self._start(ticket, (link, request, origin, charge))
             case Admission.WAIT:
-                self._waiting[ticket] = (link, request, origin)
+                self._waiting[ticket] = (link, request, origin, charge)
             case Admission.REFUSE:
                 self._reply(
                     link, refusal(request.id, Busy("Busy: this client answers its limit of requests"))
@@ -111,10 +127,8 @@ class IncomingRequests:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _start(
-        self, ticket: Ticket, link: Answering, request: Request, origin: OutgoingRequest | None
-    ) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer(link, request, origin))
+    def _start(self, ticket: Ticket, taken: _Taken) -> None:
+        task = asyncio.get_running_loop().create_task(self._answer(*taken))
         self._running[ticket] = task
         task.add_done_callback(lambda _done: self._ended(ticket))
 
@@ -135,9 +149,11 @@ class IncomingRequests:
         if queued is None:
             self._next()
         else:
-            self._start(following, *queued)
+            self._start(following, queued)
 
-    async def _answer(self, link: Answering, request: Request, origin: OutgoingRequest | None) -> None:
+    async def _answer(
+        self, link: Answering, request: Request, origin: OutgoingRequest | None, charge: Charge | None
+    ) -> None:
         try:
             result = await self._on_request(request.method, request.params, origin)
             answer = result_message(request.id, encode(result))
@@ -146,6 +162,8 @@ class IncomingRequests:
         except Exception as error:  # noqa: BLE001 - the server gets an error, and the connection goes on
             self._observer.note("client.handler_failed", method=request.method, error=error)
             answer = refusal(request.id, McpError(INTERNAL_ERROR, f"Internal error: {type(error).__name__}"))
+        if charge is not None:
+            charge.free()
         await self._send(link, answer)
 
     def _reply(self, link: Answering, answer: bytes) -> None:

@@ -9,6 +9,7 @@ to its session, or when we close it. A server that cannot be reached does not en
 A pipe link ends when the other side closes its output.
 """
 
+import sys
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, Protocol
@@ -17,9 +18,9 @@ from msgspec import Struct
 
 from holdfast.errors import Broken, NotSent, WireError
 from holdfast.ports import Observer
-from holdfast.upstream.incoming import IncomingRequests
+from holdfast.upstream.incoming import FREE, IncomingRequests
 from holdfast.upstream.pending import OutgoingRequest, PendingRequests
-from holdfast.wire.jsonrpc import Message, Notification, Request, Response
+from holdfast.wire.jsonrpc import Message, Notification, Request, Response, cost
 
 
 class SessionLost(NotSent):
@@ -149,14 +150,21 @@ class Receiver:
             self._observer.note("client.garbage", error=error)
             return
         for one in message if isinstance(message, list) else (message,):
-            self.take_message(link, one, origin)
+            size = 0
+            if len(data) >= FREE and isinstance(one, Request):
+                # The requests of a batch share the cost of the batch: the first one is charged for all.
+                size, data = cost(data, sys.maxsize), b""
+            self.take_message(link, one, origin, size)
 
-    def take_message(self, link: UpstreamLink, message: Message, origin: OutgoingRequest | None) -> None:
+    def take_message(
+        self, link: UpstreamLink, message: Message, origin: OutgoingRequest | None, size: int = 0
+    ) -> None:
+        """Give a decoded message on. `size` is what it costs in memory; it matters for requests."""
         match message:
             case Response():
                 self.pending.settle(message)
             case Request():
-                self._incoming.take(link, message, origin)
+                self._incoming.take(link, message, origin, size=size)
             case Notification("notifications/progress", params):
                 self.pending.progress(params)
             case Notification():

@@ -38,11 +38,16 @@ class OutgoingRequest:
         """HTTP headers of this request only, by lower-case name. A pipe ignores them."""
         self.on_progress: OnProgress | None = on_progress
         self.owner: object = owner
-        """Any object of the caller. It finds its request again by this in callbacks."""
+        """Any object of the caller. It finds its request again by this in callbacks. It may have a method `room`."""
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def __repr__(self) -> str:
         return f"<OutgoingRequest {self.id} {self.method}>"
+
+    async def room(self) -> None:
+        """Wait until the owner can take more messages of this request, if it has a `room` to wait for."""
+        if self.owner is not None and (room := getattr(self.owner, "room", None)) is not None:
+            await room()
 
     def cancellation(self, cancelled: asyncio.CancelledError) -> bytes:
         """Return the notification that cancels the request. Its reason is the argument of `Task.cancel`."""

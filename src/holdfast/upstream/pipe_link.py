@@ -3,12 +3,14 @@
 import asyncio
 from typing import Any, Protocol
 
-from holdfast.errors import Broken, LinkError, NotSent
+from holdfast.errors import BadAnswer, Broken, LinkError, NotSent
 from holdfast.ports import Observer
 from holdfast.protocol.sessionless import VERSION
+from holdfast.upstream.incoming import UNSENT
 from holdfast.upstream.link import EndReason, LinkEnd, Receiver
 from holdfast.upstream.pending import OutgoingRequest
 from holdfast.wire.jsonrpc import request_message
+from holdfast.wire.lines import LineTooLong
 
 
 class Pipe(Protocol):
@@ -25,7 +27,11 @@ class Pipe(Protocol):
         ...
 
     async def read(self) -> bytes:
-        """Return the next message; b"" at the end."""
+        """Return the next message; b"" at the end.
+
+        Raises:
+            LineTooLong: a message was over the limit and was skipped.
+        """
         ...
 
     async def write(self, message: bytes) -> None:
@@ -97,7 +103,7 @@ class PipeLink:
 
     async def _read(self) -> None:
         try:
-            while message := await self._pipe.read():
+            while message := await self._next():
                 self.receiver.take(self, message)
         except LinkError as error:
             self._observer.note("client.pipe_broke", error=error)
@@ -113,12 +119,28 @@ class PipeLink:
         # A starter that has crashed may have left the real server running: stop its group now, not at the next request.
         await self._pipe.aclose()
 
+    async def _next(self) -> bytes:
+        """Return the next message. The request whose response was over the limit fails: there will be no other response."""
+        while True:
+            try:
+                return await self._pipe.read()
+            except LineTooLong as error:
+                self._observer.note("client.line_too_long", answered=error.answered)
+                request = self.receiver.pending.get(error.answered)
+                if request is not None:
+                    request.fail(BadAnswer(f"the answer to {request.method} cannot be read: {error}"))
+
     def _end(self) -> LinkEnd:
         status = self._pipe.exit_status
         reason = EndReason.CONNECTION_LOST if status is None else EndReason.PROCESS_EXITED
         return LinkEnd(reason=reason, message=self._pipe.last_words, exit_status=status)
 
     def _send_cancellation(self, message: bytes) -> None:
+        if len(self._cancellations) >= UNSENT:
+            # The server does not read. It gets no more until it does.
+            self._observer.note("client.farewell_failed", error="too many cancellations are unsent")
+            return
+
         async def send() -> None:
             try:
                 await self._pipe.write(message)

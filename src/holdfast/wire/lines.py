@@ -1,25 +1,65 @@
 """Cut a stream of bytes into lines, with a limit for the length of a line."""
 
+import re
+from typing import Final
+
 from holdfast.errors import INVALID_REQUEST, WireError
+
+EDGE: Final = 256
+"""How many bytes of the beginning and of the end of a skipped line are kept."""
+_ID_FIRST: Final = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,16})\s*,\s*"(?:result|error)"\s*:'
+)
+_RESULT_FIRST: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"\s*:')
+_ID_LAST: Final = re.compile(
+    rb',\s*"id"\s*:\s*(\d{1,16})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z',
+)
+
+
+class LineTooLong(WireError):
+    """A line was over the limit and was skipped."""
+
+    def __init__(self, limit: int, head: bytes = b"", tail: bytes = b"") -> None:
+        super().__init__(INVALID_REQUEST, f"Invalid request: a message is at most {limit} bytes")
+        self.head = head
+        self.tail = tail
+
+    @property
+    def answered(self) -> int | None:
+        """The id of the request that the skipped line answers; None if it is not a response, or not recognised.
+
+        Servers write the id near the beginning of a response, or at its end. It is a number, because our ids are.
+        """
+        if first := _ID_FIRST.match(self.head):
+            return int(first[1])
+        last = _ID_LAST.search(self.tail) if _RESULT_FIRST.match(self.head) else None
+        return int(last[1]) if last else None
 
 
 class LineBuffer:
-    """Cuts chunks into lines. A line over the limit is skipped and reported once."""
+    """Cuts chunks into lines. A line over the limit is skipped and reported once.
 
-    __slots__ = ("_limit", "_partial", "_skipping")
+    It is reported at once; with `keeps_edges` when it has ended, with the bytes at its beginning and its end.
+    """
 
-    def __init__(self, limit: int) -> None:
+    __slots__ = ("_head", "_keeps_edges", "_limit", "_partial", "_skipping", "_tail")
+
+    def __init__(self, limit: int, *, keeps_edges: bool = False) -> None:
         self._limit = limit
+        self._keeps_edges = keeps_edges
         self._partial = bytearray()
         self._skipping = False
+        self._head = self._tail = b""
 
-    def feed(self, chunk: bytes) -> list[bytes | WireError]:
+    def feed(self, chunk: bytes) -> list[bytes | LineTooLong]:
         """Add a chunk and return the lines that it completes, without empty ones."""
-        lines: list[bytes | WireError] = []
+        lines: list[bytes | LineTooLong] = []
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             self._take(chunk[start:end], lines)
-            if not self._skipping and self._partial.strip():
+            if self._skipping and self._keeps_edges:
+                lines.append(LineTooLong(self._limit, self._head, self._tail))
+            elif not self._skipping and self._partial.strip():
                 lines.append(bytes(self._partial))
             self._partial.clear()
             self._skipping = False
@@ -27,13 +67,15 @@ class LineBuffer:
         self._take(chunk[start:], lines)
         return lines
 
-    def _take(self, part: bytes, lines: list[bytes | WireError]) -> None:
+    def _take(self, part: bytes, lines: list[bytes | LineTooLong]) -> None:
         if self._skipping:
+            self._tail = (self._tail + part[-EDGE:])[-EDGE:]
             return
         if len(self._partial) + len(part) > self._limit:
-            lines.append(
-                WireError(INVALID_REQUEST, f"Invalid request: a message is at most {self._limit} bytes")
-            )
+            self._head = bytes(self._partial[:EDGE]) + part[: max(0, EDGE - len(self._partial))]
+            self._tail = (bytes(self._partial[-EDGE:]) + part[-EDGE:])[-EDGE:]
+            if not self._keeps_edges:
+                lines.append(LineTooLong(self._limit))
             self._partial.clear()
             self._skipping = True
             return

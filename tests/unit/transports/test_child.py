@@ -14,6 +14,7 @@ import pytest
 from holdfast.errors import Broken, ConfigError, NotSent
 from holdfast.transports.child import STDERR_BYTES, Child, ChildOptions
 from holdfast.transports.guard import GUARD, Guard
+from holdfast.wire.lines import LineTooLong
 from tests.support import async_test, until, wait_until
 
 ROOT: Final = Path(__file__).parents[3]
@@ -46,12 +47,32 @@ async def test_lines_travel_both_ways_and_the_end_is_reported() -> None:
 
 
 @async_test
-async def test_a_line_over_the_limit_is_skipped_and_the_next_one_read() -> None:
+async def test_a_line_over_the_limit_is_reported_and_the_next_one_read() -> None:
     code = "print('x' * 5000, flush=True); print('short', flush=True); import sys; sys.stdin.read()"
     child = Child(python(code), ChildOptions(message_bytes=1000))
     await child.start()
+    with pytest.raises(LineTooLong):
+        await child.read()
     assert await child.read() == b"short"
-    assert child.skipped == 1
+    await child.aclose()
+
+
+@async_test
+async def test_a_child_that_does_not_read_costs_the_memory_of_one_line_however_many_writers_gave_up() -> None:
+    child = Child(python("import time; time.sleep(1000)"), QUICK)
+    await child.start()
+    line = b"x" * 300_000
+    writers = [asyncio.create_task(child.write(line)) for _ in range(20)]
+    await asyncio.wait(writers, timeout=0.05)
+    for writer in writers:
+        writer.cancel()
+    await asyncio.wait(writers)
+    again = asyncio.create_task(child.write(line))
+    await asyncio.wait({again}, timeout=0.05)
+    assert not again.done()
+    assert child._running.stdin is not None
+    assert child._running.stdin.transport.get_write_buffer_size() <= len(line) + 1
+    again.cancel()
     await child.aclose()
 
 

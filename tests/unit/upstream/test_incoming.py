@@ -8,6 +8,7 @@ import msgspec
 from holdfast.errors import Busy, MethodNotFound
 from holdfast.ports import SilentObserver
 from holdfast.upstream.incoming import IncomingRequests
+from holdfast.upstream.settings import ClientLimits
 from holdfast.wire.jsonrpc import Request
 from tests.support import virtual_test
 
@@ -15,8 +16,9 @@ from tests.support import virtual_test
 class IncomingHarness:
     """Requests put to an Incoming, and the answers it sent."""
 
-    def __init__(self, places: int, queue: int) -> None:
-        self.incoming = IncomingRequests(self.handle, places, queue, SilentObserver())
+    def __init__(self, places: int, queue: int, most_bytes: int = 1_000_000) -> None:
+        limits = ClientLimits(incoming=places, incoming_queued=queue, incoming_bytes=most_bytes)
+        self.incoming = IncomingRequests(self.handle, limits, SilentObserver())
         self.sent: list[dict[str, Any]] = []
         self.now = self.peak = 0
         self.order: list[int] = []
@@ -39,8 +41,8 @@ class IncomingHarness:
         await asyncio.sleep(0)
         self.sent.append(msgspec.json.decode(answer))
 
-    def put(self, number: int, method: str = "work", **params: Any) -> None:
-        self.incoming.take(self, Request(number, method, {"n": number, **params}))
+    def put(self, number: int, method: str = "work", size: int = 0, **params: Any) -> None:
+        self.incoming.take(self, Request(number, method, {"n": number, **params}), size=size)
 
     def by_id(self) -> dict[int, dict[str, Any]]:
         return {answer["id"]: answer for answer in self.sent}
@@ -56,6 +58,30 @@ async def test_requests_run_at_once_up_to_the_bound_then_queue_then_are_refused_
     assert harness.peak == 2
     assert [number for number in range(7) if "result" in answers[number]] == [0, 1, 2, 3, 4]
     assert {answers[number]["error"]["code"] for number in (5, 6)} == {-31001}
+
+
+@virtual_test
+async def test_large_requests_are_bounded_by_their_bytes_while_they_wait_and_while_they_are_answered() -> (
+    None
+):
+    harness = IncomingHarness(places=1, queue=100, most_bytes=100_000)
+    for number, size in enumerate((40_000, 40_000, 40_000, 100, 16_000)):
+        harness.put(number, size=size)
+    await asyncio.sleep(10)
+    answers = harness.by_id()
+    assert [number for number in range(5) if "error" in answers[number]] == [2]
+    assert answers[2]["error"]["code"] == -31001
+    harness.put(5, size=1_000_000)  # alone, a request may have any size
+    harness.put(6, size=40_000)
+    await asyncio.sleep(10)
+    assert "result" in harness.by_id()[5]
+    assert "error" in harness.by_id()[6]
+    harness.put(7, size=40_000)
+    harness.incoming.cancel(harness, 7)
+    await asyncio.sleep(1)
+    harness.put(8, size=90_000)
+    await asyncio.sleep(10)
+    assert "result" in harness.by_id()[8]
 
 
 @virtual_test

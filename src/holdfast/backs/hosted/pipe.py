@@ -25,8 +25,9 @@ from holdfast.ports import Observer
 from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.pending import OutgoingRequest
 
-BEHIND: Final = 256
-"""How many messages may wait for the run before `write` waits."""
+BEHIND: Final = 0
+"""How many messages may wait for the run: none. `write` waits until the run takes its message, so no message waits here
+whose request is over already (law 9: the engine charges a request for as long as it runs)."""
 STOP_SECONDS: Final = 5.0
 """How long a run may take to end after its input has ended. Then it is cancelled."""
 _CALL: Final[contextvars.ContextVar[OutgoingRequest | None]] = contextvars.ContextVar(
@@ -160,9 +161,11 @@ class HostedPipe:
         """Take a message of the run, in the task that writes it."""
         if self.link is None or self._run.done():
             raise self._anyio.ClosedResourceError
-        self._receiver.take(self.link, self._dialect.encode(item), self._origin(item))
-        # A handler that writes in a loop lets other tasks run.
+        origin = self._origin(item)
+        self._receiver.take(self.link, self._dialect.encode(item), origin)
+        # A handler that writes in a loop lets other tasks run, and waits for a client that reads slowly.
         await asyncio.sleep(0)
+        await origin.room()
 
     def _origin(self, item: Any) -> OutgoingRequest:
         number = self._dialect.call_id(item)

@@ -24,6 +24,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
 from holdfast.backs.proxy.translation import client_capabilities, server_capabilities, without_subscriptions
 from holdfast.backs.proxy.upstream import Upstream
@@ -64,6 +65,7 @@ class ProxyBack:
         self._options = options
         self._ports = ports
         self._outside: Outside | None = None
+        self._space = Space(options.notifications, options.notification_bytes, options.all_notification_bytes)
         self._upstreams = Upstreams(self._make, options, self._listened, ports[0], ports[2])
         self._server_info: dict[str, Any] = {"name": target.name, "version": ""}
         self.has_home: bool = options.home == "session"
@@ -95,7 +97,7 @@ class ProxyBack:
     def _make(self, client: UpstreamClient) -> Upstream:
         if self._outside is None:
             raise RuntimeError("the back has not been started")
-        return Upstream(self._target, client, self._options, self._outside, self._ports)
+        return Upstream(self._target, client, self._options, self._outside, self._space, self._ports)
 
     def _listened(self, principal: str) -> set[Key]:
         return self._outside.listened(principal) if self._outside is not None else set()

@@ -17,14 +17,15 @@
 The client's ids and tokens never reach the server, so a client that uses one id twice cannot confuse it.
 
 The deadline limits the time without a message of the server. Progress starts it again. It does not count while the
-client is asked: the engine limits the time of an ask.
+client is asked: the engine limits the time of an ask. It does not count either while the server waits for a client that reads slowly.
 """
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from holdfast.backs.proxy.outbox import Outbox
+from holdfast.backs.proxy.outbox import Outbox, Space
 from holdfast.backs.proxy.translation import InputRequired, input_required, request_params
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import (
@@ -75,14 +76,14 @@ class MakeHeaders(Protocol):
 class Call:
     """A client's request on its way to the server and back."""
 
-    __slots__ = ("_asking", "_bound", "_headers", "_outbox", "_progress", "_seconds", "exchange")
+    __slots__ = ("_bound", "_headers", "_outbox", "_pauses", "_progress", "_seconds", "exchange")
 
     def __init__(
         self,
         exchange: Exchange,
         *,
         seconds: float,
-        messages: int,
+        space: Space,
         observer: Observer,
         headers: MakeHeaders | None = None,
     ) -> None:
@@ -90,9 +91,9 @@ class Call:
         self._headers = headers
         self._seconds = seconds
         self._bound: asyncio.Timeout | None = None
-        self._asking = 0
+        self._pauses = 0
         self._progress: float | None = None
-        self._outbox = Outbox(exchange.notify, messages, observer)
+        self._outbox = Outbox(exchange.notify, space, observer)
 
     def __repr__(self) -> str:
         return f"<Call of {self.exchange!r}>"
@@ -205,20 +206,33 @@ class Call:
         Raises:
             McpError: for the server: the client's own error, or why the client could not be asked.
         """
-        self._asking += 1
-        if self._bound is not None:
+        with self._paused():
+            try:
+                return await self.exchange.ask(method, params, key=key)
+            except AskError as error:
+                raise unasked(error) from error
+
+    async def room(self) -> None:
+        """Wait while many messages wait for a slow client. Called before the next message of this call is read."""
+        if self._outbox.is_crowded:
+            with self._paused():
+                await self._outbox.flush()
+
+    @contextlib.contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Do not count the time: the server waits for the client."""
+        self._pauses += 1
+        if self._bound is not None and not self._bound.expired():
             self._bound.reschedule(None)
         try:
-            return await self.exchange.ask(method, params, key=key)
-        except AskError as error:
-            raise unasked(error) from error
+            yield
         finally:
-            self._asking -= 1
+            self._pauses -= 1
             self._stretch()
 
     def _stretch(self) -> None:
         bound = self._bound
-        if bound is not None and not self._asking and not bound.expired():
+        if bound is not None and not self._pauses and not bound.expired():
             bound.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
     async def _answered(self, asked: InputRequired) -> dict[str, Any]:

@@ -29,8 +29,12 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
     idle_seconds: float = 600.0
     """How long an upstream that belongs to no session may be unused."""
     notifications: int = 256
-    """How many messages of one call, or outside of calls, may wait for a slow client. Then progress keeps only the
-    newest value, and other messages are dropped and noted."""
+    """How many messages of one call, or outside of calls, may wait for a slow client. Then a URL or a hosted object waits;
+    from a program, progress keeps only the newest value, and the client reads how many other messages were dropped."""
+    notification_bytes: int = MIB
+    """The bytes of these messages. One message that is longer waits alone."""
+    all_notification_bytes: int = 64 * MIB
+    """The bytes of all messages of all calls that wait in this process."""
 
     list_bytes: int = MIB
     """How many bytes of the server's lists one upstream keeps in memory. The oldest pages are removed first."""

@@ -1,53 +1,134 @@
-"""Messages of the server that wait for a slow client: in order, bounded, sent by one task that lives only while it has work."""
+"""Messages of the server that wait for a slow client: in order, bounded, sent by one task that lives only while it has work.
+
+The code that receives from the server must not wait: the next message may be the result of another call. So a flood of
+messages ends here. The queue is bounded by their number and by their bytes (law 9); they wait encoded, so their bytes are
+what they cost. When it is full:
+
+    progress              replaces the progress that came just before it: only the newest value matters
+    a change of a list    has room for as much again, so that log messages do not displace it. At any time it is
+    or a resource         dropped if the same one waits already: the client reads the list after it anyway
+    any other message     is dropped and noted, and so is what follows, until everything that waits is sent. Then the
+                          client receives one log message that says how many of the server's log messages are missing
+
+A hosted object writes each message within one call, and so does the response to a POST. The code that reads them waits
+for `room`: such a server is slowed down to the speed of its client. On the pipe of a program the messages of all
+calls come mixed, and waiting for one client would delay the results of the others (law 7).
+"""
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import msgspec
+
+from holdfast.core.budget import Budget, Charge
 from holdfast.errors import HoldfastError
 from holdfast.ports import Observer
+from holdfast.protocol.subscriptions import TOPICS
+from holdfast.wire.jsonrpc import encode
 
-Send = Callable[[str, dict[str, Any]], Awaitable[None]]
-"""Sends a notification: method and params."""
+Send = Callable[[str, msgspec.Raw], Awaitable[None]]
+"""Sends a notification: method and encoded params."""
 _PROGRESS: Final = "notifications/progress"
+_LOG: Final = "notifications/message"
+_CHANGES: Final = frozenset(topic.method for topic in TOPICS.values())
+
+
+class Space:
+    """The limits of the queues of one process: for each one the number and the bytes, and the bytes of all together."""
+
+    __slots__ = ("all", "bytes", "messages")
+
+    def __init__(self, messages: int, own_bytes: int, all_bytes: int) -> None:
+        self.messages: int = messages
+        self.bytes: int = own_bytes
+        self.all: Budget = Budget(all_bytes)
 
 
 class Outbox:
-    """A queue of notifications.
+    """A queue of notifications. An empty one takes a message of any size."""
 
-    The code that receives from the server must not wait, so this queue limits a flood of messages: if it is full,
-    progress replaces the newest progress that waits, and any other message is dropped and noted.
-    """
+    __slots__ = (
+        "_bytes",
+        "_is_closed",
+        "_is_full",
+        "_lost",
+        "_observer",
+        "_send",
+        "_sending",
+        "_space",
+        "_waiting",
+    )
 
-    __slots__ = ("_limit", "_observer", "_send", "_sending", "_waiting")
-
-    def __init__(self, send: Send, limit: int, observer: Observer) -> None:
+    def __init__(self, send: Send, space: Space, observer: Observer) -> None:
         self._send = send
-        self._limit = limit
+        self._space = space
         self._observer = observer
-        self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
+        self._waiting: deque[tuple[str, msgspec.Raw, Charge]] = deque()
+        self._bytes = 0
         self._sending: asyncio.Task[None] | None = None
+        self._is_full = self._is_closed = False
+        self._lost: tuple[int, object] = (0, None)
+        """How many log messages were dropped since the queue was full, and the level of the first one."""
+
+    def __repr__(self) -> str:
+        return f"<Outbox of {len(self._waiting)} messages, {self._bytes} bytes>"
 
     def put(self, method: str, params: dict[str, Any]) -> None:
         """Take a message; never waits."""
         waiting = self._waiting
-        if len(waiting) >= self._limit:
-            if method != _PROGRESS or waiting[-1][0] != _PROGRESS:
-                self._observer.note("upstream.dropped", method=method)
-                return
-            waiting.pop()
-        waiting.append((method, params))
+        text = msgspec.Raw(encode(params))
+        if self._is_closed or (method in _CHANGES and self._has(method, text)):
+            return
+        if self._is_full and waiting and method == waiting[-1][0] == _PROGRESS:
+            self._bytes -= len(waiting.pop()[1])
+            charge = self._space.all.take(len(text))
+        else:
+            charge = self._taken(method, len(text))
+        if charge is None:
+            self._is_full = bool(waiting)
+            self._drop(method, params)
+            return
+        waiting.append((method, text, charge))
+        self._bytes += len(text)
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._run())
 
+    def _has(self, method: str, text: msgspec.Raw) -> bool:
+        return any(named == method and other == text for named, other, _ in self._waiting)
+
+    def _taken(self, method: str, size: int) -> Charge | None:
+        space = self._space
+        times = 2 if method in _CHANGES else 1
+        if self._waiting and (
+            (self._is_full and method not in _CHANGES and method != _PROGRESS)
+            or len(self._waiting) >= space.messages * times
+            or self._bytes + size > space.bytes * times
+        ):
+            return None
+        return space.all.take(size)
+
+    def _drop(self, method: str, params: dict[str, Any]) -> None:
+        self._observer.note("upstream.dropped", method=method)
+        if method == _LOG:
+            count, level = self._lost
+            self._lost = count + 1, level or params.get("level")
+
+    @property
+    def is_crowded(self) -> bool:
+        """True if the sender should wait for `flush` before it sends more."""
+        space = self._space
+        return len(self._waiting) > space.messages // 2 or self._bytes > space.bytes // 2
+
     async def flush(self) -> None:
-        """Wait until everything that was put so far is sent or could not be sent."""
+        """Wait until everything that was put so far is sent or could not be sent. Never raises."""
         if self._sending is not None:
-            await asyncio.shield(self._sending)
+            await asyncio.wait({self._sending})
 
     def close(self) -> None:
-        """Drop the messages that wait."""
+        """Drop the messages that wait, and take no more."""
+        self._is_closed = True
         self._waiting.clear()
         if self._sending is not None:
             self._sending.cancel()
@@ -55,11 +136,26 @@ class Outbox:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                method, params = self._waiting.popleft()
-                try:
-                    await self._send(method, params)
-                except HoldfastError as error:
-                    # The exchange has ended, the answer is plain JSON, or the store is away: the call itself goes on.
-                    self._observer.note("upstream.undelivered", method=method, error=error)
+                method, text, charge = self._waiting.popleft()
+                await self._deliver(method, text)
+                self._bytes -= len(text)
+                charge.free()
+                if not self._waiting:
+                    self._is_full = False
+                    await self._report_loss()
         finally:
             self._sending = None
+
+    async def _report_loss(self) -> None:
+        (count, level), self._lost = self._lost, (0, None)
+        if count:
+            data = f"{count} log messages of the server were dropped: they came faster than this client reads"
+            text = encode({"level": level or "warning", "logger": "holdfast", "data": data})
+            await self._deliver(_LOG, msgspec.Raw(text))
+
+    async def _deliver(self, method: str, text: msgspec.Raw) -> None:
+        try:
+            await self._send(method, text)
+        except (HoldfastError, OSError) as error:
+            # The exchange has ended, the answer is plain JSON, or the store is away: the call itself goes on.
+            self._observer.note("upstream.undelivered", method=method, error=error)

@@ -23,12 +23,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.backs.proxy.call import ASKS, Call, MakeHeaders, unasked, unreachable, unusable
 from holdfast.backs.proxy.lists import KINDS, Lists, list_key
 from holdfast.backs.proxy.lists import Key as ListKey
 from holdfast.backs.proxy.mirrors import Mirrors
 from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.backs.proxy.outbox import Outbox
+from holdfast.backs.proxy.outbox import Outbox, Space
 from holdfast.backs.proxy.subscriptions import Subscriptions, change_kind, list_kinds
 from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
@@ -71,7 +73,13 @@ class Upstream:
     """A connection to the server behind us, with the calls that run on it. Call `open` first, `aclose` last."""
 
     def __init__(
-        self, target: Target, client: UpstreamClient, options: ProxyOptions, outside: Outside, ports: Ports
+        self,
+        target: Target,
+        client: UpstreamClient,
+        options: ProxyOptions,
+        outside: Outside,
+        space: Space,
+        ports: Ports,
     ) -> None:
         self.client: UpstreamClient = client
         self.record: SessionRecord | None = None
@@ -92,7 +100,8 @@ class Upstream:
         self._turn = Slots(1, options.queued) if one_at_a_time else None
         at_once = options.concurrency
         self._slots = Slots(at_once, options.queued) if at_once is not None else None
-        self._outbox = Outbox(self._send_outside, options.notifications, self._observer)
+        self._space = space
+        self._outbox = Outbox(self._send_outside, space, self._observer)
         self.subscriptions: Subscriptions = Subscriptions(self._connection, self._clock, self._observer)
         self._agreed: Agreed | None = None
         self._is_over = False
@@ -180,11 +189,10 @@ class Upstream:
         Raises:
             McpError: the server's error, or ours in its place.
         """
-        options = self._options
         call = Call(
             exchange,
-            seconds=options.call_seconds,
-            messages=options.notifications,
+            seconds=self._options.call_seconds,
+            space=self._space,
             observer=self._observer,
             headers=self._headers,
         )
@@ -314,14 +322,14 @@ class Upstream:
         if kind == "tools":
             self._mirrors.forget()
 
-    async def _send_outside(self, method: str, params: dict[str, Any]) -> None:
+    async def _send_outside(self, method: str, params: msgspec.Raw) -> None:
         """Send a message that belongs to no call: to the session, or to the listeners of the principal."""
         if self.record is not None:
             await self._outside.notify(self.record.key, method, params)
             return
         kind = change_kind(method)
         if kind is not None and not self.client.session:
-            name = params.get("uri", "") if TOPICS[kind].name else ""
+            name = msgspec.json.decode(params).get("uri", "") if TOPICS[kind].name else ""
             await self._outside.changed(Change(kind, str(name)), self.client.caller.key)
 
     # The end of a link, and the next one
