@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from holdfast.client.client import Client
     from holdfast.server.hosted import Hosted
     from holdfast.server.proxies import Process, Remote
+    from holdfast.server.servers import Servers
 
 __all__ = [
     "Audio",
@@ -59,6 +60,7 @@ __all__ = [
     "Process",
     "Remote",
     "Server",
+    "Servers",
     "SessionView",
     "Settings",
     "Times",
@@ -75,6 +77,7 @@ _LATER = {
     "Hosted": "holdfast.server.hosted",
     "Process": "holdfast.server.proxies",
     "Remote": "holdfast.server.proxies",
+    "Servers": "holdfast.server.servers",
 }
 """Names that are imported when they are first used: a server does not need them."""
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Final, TextIO
 
 from holdfast.engine.engine import Engine
+from holdfast.engine.group import EngineGroup
 
 _TICK: Final = 1.0
 _PLAIN_EVERY: Final = 5
@@ -35,7 +36,9 @@ def _is_plain(character: str) -> bool:
     return character.isalnum() or character in "_-./"
 
 
-async def count_down(engine: Engine, output: TextIO | None = None, *, alone: bool = True) -> None:
+async def count_down(
+    engine: Engine | EngineGroup, output: TextIO | None = None, *, alone: bool = True
+) -> None:
     """Show the calls that a stop waits for, until none is left or this is cancelled. `alone`: no other process writes to the terminal."""
     output = output or sys.stderr
     deadline = asyncio.get_running_loop().time() + engine.settings.times.drain

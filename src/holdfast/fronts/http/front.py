@@ -39,6 +39,7 @@ from holdfast.fronts.http.cors import cors_headers, preflight
 from holdfast.fronts.http.head import Head, HeadRules, check_version
 from holdfast.fronts.http.health import LIVE, READY, health
 from holdfast.fronts.http.identity import Identity
+from holdfast.fronts.http.lifespan import lifespan
 from holdfast.fronts.http.posts import Posts
 from holdfast.fronts.http.sessionless import SessionlessPosts
 from holdfast.fronts.http.streams import Streamer
@@ -83,6 +84,8 @@ class HttpFront:
         self._is_waking = engine.pulse.is_waking
         self._audit = Audit(engine)
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
+        self.paths: tuple[str, ...] = (self.path, *self._routes)
+        """The paths that this front answers, besides those of the probes."""
         self._sessions = has_sessions(engine.settings)
         self._methods = _methods(settings.response, stateless=engine.settings.stateless or not self._sessions)
         self._streamer = Streamer(engine, settings.response)
@@ -94,26 +97,14 @@ class HttpFront:
         if scope["type"] == "http":
             await self.serve(scope, receive, send)
         elif scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
+            await lifespan(self._engine, receive, send)
         else:
             raise RuntimeError(f"holdfast serves HTTP, not {scope['type']}")
-
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
-        try:
-            await self._engine.ensure_started()
-        except Exception as error:  # noqa: BLE001 - reported to the server, which logs it and stops
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-            return
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self._engine.aclose()
-        await send({"type": "lifespan.shutdown.complete"})
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
         if scope["path"] != self.path or scope.get("root_path"):
-            path = _path(scope)
+            path = path_of(scope)
             if path != self.path:
                 await self._elsewhere(path, scope, receive, send)
                 return
@@ -379,7 +370,7 @@ def _owner(principal: Principal | None) -> str:
     return principal.key if principal is not None else ANONYMOUS
 
 
-def _path(scope: Scope) -> str:
+def path_of(scope: Scope) -> str:
     """Return the path below the mount point, without a trailing slash. It does not depend on headers."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")

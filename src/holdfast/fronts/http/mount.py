@@ -15,14 +15,15 @@ from holdfast.errors import HoldfastError
 from holdfast.fronts.http.connection import Receive, Scope, Send
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.host_signals import HostSignals
+from holdfast.fronts.http.router import Router
 
 
 class Mount:
-    """One endpoint of a server, for any ASGI host."""
+    """One endpoint of a server, or several, for any ASGI host."""
 
-    def __init__(self, build: Callable[[], HttpFront], *, host_signals: bool = True) -> None:
+    def __init__(self, build: Callable[[], HttpFront | Router], *, host_signals: bool = True) -> None:
         self._build = build
-        self._front: HttpFront | None = None
+        self._front: HttpFront | Router | None = None
         self._signals = HostSignals(self._stop) if host_signals else None
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.config import KIB, LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.router import Router
 from holdfast.transports.loops import run
 
 SEND_BUFFER: Final = 256 * KIB
@@ -17,11 +18,11 @@ SEND_BUFFER: Final = 256 * KIB
 BACKLOG: Final = 2048
 
 Ready = Callable[[str], None]
-"""Called with the endpoint's URL when connections are accepted."""
+"""Called with the URL of the endpoint, or of the root if there are several, when connections are accepted."""
 
 
 def run_http(
-    front: HttpFront, host: str = "127.0.0.1", port: int = 8000, *, ready: Ready | None = None
+    front: HttpFront | Router, host: str = "127.0.0.1", port: int = 8000, *, ready: Ready | None = None
 ) -> None:
     """Serve until SIGINT or SIGTERM, then drain.
 
@@ -35,7 +36,7 @@ def run_http(
 
 
 async def serve(
-    front: HttpFront, listener: socket.socket, *, ready: Ready | None = None, siblings: bool = False
+    front: HttpFront | Router, listener: socket.socket, *, ready: Ready | None = None, siblings: bool = False
 ) -> None:
     """Serve on a bound socket until a signal stops it; with `siblings`, other processes accept from it too.
 
@@ -55,19 +56,23 @@ async def serve(
     await service.serve([listener])
 
 
-def check_exposure(front: HttpFront, host: str) -> None:
+def check_exposure(front: HttpFront | Router, host: str, name: str = "the server") -> None:
     """Refuse to serve other machines anonymously, or under any host name, unless that was asked for."""
+    if isinstance(front, Router):
+        for called, one in front.fronts.items():
+            check_exposure(one, host, called)
+        return
     if is_loopback(host):
         return
     settings = front.settings
     if not front.is_verified and not settings.allow_anonymous:
         raise ConfigError(
-            f"{host} can be reached from other machines, and the server has no verifier: give it one, or let everyone "
+            f"{host} can be reached from other machines, and {name} has no verifier: give it one, or let everyone "
             "call with allow_anonymous=True (--allow-anonymous)"
         )
     if tuple(settings.allowed_hosts) == LOOPBACK_HOSTS:
         raise ConfigError(
-            f"{host} can be reached from other machines: name the hosts clients call it by with allowed_hosts "
+            f"{host} can be reached from other machines: name the hosts by which clients call {name} with allowed_hosts "
             "(--allow-host mcp.example.com, or --allow-host '*' behind a proxy that checks it)"
         )
 

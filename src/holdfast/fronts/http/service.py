@@ -16,9 +16,11 @@ import uvicorn
 from typing_extensions import override
 
 from holdfast.engine.engine import Engine
+from holdfast.engine.group import EngineGroup
 from holdfast.fronts.countdown import count_down
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.protocol import GuardedProtocol, Watch
+from holdfast.fronts.http.router import Router
 from holdfast.supervision import supervise
 
 KEEP_ALIVE: Final = 75
@@ -36,10 +38,10 @@ _GARBAGE_THRESHOLD: Final = 20_000
 
 
 class Service(uvicorn.Server):
-    """Serves one front."""
+    """Serves one front, or several behind a router."""
 
-    def __init__(self, front: HttpFront, *, siblings: bool = False) -> None:
-        self._engine: Engine = front.engine
+    def __init__(self, front: HttpFront | Router, *, siblings: bool = False) -> None:
+        self._engine: Engine | EngineGroup = front.engine
         self._siblings = siblings
         """Other processes accept from the same socket."""
         settings = front.engine.settings

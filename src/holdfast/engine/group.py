@@ -1,0 +1,109 @@
+"""Several engines in one process that start, drain and end together. Each keeps its own sessions and its own store."""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from contextvars import Context
+from typing import Final
+
+from msgspec.structs import replace
+
+from holdfast.config import Settings
+from holdfast.engine.engine import Engine
+from holdfast.ports import Observer
+
+_LIMITS: Final = ("headers", "header_seconds", "body_seconds", "threads")
+_TIMES: Final = ("write_stall", "drain", "drain_notice")
+
+
+class EngineGroup:
+    """The members of an `Engine` that an HTTP server uses, for several engines."""
+
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
+        """Take engines by the names of their servers."""
+        self._engines = dict(engines)
+        self.settings: Settings = _widest([engine.settings for engine in engines.values()])
+        """For connections, which belong to no engine before their request has been read: the largest of each limit."""
+        self.observer: Observer = next(iter(engines.values())).observer
+        self.store: _Stores = _Stores(engines.values())
+        self.failed: str = ""
+        """The name of the engine that could not start."""
+
+    def __repr__(self) -> str:
+        return f"<EngineGroup of {', '.join(self._engines)}>"
+
+    @property
+    def leaving(self) -> bool:
+        """True if the process is stopping."""
+        return any(engine.leaving for engine in self._engines.values())
+
+    @leaving.setter
+    def leaving(self, value: bool) -> None:
+        for engine in self._engines.values():
+            engine.leaving = value
+
+    async def ensure_started(self, context: Context | None = None) -> None:
+        """Start all. If one cannot start, the others end again, and its error is raised."""
+        for name, engine in self._engines.items():
+            try:
+                await engine.ensure_started(context)
+            except BaseException:
+                self.failed = name
+                await self.aclose()
+                raise
+
+    async def aclose(self) -> None:
+        """End all that have started: let handlers finish for the drain time, and close every session of this process."""
+        await self._all(engine.aclose() for engine in self._engines.values())
+
+    async def leave(self) -> None:
+        """Let handlers finish, then end every stream that a hosting server would wait for."""
+        await self._all(engine.leave() for engine in self._engines.values())
+
+    async def drain(self) -> None:
+        """Wait until no call runs; each engine ends the rest after its own drain time."""
+        await self._all(engine.drain() for engine in self._engines.values())
+
+    async def end_work(self) -> None:
+        """End every call that still runs, now."""
+        await self._all(engine.end_work() for engine in self._engines.values())
+
+    def end_standalone(self) -> None:
+        """End the standalone streams."""
+        for engine in self._engines.values():
+            engine.end_standalone()
+
+    def in_flight(self) -> list[str]:
+        """Return the name of each request that a stop waits for."""
+        return [name for engine in self._engines.values() for name in engine.in_flight()]
+
+    @staticmethod
+    async def _all(work: Iterable[Awaitable[None]]) -> None:
+        """Do the same in all engines at the same time. An error of one does not stop the others; it is raised at the end."""
+        ended = await asyncio.gather(*work, return_exceptions=True)
+        for error in ended:
+            if error is not None:
+                raise error
+
+
+class _Stores:
+    """The stores of the engines."""
+
+    def __init__(self, engines: Iterable[Engine]) -> None:
+        self._engines = tuple(engines)
+
+    @property
+    def is_shared(self) -> bool:
+        """True if other processes serve the sessions of at least one engine."""
+        return any(engine.store.is_shared for engine in self._engines)
+
+    async def aclose(self) -> None:
+        """Close the stores, after a start that failed."""
+        for engine in self._engines:
+            await engine.store.aclose()
+
+
+def _widest(settings: list[Settings]) -> Settings:
+    first = settings[0]
+    limits = {name: max(getattr(one.limits, name) for one in settings) for name in _LIMITS}
+    times = {name: max(getattr(one.times, name) for one in settings) for name in _TIMES}
+    return replace(first, limits=replace(first.limits, **limits), times=replace(first.times, **times))

@@ -1,0 +1,80 @@
+"""Several endpoints behind one HTTP server: a request goes to the one that has its path.
+
+A router has the interface of one front, so the HTTP server and an ASGI host use it as they use a front. Endpoints share
+nothing but the connections: a session of one is unknown to the others.
+"""
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
+
+from holdfast.engine.group import EngineGroup
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.answer import Answer, refuse
+from holdfast.fronts.http.connection import Connection, Receive, Scope, Send
+from holdfast.fronts.http.front import HttpFront, path_of
+from holdfast.fronts.http.health import LIVE, READY, health
+from holdfast.fronts.http.lifespan import lifespan
+
+_PROBES: Final = (LIVE, READY)
+# It names no endpoint: a client that may use one server need not know of the others.
+_NOT_FOUND: Final = refuse(404, "Not found: there is no endpoint at this path")
+
+
+class Router:
+    """Several fronts, by the paths that they answer."""
+
+    path: Final = ""
+    """What the URL of the whole has behind the port."""
+
+    def __init__(self, fronts: Mapping[str, HttpFront]) -> None:
+        """Take fronts by the names of their servers.
+
+        Raises:
+            ConfigError: two of them answer one path, or one answers the path of a probe.
+        """
+        self.fronts: Mapping[str, HttpFront] = fronts
+        self.engine: EngineGroup = EngineGroup({name: front.engine for name, front in fronts.items()})
+        self._by_path = _by_path(fronts)
+
+    def __repr__(self) -> str:
+        return f"<Router of {', '.join(front.path for front in self.fronts.values())}>"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "lifespan":
+            await lifespan(self.engine, receive, send)
+        elif scope["type"] == "http":
+            await self.serve(scope, receive, send)
+        else:
+            raise RuntimeError(f"holdfast serves HTTP, not {scope['type']}")
+
+    def serve(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """Serve one HTTP request. It returns the coroutine of the front and adds no other one."""
+        front = self._by_path.get(scope["path"]) if not scope.get("root_path") else None
+        if front is None:
+            path = path_of(scope)
+            front = self._by_path.get(path)
+            if front is None:
+                return self._elsewhere(path, Connection(scope, receive, send))
+        return front.serve(scope, receive, send)
+
+    async def _elsewhere(self, path: str, connection: Connection) -> None:
+        await connection.answer(await self._health(path) if path in _PROBES else _NOT_FOUND)
+
+    async def _health(self, path: str) -> Answer:
+        """Ready if all are; else the answer of the first one that is not."""
+        answers = [await health(front.engine, path) for front in self.fronts.values()]
+        return max(answers, key=lambda answer: answer.status)
+
+
+def _by_path(fronts: Mapping[str, HttpFront]) -> dict[str, HttpFront]:
+    owners = dict.fromkeys(_PROBES, "the probes of the whole process")
+    found: dict[str, HttpFront] = {}
+    for name, front in fronts.items():
+        for path in front.paths:
+            if path in owners:
+                raise ConfigError(
+                    f"{path} belongs to {name} and to {owners[path]}: give one of them another path"
+                )
+            owners[path], found[path] = name, front
+    return found
