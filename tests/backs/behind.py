@@ -26,6 +26,7 @@ class Behind:
     def __init__(self, server: Server, version: str = "auto", *, names_calls: bool = False) -> None:
         self.name = "behind"
         self.names_calls = names_calls
+        self.needs_credentials = False
         self.version = version
         self.limits = ClientLimits()
         self.times = TIMES

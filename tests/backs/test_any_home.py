@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, McpError, Process, Remote
+from holdfast.auth.forward_key import new_key
 from holdfast.engine.exchange import Caller
 from holdfast.errors import METHOD_NOT_FOUND, AskError
 from holdfast.options import ProxyOptions
+from holdfast.ports import SystemRandom
 from tests.backs.behind import Behind, Front, in_front
 from tests.backs.test_bridge import a_server
 from tests.duplex import DuplexClient
@@ -169,3 +171,19 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--home any"):
         _ = Remote(url, store=store).engine
     assert Remote(url, store=store, home="any").engine.store.is_shared
+
+
+def test_a_server_that_uses_credentials_of_clients_needs_a_key_where_processes_share_a_store(
+    tmp_path: Path,
+) -> None:
+    def passing(**more: Any) -> Remote:
+        remote = Remote("https://example.test/mcp", home="any", **more)
+        remote._target.needs_credentials = True
+        return remote
+
+    store = f"sqlite:///{tmp_path / 'a.db'}"
+    with pytest.raises(ConfigError, match="--forward-key-file PATH, the variable HOLDFAST_FORWARD_KEY"):
+        _ = passing(store=store).engine
+    key = new_key(SystemRandom())
+    for served in (passing(), passing(store=store, forward_key=key)):
+        assert served.engine is not None

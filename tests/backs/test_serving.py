@@ -240,6 +240,8 @@ def holdfast(*arguments: str) -> str:
         (("app.py", "--strict"), "--strict does not fit a server object"),
         ((SHOP, "--home", "any"), "--home is for a server in front of another one"),
         ((URL, "--home", "any", "--strict"), "strict does not fit"),
+        ((URL, "--forward-key-file", "/nowhere"), "--forward-key-file /nowhere cannot be read"),
+        ((URL, "--forward-key-file", SHOP), "openssl rand -base64 32"),
     ],
 )
 def test_a_command_line_that_cannot_work_says_why(

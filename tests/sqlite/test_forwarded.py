@@ -1,6 +1,7 @@
 """A retry that lands at another replica than the one its call is parked at, over one file."""
 
 import asyncio
+import base64
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -8,10 +9,12 @@ import pytest
 from typing_extensions import override
 
 from holdfast import Context, Principal, Server, Settings, ToolAnnotations
+from holdfast.auth.forward_key import ForwardKey, new_key
 from holdfast.config import ResponseMode
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import PARKED_GONE, StoreUnavailable
 from holdfast.stores.base import Store
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing import SeededRandom
 from tests.asgi import Call, Peer
 from tests.messages import metadata, modern_headers, request
 from tests.sqlite.support import store_path
@@ -46,6 +49,9 @@ SECRETS: Final = {
 KEPT: Final = {"x-tenant": "kitchen", "traceparent": "00-1", "idempotency-key": "order-7"}
 
 
+KEY: Final = new_key(SeededRandom(1))
+
+
 async def verifier(token: str) -> Principal | None:
     return Principal(subject="alice") if token == "secret-token-0" else None
 
@@ -66,10 +72,14 @@ def keeping(store: Store, seen: list[dict[str, str]], resumed: asyncio.Event) ->
     return server
 
 
-async def carry_secrets(there: Store, here: Store, resumed: asyncio.Event) -> tuple[str, dict[str, str]]:
+async def carry_secrets(
+    there: Store, here: Store, resumed: asyncio.Event, key: str | None = None
+) -> tuple[str, dict[str, str]]:
     """Let a call be kept for a second run, and a retry be forwarded; return the session's id and the headers seen."""
     seen: list[dict[str, str]] = []
     servers = [keeping(store, seen, resumed) for store in (there, here)]
+    for server in servers:
+        server.forward_key = ForwardKey(key) if key is not None else None
     peers = [Peer(server.asgi(response="json")) for server in servers]
     inside = peers[0]
     await inside.initialize(headers=SECRETS)
@@ -89,16 +99,40 @@ async def carry_secrets(there: Store, here: Store, resumed: asyncio.Event) -> tu
     return session, seen[0]
 
 
+@pytest.mark.parametrize("key", [None, KEY])
+def test_no_credential_no_key_and_no_session_id_is_written_to_the_file(key: str | None) -> None:
+    @async_test
+    async def run() -> None:
+        with store_path() as path:
+            session, headers = await carry_secrets(SqliteStore(path), _Scanned(path), asyncio.Event(), key)
+            assert {name: headers.get(name) for name in KEPT} == KEPT, "what is no credential travels"
+            arrived = {name: headers[name] for name in SECRETS.keys() & headers.keys()}
+            assert arrived == ({} if key is None else SECRETS)
+            written = _Scanned.written
+            assert b"x-tenant" in written, "the scan looks where forwarded requests are written"
+            assert (b"sealed " in written) is (key is not None)
+            for secret in (b"secret-token", session.encode(), KEY.encode(), base64.b64decode(KEY)):
+                assert secret not in written
+
+    run()
+
+
 @async_test
-async def test_no_credential_and_no_session_id_is_written_to_the_file() -> None:
+async def test_a_replica_with_another_key_refuses_the_request_at_once() -> None:
     with store_path() as path:
-        session, headers = await carry_secrets(SqliteStore(path), _Scanned(path), asyncio.Event())
-        assert {name: headers.get(name) for name in KEPT} == KEPT, "what is no credential travels"
-        assert not SECRETS.keys() & headers.keys()
-        written = _Scanned.written
-        assert b"x-tenant" in written, "the scan looks where forwarded requests are written"
-        assert b"secret-token" not in written
-        assert session.encode() not in written
+        there, here = replica(path), replica(path)
+        there.forward_key, here.forward_key = (
+            ForwardKey(KEY),
+            ForwardKey(new_key(SeededRandom(2))),
+        )
+        asked = await called(Peer(there.asgi(response="json")), talks=False, headers=SECRETS).done()
+        async with asyncio.timeout(there.settings.times.lease / 2):
+            call = await called(
+                Peer(here.asgi(response="json")), talks=False, headers=SECRETS, **retry_of(asked)
+            ).done()
+        assert call.json["error"]["code"] == PARKED_GONE
+        await here.engine.aclose()
+        await there.engine.aclose()
 
 
 class _Scanned(SqliteStore):

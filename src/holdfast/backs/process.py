@@ -37,6 +37,7 @@ class ProcessTarget:
         self.command: tuple[str, ...] = tuple(command)
         self.name: str = Path(self.command[0]).name
         self.names_calls: bool = False
+        self.needs_credentials: bool = False
         self.version: str = version
         self.limits: ClientLimits = limits
         self.times: ClientTimes = times

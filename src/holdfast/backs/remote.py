@@ -34,6 +34,7 @@ class RemoteTarget:
         self.url: str = url
         self.name: str = urlsplit(url).hostname or url
         self.names_calls: bool = True
+        self.needs_credentials: bool = False
         self.version: str = version
         self.limits: ClientLimits = limits
         self.times: ClientTimes = times

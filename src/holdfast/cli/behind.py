@@ -1,19 +1,17 @@
 """What is served: a server object of Python, the server behind a URL, or a program. And which options fit it."""
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from holdfast.cli.options import COMMAND, OBJECT, URL, Kind, Options, entries
+from holdfast.cli.secrets import upstream_token
 from holdfast.cli.target import load
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.server.served import Served
 
-TOKEN_VARIABLE: Final = "HOLDFAST_UPSTREAM_TOKEN"  # noqa: S105 - a name
 _SCHEMES: Final = ("http://", "https://")
 
 
@@ -76,7 +74,7 @@ def _remote(url: str, options: Options) -> "Served":
     return Remote(
         url,
         headers=options.headers,
-        token=_token(options.token_file),
+        token=upstream_token(options.token_file),
         concurrency=options.concurrency,
         strict=options.strict or False,
         protocol_version=options.upstream_version or "auto",
@@ -94,15 +92,3 @@ def _process(command: tuple[str, ...], options: Options) -> "Served":
         strict=options.strict or False,
         protocol_version=options.upstream_version or "auto",
     )
-
-
-def _token(file: str | None) -> str | None:
-    if file is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
-    try:
-        token = Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--token-file {file} cannot be read: {error}") from None
-    if not token:
-        raise ConfigError(f"--token-file {file} is empty")
-    return token

@@ -115,6 +115,15 @@ class Options(Struct, frozen=True, kw_only=True):
     ] = None
     allow_anonymous: Annotated[bool | None, Row(help="Serve other machines without authentication.")] = None
 
+    forward_key_file: Annotated[
+        str | None,
+        Row(
+            metavar="PATH",
+            help="A file with the key for clients' credentials that go from one process to another: 32 random bytes as "
+            "base64. Or put the key into HOLDFAST_FORWARD_KEY.",
+        ),
+    ] = None
+
     # The server behind.
 
     concurrency: Annotated[

@@ -11,6 +11,7 @@ from holdfast.backs.proxy.options import Home
 from holdfast.cli import banner, stores
 from holdfast.cli.behind import Source
 from holdfast.cli.options import Options
+from holdfast.cli.secrets import forward_key
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.serve import run_http
@@ -60,12 +61,14 @@ def prepare(source: Source, options: Options) -> "Served":
         server.store if options.store is None else options.store,
         options.namespace or server.namespace,
     )
-    if wanted != before or options.home is not None:
+    key = forward_key(options.forward_key_file)
+    if wanted != before or options.home is not None or key is not None:
         if server.is_built:
             raise ConfigError(
                 f"{source.object} built its engine while it was imported, so options cannot change it"
             )
         server.settings, server.store, server.namespace = wanted
+        server.forward_key = key or server.forward_key
     if options.home is not None:
         _set_home(server, options.home)
     return server

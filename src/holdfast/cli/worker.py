@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from holdfast.auth.forward_key import ForwardKey
 from holdfast.cli import banner
 from holdfast.cli.behind import Source
 from holdfast.cli.options import Options
@@ -42,6 +43,8 @@ class Job(Struct, frozen=True, kw_only=True):
     host: str
     private: str | None = None
     """The private store for a server that names none."""
+    private_key: str = ""
+    """The forward key of the workers that use the private store. No other process needs it."""
 
 
 def main() -> None:
@@ -83,6 +86,7 @@ def _serve(job: Job, channel: socket.socket) -> None:
     with contextlib.ExitStack() as stack:
         if server.store is None and job.private is not None:
             server.store = job.private
+            server.forward_key = server.forward_key or ForwardKey(job.private_key)
         watch = _Watch(channel, server.settings.times.drain_notice + server.settings.times.drain)
         if server.store == job.private and job.private is not None:
             stack.enter_context(watch.using_private_store(job.private))

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.auth.forward_key import new_key
 from holdfast.cli import banner, stores
 from holdfast.cli.behind import Source
 from holdfast.cli.options import Options
@@ -24,6 +25,7 @@ from holdfast.cli.serve import address, log_to_stderr
 from holdfast.cli.worker import MARGIN, Job
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import bind
+from holdfast.ports import SystemRandom
 
 LOGGER: Final = logging.getLogger("holdfast.workers")
 FIRST_PAUSE: Final = 0.1
@@ -60,6 +62,7 @@ def serve_with_workers(
             listener=listener.fileno(),
             host=host,
             private=private,
+            private_key=new_key(SystemRandom()),
         )
         return asyncio.run(Supervisor(job, count).run(lambda known: banner.show(known, count)))
 

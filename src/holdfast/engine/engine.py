@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary, ref
 
+from holdfast.auth.forward_key import Credentials, ForwardKey
 from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
 from holdfast.engine.adoption import Adoption
@@ -113,6 +114,7 @@ class Engine:
         random: Random | None = None,
         observer: Observer | None = None,
         quirks: Mapping[str, Quirks] = KNOWN,
+        forward_key: ForwardKey | None = None,
     ) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
@@ -130,15 +132,14 @@ class Engine:
             observer=self.observer,
             quirks=quirks,
         )
-        self.load = runtime.load
-        self.spawn = runtime.spawn
+        self.load, self.spawn = runtime.load, runtime.spawn
         self.exchanges = Exchanges(runtime)
         self.sessions = Sessions(runtime, self.exchanges)
         self.readers = Readers(runtime, self.sessions)
         self.sessionless = SessionlessCalls(runtime)
         self.listening = Listening(runtime)
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
-        inbox = Inbox(runtime)
+        inbox = Inbox(runtime, Credentials(forward_key, self.random))
         self.forwarding = Forwarding(runtime, self.readers, self.sessionless, inbox)
         adoption = Adoption(runtime, self.exchanges)
         self.replica = Replica(runtime, self.sessions, self.listening, inbox, adoption)

@@ -83,16 +83,16 @@ class Forwarding:
             **carried(caller),
         )
         try:
-            return await self._begun(replica, retry)
+            return await self._begun(replica, retry, caller)
         except BaseException:
             await self._forget(session)
             raise
 
-    async def _begun(self, replica: str, retry: Retry) -> Reader:
+    async def _begun(self, replica: str, retry: Retry, caller: Caller) -> Reader:
         """Send a retry; return a reader of its stream as soon as that begins."""
         seconds = self._runtime.settings.times.lease
         with self._inbox.expecting(retry.stream) as replied:
-            if not await self._inbox.send(replica, retry.stream, retry, seconds=seconds):
+            if not await self._inbox.send(replica, retry.stream, retry, seconds=seconds, caller=caller):
                 raise ParkedGone
             # Without a reply in time, the stream may have begun all the same: the store could have been away.
             await asyncio.wait([replied], timeout=seconds)

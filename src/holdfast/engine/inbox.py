@@ -21,8 +21,23 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from msgspec.structs import replace
+
+from holdfast.auth.forward_key import Credentials
 from holdfast.core.budget import Charge
-from holdfast.engine.forwarded import InboxMessage, Reply, Verdict, decode_message, encode_message
+from holdfast.engine.exchange import Caller
+from holdfast.engine.forwarded import (
+    ForwardedRequest,
+    InboxMessage,
+    Late,
+    Reply,
+    Retry,
+    Submit,
+    Verdict,
+    decode_message,
+    encode_message,
+    left_out,
+)
 from holdfast.engine.runtime import Runtime
 from holdfast.errors import HoldfastError, StoreError, TooMuchWork
 from holdfast.stores.base import Forwarded
@@ -34,6 +49,11 @@ _REPLY_SECONDS: Final = 60.0
 _SENDERS: Final = "forwarded"
 """The principal to whom a message is charged until it is decoded and its own principal is known."""
 
+_UNSEALED: Final = Late(
+    "Busy: the replica that must answer cannot open the credentials of this request, and nothing was executed. All replicas "
+    "need the same forward key",
+    retry_after=5,
+)
 Handler = Callable[[str, Any, Charge | None], Coroutine[Any, Any, None]]
 """Takes a message by its name; the charge is held while the message is in memory."""
 
@@ -41,8 +61,9 @@ Handler = Callable[[str, Any, Charge | None], Coroutine[Any, Any, None]]
 class Inbox:
     """Sends messages to other replicas, and gives the messages for this one to their handlers."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, credentials: Credentials) -> None:
         self._runtime = runtime
+        self._credentials = credentials
         self._waiting: dict[str, asyncio.Future[Verdict]] = {}
         self._taking: set[str] = set()
         self._removed: OrderedDict[str, None] = OrderedDict()
@@ -55,8 +76,18 @@ class Inbox:
 
     # To other replicas
 
-    async def send(self, replica: str, name: str, message: InboxMessage, *, seconds: float) -> bool:
+    async def send(
+        self,
+        replica: str,
+        name: str,
+        message: InboxMessage,
+        *,
+        seconds: float,
+        caller: Caller | None = None,
+    ) -> bool:
         """Put a message into the inbox of a replica. False: its lease has ended, or its inbox is full.
+
+        The credentials of `caller` go with it, sealed, if this replica has a key.
 
         Raises:
             StoreError: the message cannot be encoded, because the principal has claims that JSON cannot hold.
@@ -64,6 +95,8 @@ class Inbox:
         payload = encode_message(message)
         if not payload:
             raise StoreError("the claims of this principal cannot be sent to another replica")
+        if caller is not None:
+            payload = self._credentials.attach(payload, left_out(caller), replica=replica)
         return await self._runtime.store.forward(replica, name, payload, seconds=seconds)
 
     @contextmanager
@@ -136,7 +169,8 @@ class Inbox:
             self._taking.discard(name)
 
     async def _handle(self, name: str, payload: bytes) -> None:
-        message = decode_message(payload)
+        readable, credentials = self._credentials.detach(payload, replica=self._runtime.store.replica)
+        message = decode_message(readable)
         if isinstance(message, Reply):
             replied = self._waiting.get(message.to)
             if replied is not None and not replied.done():
@@ -146,9 +180,20 @@ class Inbox:
             # A later release has written it. Remove it, or each look would find it again until it expires.
             await self.remove(name)
             raise StoreError("a message to this replica cannot be read")
+        elif credentials is None:
+            await self._refuse_unsealed(name, message)
         else:
+            if credentials and isinstance(message, ForwardedRequest):
+                message = replace(message, headers={**message.headers, **credentials})
             charge = self._runtime.load.intake(_SENDERS).charge(payload)
             await self.handlers[type(message)](name, message, charge)
+
+    async def _refuse_unsealed(self, name: str, message: InboxMessage) -> None:
+        """Refuse a message whose credentials cannot be opened: without them it would be another request."""
+        self._runtime.observer.note("forward.unsealed", message=type(message).__name__)
+        await self.remove(name)
+        if isinstance(message, Retry | Submit):
+            await self.reply(message.reply_to, name, _UNSEALED)
 
     async def remove(self, name: str) -> bool:
         """Remove a message that is taken, however long the store is away. False: its sender has taken it back."""

@@ -40,6 +40,7 @@ LEVELS: Final = {
     "store.rebased": logging.WARNING,
     "store.refused": logging.WARNING,
     "store.unreachable": logging.WARNING,
+    "forward.unsealed": logging.WARNING,
     "work.failed": logging.ERROR,
     "hosted.lifespan_failed": logging.ERROR,
     "hosted.run_failed": logging.WARNING,

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.auth import Verifier
 from holdfast.auth.authorizer import Authorizer, Bearer, Token
+from holdfast.auth.forward_key import HOW_TO_MAKE, ForwardKey
 from holdfast.backs.process import ProcessTarget
 from holdfast.backs.proxy.back import ProxyBack
 from holdfast.backs.proxy.options import Home, ProxyOptions
@@ -56,6 +57,9 @@ class ProxyArguments(TypedDict, total=False):
     namespace: str | None
     verifier: Verifier | None
     observer: Observer | None
+    forward_key: str | None
+    """The key for clients' credentials that go from one process to another: 32 random bytes as base64. All processes need
+    the same key, and it is not kept in the store."""
 
 
 class Proxy(Served):
@@ -75,6 +79,8 @@ class Proxy(Served):
             verifier=given.get("verifier"),
             observer=given.get("observer"),
         )
+        if (key := given.get("forward_key")) is not None:
+            self.forward_key = ForwardKey(key, "forward_key")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -111,6 +117,12 @@ class Proxy(Served):
                 f"{self!r} cannot use {engine.store!r}: the sessions of a server in front of another one live in one "
                 "process for now. Leave out the store and serve with one worker. If the server behind keeps nothing "
                 "between two calls, declare it: --home any"
+            )
+        if engine.store.is_shared and self.back.needs_credentials and self.forward_key is None:
+            raise ConfigError(
+                f"{self!r} uses credentials of its clients, and a request may be answered by another process than the "
+                "one that receives it: give all processes a key with --forward-key-file PATH, the variable "
+                f"HOLDFAST_FORWARD_KEY or forward_key=. {HOW_TO_MAKE.capitalize()}"
             )
         return engine
 

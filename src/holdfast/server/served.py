@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from typing import Literal, Unpack
 
 from holdfast.auth import Verifier
+from holdfast.auth.forward_key import ForwardKey
 from holdfast.config import HttpOptions, HttpSettings, Settings
 from holdfast.engine.back import Back
 from holdfast.engine.engine import Engine
@@ -32,6 +33,8 @@ class Served(ABC):
     store: Store | str | None
     namespace: str
     verifier: Verifier | None
+    forward_key: ForwardKey | None = None
+    """The operator's key for credentials that go from one process to another."""
     _observer: Observer
     _engine: Engine | None = None
 
@@ -79,7 +82,13 @@ class Served(ABC):
             store = store_for(
                 self.store, limits=self.settings.limits, namespace=self.namespace, observer=self._observer
             )
-            self._engine = Engine(self.back, self.settings, store=store, observer=self._observer)
+            self._engine = Engine(
+                self.back,
+                self.settings,
+                store=store,
+                observer=self._observer,
+                forward_key=self.forward_key,
+            )
         return self._engine
 
     @property

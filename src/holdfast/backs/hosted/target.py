@@ -21,6 +21,7 @@ class HostedTarget:
         self._server: Any = core_of(found, place=place)
         self.name: str = str(self._server.name)
         self.names_calls: bool = True
+        self.needs_credentials: bool = True
         self.version: str = version
         self.limits: ClientLimits = limits
         self.times: ClientTimes = times

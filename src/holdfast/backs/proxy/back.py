@@ -102,6 +102,11 @@ class ProxyBack:
     def _listened(self, principal: str) -> set[Key]:
         return self._outside.listened(principal) if self._outside is not None else set()
 
+    @property
+    def needs_credentials(self) -> bool:
+        """True if the server behind gets credentials of clients. Then they must reach the process that answers."""
+        return self._target.needs_credentials
+
     # Which upstream
 
     @property

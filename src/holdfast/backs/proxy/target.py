@@ -32,6 +32,8 @@ class Target(Protocol):
     """For logs, the banner and the namespace in a store."""
     names_calls: bool
     """True if a message of the server says to which call it belongs, except on the standalone stream."""
+    needs_credentials: bool
+    """True if the server gets something of a client's request that may be a credential: its token, or a header."""
     version: str
     """The protocol version to speak: one of `holdfast.upstream.negotiation.VERSIONS`."""
     limits: ClientLimits

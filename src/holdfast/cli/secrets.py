@@ -1,0 +1,44 @@
+"""Secrets of the command line: in a file or in a variable, never in an argument, which other users of the machine can read."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from holdfast.auth.forward_key import ForwardKey
+from holdfast.errors import ConfigError
+
+TOKEN_VARIABLE: Final = "HOLDFAST_UPSTREAM_TOKEN"  # noqa: S105 - a name
+KEY_VARIABLE: Final = "HOLDFAST_FORWARD_KEY"
+
+
+def upstream_token(file: str | None) -> str | None:
+    """Return our bearer token for the server behind; None if there is none.
+
+    Raises:
+        ConfigError: the file cannot be read or is empty.
+    """
+    return _secret(file, "--token-file", TOKEN_VARIABLE)
+
+
+def forward_key(file: str | None) -> ForwardKey | None:
+    """Return the key for credentials that go from one process to another; None if there is none.
+
+    Raises:
+        ConfigError: the file cannot be read, or there is no key in it or in the variable.
+    """
+    text = _secret(file, "--forward-key-file", KEY_VARIABLE)
+    if text is None:
+        return None
+    return ForwardKey(text, KEY_VARIABLE if file is None else f"--forward-key-file {file}")
+
+
+def _secret(file: str | None, option: str, variable: str) -> str | None:
+    if file is None:
+        return os.environ.get(variable) or None
+    try:
+        text = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{option} {file} cannot be read: {error}") from None
+    if not text:
+        raise ConfigError(f"{option} {file} is empty")
+    return text
