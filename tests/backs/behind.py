@@ -7,6 +7,7 @@ from typing import Any
 from holdfast import Client, Server, Settings
 from holdfast.backs.proxy.back import ProxyBack
 from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.backs.proxy.passing import NOTHING
 from holdfast.backs.proxy.target import Ports, UpstreamClient
 from holdfast.client.in_process import InProcessConnector
 from holdfast.engine.engine import Engine
@@ -28,6 +29,7 @@ class Behind:
         self.names_calls = names_calls
         self.needs_credentials = False
         self.version = version
+        self.passing = NOTHING
         self.limits = ClientLimits()
         self.times = TIMES
         self.server = server

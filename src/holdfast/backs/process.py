@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from holdfast.backs.proxy.passing import NOTHING, Passing
 from holdfast.backs.proxy.target import Ports, UpstreamClient
 from holdfast.errors import ConfigError
 from holdfast.transports.child import ChildOptions
@@ -38,6 +39,7 @@ class ProcessTarget:
         self.name: str = Path(self.command[0]).name
         self.names_calls: bool = False
         self.needs_credentials: bool = False
+        self.passing: Passing = NOTHING
         self.version: str = version
         self.limits: ClientLimits = limits
         self.times: ClientTimes = times

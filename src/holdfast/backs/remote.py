@@ -1,14 +1,15 @@
 """A server behind a URL, as the target of a proxy back. All its upstreams share one pool of connections.
 
-The URL and the headers come from the configuration only. No header and no credential of a client is sent to the
-server, except the `Mcp-Param-*` headers by which 2026-07-28 repeats parameters.
+The URL comes from the configuration only. No header and no credential of a client is sent to the server, except the
+`Mcp-Param-*` headers by which 2026-07-28 repeats parameters, and those that the operator has named (`passing.py`).
 """
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from holdfast.auth.authorizer import Authorizer
+from holdfast.auth.authorizer import Authorizer, Challenge
+from holdfast.backs.proxy.passing import Passing
 from holdfast.backs.proxy.target import Ports, UpstreamClient
 from holdfast.errors import ConfigError
 from holdfast.upstream.connectors import Connector, HttpConnector
@@ -16,6 +17,26 @@ from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 if TYPE_CHECKING:
     from holdfast.transports.http import HttpTransport
+
+
+class PassedHeaders:
+    """An authorizer that adds the newest headers of one client to those of our own sign-in."""
+
+    def __init__(self, passed: Mapping[str, str], own: Authorizer | None) -> None:
+        self._passed = passed
+        self._own = own
+
+    def __repr__(self) -> str:
+        return f"<PassedHeaders {', '.join(self._passed)}>"
+
+    async def headers(self, method: str, url: str) -> Mapping[str, str]:
+        """Return both."""
+        own = await self._own.headers(method, url) if self._own is not None else {}
+        return {**self._passed, **own}
+
+    async def challenged(self, challenge: Challenge) -> bool:
+        """Let our own sign-in handle a refusal. The client's token cannot be renewed here."""
+        return await self._own.challenged(challenge) if self._own is not None else False
 
 
 class RemoteTarget:
@@ -27,6 +48,7 @@ class RemoteTarget:
         *,
         headers: Mapping[str, str],
         authorizer: Authorizer | None,
+        passing: Passing,
         version: str,
         limits: ClientLimits,
         times: ClientTimes,
@@ -34,10 +56,12 @@ class RemoteTarget:
         self.url: str = url
         self.name: str = urlsplit(url).hostname or url
         self.names_calls: bool = True
-        self.needs_credentials: bool = False
         self.version: str = version
         self.limits: ClientLimits = limits
         self.times: ClientTimes = times
+        self.passing: Passing = passing
+        self.needs_credentials: bool = bool(passing.names)
+        """True if requests to the server need headers of the client."""
         self._headers = dict(headers)
         self._authorizer = authorizer
         self._pool: HttpTransport | None = None
@@ -59,13 +83,15 @@ class RemoteTarget:
         self._ports = ports
         self._pool = HttpTransport(HttpOptions(connect_seconds=self.times.connect))
 
-    def connector(self, client: UpstreamClient) -> Connector:  # noqa: ARG002 - all clients connect in the same way
+    def connector(self, client: UpstreamClient) -> Connector:
         """Return a connector that uses the pool."""
         if self._pool is None or self._ports is None:
             raise ConfigError("the target has not been started")
         return HttpConnector(
             self.url,
-            authorizer=self._authorizer,
+            authorizer=PassedHeaders(client.passed, self._authorizer)
+            if self.passing.names
+            else self._authorizer,
             headers=self._headers,
             limits=self.limits,
             times=self.times,

@@ -75,6 +75,8 @@ def _remote(url: str, options: Options) -> "Served":
         url,
         headers=options.headers,
         token=upstream_token(options.token_file),
+        pass_token=options.pass_token or False,
+        pass_headers=options.pass_headers or (),
         concurrency=options.concurrency,
         strict=options.strict or False,
         protocol_version=options.upstream_version or "auto",

@@ -174,6 +174,19 @@ class Options(Struct, frozen=True, kw_only=True):
             fits=(URL,),
         ),
     ] = None
+    pass_token: Annotated[
+        bool | None,
+        Row(help="Send the client's own bearer token to the server behind a URL.", fits=(URL,)),
+    ] = None
+    pass_headers: Annotated[
+        tuple[str, ...] | None,
+        Row(
+            flag="pass_header",
+            metavar="NAME",
+            help="A header of the client that is sent to the server behind a URL; may be repeated.",
+            fits=(URL,),
+        ),
+    ] = None
     env: Annotated[
         dict[str, str] | None,
         Row(

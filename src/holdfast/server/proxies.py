@@ -18,6 +18,7 @@ from holdfast.auth.forward_key import HOW_TO_MAKE, ForwardKey
 from holdfast.backs.process import ProcessTarget
 from holdfast.backs.proxy.back import ProxyBack
 from holdfast.backs.proxy.options import Home, ProxyOptions
+from holdfast.backs.proxy.passing import passing, principal_of_token
 from holdfast.backs.proxy.target import Target
 from holdfast.backs.remote import RemoteTarget
 from holdfast.config import LOOPBACK_HOSTS, HttpSettings, Settings
@@ -144,13 +145,17 @@ class Remote(Proxy):
         *,
         headers: Mapping[str, str] | None = None,
         token: Token | Authorizer | None = None,
+        pass_token: bool = False,
+        pass_headers: Sequence[str] = (),
         protocol_version: str = "auto",
         **shared: Unpack[ProxyArguments],
     ) -> None:
         """Describe the server. Nothing is connected before the first client.
 
-        headers              sent with every request to the URL; no header of a client is passed on
+        headers              sent with every request to the URL
         token                a bearer token for the URL, a function that returns one, or an Authorizer
+        pass_token           send the client's own bearer token to the URL. Without a verifier each token is a principal
+        pass_headers         names of headers of the client that are sent to the URL; no other header is passed on
         protocol_version     auto, modern, legacy, or one revision and no other, for the URL
 
         The other arguments are those of `ProxyArguments`.
@@ -158,8 +163,13 @@ class Remote(Proxy):
         Raises:
             ConfigError: the URL or an option is invalid.
         """
+        if pass_token and token is not None:
+            raise ConfigError("pass_token sends the client's token, so there can be no token of our own")
+        if pass_token and shared.get("verifier") is None:
+            shared["verifier"] = principal_of_token
         target = RemoteTarget(
             checked_url(url),
+            passing=passing(pass_headers, token=pass_token, configured=headers or {}),
             headers=headers or {},
             authorizer=Bearer(token) if isinstance(token, str) or callable(token) else token,
             version=protocol_version,

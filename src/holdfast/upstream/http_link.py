@@ -401,7 +401,8 @@ class HttpLink:
         url, moves, challenges = server.url, 0, 0
         while True:
             credentials = await server.authorizer.headers(method, url) if server.authorizer else {}
-            sent = {**self._common_headers(), **headers, **credentials}
+            # The headers of one request are newer than those of the link.
+            sent = {**self._common_headers(), **credentials, **headers}
             answer = await server.http.open(method, url, sent, body)
             if answer.status < 300:  # noqa: PLR2004 - every 2xx
                 return _streaming(answer) if method == "GET" else answer

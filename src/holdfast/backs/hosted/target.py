@@ -6,6 +6,7 @@ from holdfast.backs.hosted.connector import HostedConnector
 from holdfast.backs.hosted.frameworks import core_of, major_version
 from holdfast.backs.hosted.lifespan import Lifespan
 from holdfast.backs.hosted.pipe import Dialect
+from holdfast.backs.proxy.passing import NOTHING, Passing
 from holdfast.backs.proxy.target import Ports, UpstreamClient
 from holdfast.errors import ConfigError
 from holdfast.upstream.connectors import Connector
@@ -22,6 +23,7 @@ class HostedTarget:
         self.name: str = str(self._server.name)
         self.names_calls: bool = True
         self.needs_credentials: bool = True
+        self.passing: Passing = NOTHING
         self.version: str = version
         self.limits: ClientLimits = limits
         self.times: ClientTimes = times

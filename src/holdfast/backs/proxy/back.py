@@ -136,7 +136,7 @@ class ProxyBack:
     async def _upstream_of(self, client: UpstreamClient) -> Upstream:
         if client.session:
             return await self._upstreams.get(session_key_of(client.session), client)
-        return await self._upstreams.get(shared_key_of(client), client)
+        return await self._upstreams.get(shared_key_of(client, self._target.passing), client)
 
     @contextlib.asynccontextmanager
     async def _upstream(

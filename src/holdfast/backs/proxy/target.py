@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from holdfast.backs.proxy.passing import Passing
 from holdfast.engine.exchange import Caller
 from holdfast.ports import Clock, Observer, Random
 from holdfast.upstream.connectors import Connector
@@ -23,6 +24,12 @@ class UpstreamClient(Struct, frozen=True):
     """The key of its session; empty for a client of 2026-07-28."""
     is_single: bool = False
     """True if the upstream serves one exchange only: then nothing is read ahead for it."""
+    passed: dict[str, str] = {}
+    """The client's headers that go with requests outside of calls. The upstream replaces them when they change."""
+
+    def __repr__(self) -> str:
+        # Without headers: they may hold a credential.
+        return f"<UpstreamClient {self.info.get('name')!r}{' in a session' if self.session else ''}>"
 
 
 class Target(Protocol):
@@ -36,6 +43,8 @@ class Target(Protocol):
     """True if the server gets something of a client's request that may be a credential: its token, or a header."""
     version: str
     """The protocol version to speak: one of `holdfast.upstream.negotiation.VERSIONS`."""
+    passing: Passing
+    """The headers of a client that it receives."""
     limits: ClientLimits
     times: ClientTimes
 

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.backs.proxy.call import ASKS, Call, MakeHeaders, unasked, unreachable, unusable
 from holdfast.backs.proxy.lists import KINDS, Lists, list_key
@@ -81,7 +82,8 @@ class Upstream:
         space: Space,
         ports: Ports,
     ) -> None:
-        self.client: UpstreamClient = client
+        self._passing = target.passing
+        self.client: UpstreamClient = replace(client, passed=target.passing.of(client.caller.headers))
         self.record: SessionRecord | None = None
         """The session that it belongs to, once that exists."""
         self.calls: set[Call] = set()
@@ -171,7 +173,7 @@ class Upstream:
 
     def _use(self, agreed: Agreed) -> None:
         self._agreed = agreed
-        self._headers = self._make_headers if agreed.is_sessionless else None
+        self._headers = self._make_headers if agreed.is_sessionless or self._passing.names else None
         self._form = SessionlessForm(agreed.server)
         self.subscriptions.start(agreed)
 
@@ -197,7 +199,7 @@ class Upstream:
             headers=self._headers,
         )
         method = exchange.request.method
-        key = list_key(method, exchange.request.params) if method in KINDS else None
+        key = list_key(method, exchange.request.params, self._passed(exchange)) if method in KINDS else None
         if key is None:
             result = await self._run(call)
         else:
@@ -228,7 +230,7 @@ class Upstream:
     async def _tools(self, cursor: str) -> bytes:
         """Return a page of the tools, for our own use."""
         params = {"cursor": cursor} if cursor else {}
-        key = list_key("tools/list", params)
+        key = list_key("tools/list", params, self.client.passed)
 
         async def ask() -> bytes:
             return bytes(await self._connection.request("tools/list", params, may_repeat=True))
@@ -236,10 +238,24 @@ class Upstream:
         return await ask() if key is None else await self.lists.get(key, self.agreed, ask)
 
     async def _make_headers(self, exchange: Exchange, *, is_refused: bool = False) -> Mapping[str, str]:
-        """Return the headers that repeat parameters of a call; see mirrors.py."""
-        request = exchange.request
-        if request.method != "tools/call":
+        """Return the client's headers that are passed on (passing.py), and those that repeat parameters (mirrors.py)."""
+        passed = self._passed(exchange)
+        if exchange.request.method != "tools/call" or not self.agreed.is_sessionless:
+            return passed
+        return {**passed, **await self._mirrored(exchange, is_refused=is_refused)}
+
+    def _passed(self, exchange: Exchange) -> Mapping[str, str]:
+        if not self._passing.names:
             return NO_HEADERS
+        passed = self._passing.of(exchange.headers)
+        if passed != self.client.passed:
+            # A session, whose client has another token now. A shared upstream has clients with equal headers.
+            self.client.passed.clear()
+            self.client.passed.update(passed)
+        return passed
+
+    async def _mirrored(self, exchange: Exchange, *, is_refused: bool) -> Mapping[str, str]:
+        request = exchange.request
         is_sessionless = exchange.session.revision is SESSIONLESS
         if not self.client.is_single:
             sent = exchange.headers if is_sessionless else NO_HEADERS

@@ -4,7 +4,8 @@
     ───────────────────────────────────────────────    ──────────────────────────────────────────────────────
     a session                                          its own, until the session closes
     a session, with `home="any"`                       as a 2026-07-28 client
-    2026-07-28, with a principal                       one for the principal and the declared capabilities
+    2026-07-28, with a principal                       one for the principal, the declared capabilities and the
+                                                       values of the headers that we pass on
     2026-07-28, anonymous, only this machine calls     the same: all of them are one principal
     2026-07-28, anonymous, other machines call         one for each exchange
 
@@ -19,7 +20,9 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.backs.proxy.lists import digest
 from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.backs.proxy.passing import NOTHING, Passing
 from holdfast.backs.proxy.target import UpstreamClient
 from holdfast.backs.proxy.upstream import Upstream
 from holdfast.errors import Busy, HoldfastError
@@ -39,9 +42,18 @@ def session_key_of(session: str) -> Key:
     return session, b""
 
 
-def shared_key_of(client: UpstreamClient) -> Key:
-    """Return the key of the upstream of all clients of one principal that declared the same capabilities."""
-    return client.caller.key, msgspec.json.encode(client.capabilities, order="deterministic")
+def shared_key_of(client: UpstreamClient, passing: Passing = NOTHING) -> Key:
+    """Return the key of the upstream of all clients of one principal that declared the same capabilities.
+
+    Their headers that the server receives are equal too: the key has a hash of them.
+
+    Raises:
+        McpError: a header that the server needs is missing.
+    """
+    declared = msgspec.json.encode(client.capabilities, order="deterministic")
+    if not passing.names:
+        return client.caller.key, declared
+    return client.caller.key, declared + digest(passing.of(client.caller.headers))
 
 
 class Upstreams:

@@ -13,6 +13,7 @@ from holdfast.errors import (
     DuplicateId,
     HoldfastError,
     InvalidParams,
+    McpError,
     SessionGone,
     StoreError,
     TooManySessions,
@@ -125,6 +126,9 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             # Also Fenced and StreamClosed: another replica has ended the exchange, and a repeat gets the end that it wrote.
             text = f"Service unavailable: {error}" if str(error) else "Service unavailable: send it again"
             return refuse(503, text, code=BUSY, request_id=request_id, extra=(retry_after(),))
+        case McpError():
+            # The back has answered: such as a server behind us that refuses our sign-in when a session opens.
+            return refuse(200, error.message, code=error.code, request_id=request_id, data=error.data)
         case _:
             raise error
 
