@@ -27,6 +27,7 @@ PUBLIC: Final = (
     "holdfast.config",
     "holdfast.auth",
     "holdfast.auth.oauth",
+    "holdfast.auth.verifiers",
     "holdfast.client",
     "holdfast.errors",
     "holdfast.testing",

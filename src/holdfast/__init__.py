@@ -10,7 +10,7 @@ This module has the names that most programs need. The others are in modules nam
 | `holdfast.asks` | questions to the client and their answers |
 | `holdfast.middleware`, `holdfast.routes` | functions around requests, and HTTP routes beside the endpoint |
 | `holdfast.client` | the client, its settings and its results |
-| `holdfast.auth`, `holdfast.auth.oauth` | principals and verifiers of a server; OAuth of a client |
+| `holdfast.auth`, `holdfast.auth.verifiers`, `holdfast.auth.oauth` | principals and verifiers of a server; OAuth of a client |
 | `holdfast.config` | every setting with its default |
 | `holdfast.errors` | every exception |
 | `holdfast.types` | every type of the protocol |

@@ -1,7 +1,9 @@
 """Who sends a request. A verifier turns a bearer token into a principal; the engine only compares principals' keys."""
 
 import hashlib
-from typing import Any, Protocol
+import inspect
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
 
 from msgspec import Struct
 
@@ -38,9 +40,45 @@ class Principal(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(b"\0".join(part.encode() for part in parts)).hexdigest()
 
 
-class Verifier(Protocol):
+class AuthRequest(Struct, frozen=True):
+    """What a verifier may know of a request, beside its token."""
+
+    headers: Mapping[str, str]
+    """By lower-case name. Clients write them, unless a proxy removes what clients must not write."""
+    address: str
+    """The address that the connection comes from: the client's, or that of the last proxy."""
+
+
+class TokenVerifier(Protocol):
     """Checks a bearer token."""
 
-    async def __call__(self, token: str) -> Principal | None:
+    async def __call__(self, token: str, /) -> Principal | None:
         """Return the principal of a token; None if the token is not valid (the client gets 401)."""
         ...
+
+
+class RequestVerifier(Protocol):
+    """Checks a request by its bearer token, its headers and its address."""
+
+    async def __call__(self, token: str, request: AuthRequest, /) -> Principal | None:
+        """Return the principal of a request; None if it has none (the client gets 401). `token` is empty without one."""
+        ...
+
+
+Verifier = TokenVerifier | RequestVerifier
+"""What a server takes as `verifier`: a function of the token, or of the token and the request."""
+
+
+def with_request(verifier: Verifier) -> RequestVerifier | None:
+    """Return the verifier if it takes the request; None if it takes only the token.
+
+    Raises:
+        ConfigError: it takes neither one nor two arguments.
+    """
+    for count in (1, 2):
+        try:
+            inspect.signature(verifier).bind(*[None] * count)
+        except TypeError:
+            continue
+        return cast("RequestVerifier", verifier) if count == 2 else None  # noqa: PLR2004
+    raise ConfigError("a verifier takes the token, or the token and the request")

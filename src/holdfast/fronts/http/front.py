@@ -183,7 +183,8 @@ class HttpFront:
             return refused
         principal = None
         if self._identity is not None:
-            found = await self._identity.of(head)
+            client = connection.scope.get("client")
+            found = await self._identity.of(head, client[0] if client else "")
             if isinstance(found, Answer):
                 return found
             principal = connection.principal = found

@@ -2,18 +2,24 @@
 
 A verifier is the author's code, and it handles a secret. Whatever it raises may quote the token, so that only the
 exception's type is written down; and it may hang, as the service behind it does, so that it has a time limit.
+
+A refused token is refused again for `_REFUSED_SECONDS` without a call of the verifier: a client that repeats it must not
+make us ask the authorization server each time. A verifier that takes the request may decide otherwise for the next
+request with the same token, so that nothing is remembered for it.
 """
 
 import asyncio
-from typing import Final
+from typing import Final, cast
 
-from holdfast.auth import Principal, Verifier
+from holdfast.auth import AuthRequest, Principal, TokenVerifier, Verifier, with_request
+from holdfast.auth.known_tokens import KnownTokens
 from holdfast.core.rates import Rates
 from holdfast.engine.engine import Engine
 from holdfast.errors import BUSY
 from holdfast.fronts.http.answer import UNSTARTED, Answer, refuse, retry_after
 from holdfast.fronts.http.head import Head
 
+_REFUSED_SECONDS: Final = 10.0
 _UNVERIFIED: Final = refuse(
     503,
     "Service unavailable: the token cannot be checked now; try again",
@@ -26,24 +32,40 @@ class Identity:
     """Calls the verifier."""
 
     def __init__(self, verifier: Verifier, engine: Engine) -> None:
-        self._verifier = verifier
+        """Prepare to call the verifier.
+
+        Raises:
+            ConfigError: it takes neither the token nor the token and the request.
+        """
+        self._with_request = with_request(verifier)
+        self._verifier = cast("TokenVerifier", verifier)
         self._engine = engine
         self._seconds = engine.settings.limits.verifier_seconds
+        self._refused = KnownTokens(_REFUSED_SECONDS)
         self._rates = Rates(engine.clock.now())
 
-    async def of(self, head: Head) -> Principal | Answer:
-        """Return the principal of the request's token, or the refusal: 401, or 503 if the verifier failed."""
+    async def of(self, head: Head, address: str) -> Principal | Answer:
+        """Return the principal of a request, or the refusal: 401, or 503 if the verifier failed."""
         scheme, _, token = head.text(b"authorization").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
+        token = token.strip() if scheme.lower() == "bearer" else ""
+        if not token and self._with_request is None:
+            return _unauthorized(head)
+        now = self._engine.clock.now()
+        if token and self._refused.get(token, now) is not None:
             return _unauthorized(head)
         try:
             async with asyncio.timeout(self._seconds):
-                principal = await self._verifier(token.strip())
+                if self._with_request is not None:
+                    principal = await self._with_request(token, AuthRequest(head, address))
+                else:
+                    principal = await self._verifier(token)
             if principal is not None and not isinstance(principal, Principal):
                 raise TypeError  # noqa: TRY301 - one way to fail for all that a verifier can do wrong
         except Exception as error:  # noqa: BLE001 - whatever an author's code raises
             self._failed(type(error).__name__)
             return _UNVERIFIED
+        if principal is None and self._with_request is None:
+            self._refused.put(token, None, now)
         if principal is None or principal.is_over(self._engine.clock.wall()):
             return _unauthorized(head)
         return principal

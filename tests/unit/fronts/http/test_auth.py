@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth import Principal
+from holdfast.auth import AuthRequest, Principal
 from holdfast.engine.sessions import session_key
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, notification
@@ -97,6 +97,42 @@ async def test_the_principal_and_headers_of_each_request_reach_its_exchange() ->
 async def test_tokens_count_from_other_machines_too() -> None:
     async with bench(verifier=Tokens()) as b:
         assert (await b.peer(token="ann", client="203.0.113.9").initialize()).status == 200
+
+
+@front_test
+async def test_a_refused_token_is_not_checked_again_for_ten_seconds() -> None:
+    checked: list[str] = []
+
+    async def verifier(token: str) -> Principal | None:
+        checked.append(token)
+        return Principal(subject="ann") if token == "good" else None
+
+    async with bench(verifier=verifier) as b:
+        for _ in range(5):
+            assert (await b.peer(token="bad").initialize()).status == 401
+            assert (await b.peer(token="good").initialize()).status == 200
+        assert checked == ["bad", *["good"] * 5]
+        await asyncio.sleep(10)
+        assert (await b.peer(token="bad").initialize()).status == 401
+        assert checked.count("bad") == 2
+
+
+@front_test
+async def test_a_verifier_may_take_the_request_and_then_needs_no_token() -> None:
+    async def verifier(token: str, request: AuthRequest) -> Principal | None:
+        named = request.headers.get("x-user") if request.address == "10.0.0.7" else None
+        return Principal(subject=named) if named and not token else None
+
+    async with bench(verifier=verifier) as b:
+        proxied = b.peer(client="10.0.0.7")
+        assert (await proxied.initialize(headers={"x-user": "ann"})).status == 200
+        assert (await b.peer(client="10.0.0.8").initialize(headers={"x-user": "ann"})).status == 401
+        assert (
+            await b.peer(client="10.0.0.7", token="t").initialize(headers={"x-user": "ann"})
+        ).status == 401
+        assert (await b.peer(client="10.0.0.7").initialize()).headers["www-authenticate"] == "Bearer"
+        # The same token may be right in the next request, so that nothing is remembered.
+        assert (await b.peer(client="10.0.0.7").initialize(headers={"x-user": "bob"})).status == 200
 
 
 # Other people's sessions

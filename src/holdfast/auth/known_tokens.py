@@ -1,0 +1,50 @@
+"""Principals of tokens that were checked not long ago, by the token's hash. A token itself is never kept."""
+
+from collections import OrderedDict
+from hashlib import sha256
+from typing import Final
+
+from holdfast.auth import Principal
+
+MOST: Final = 10_000
+
+
+class KnownTokens:
+    """A bounded memory: the token that was used least recently is forgotten first."""
+
+    __slots__ = ("_known", "_seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._known: OrderedDict[bytes, tuple[float, Principal | None]] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<KnownTokens {len(self)}>"
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, token: str, now: float) -> tuple[Principal | None] | None:
+        """Return what was found for the token, in a tuple; None if it is not known or that was too long ago."""
+        name = _name(token)
+        found = self._known.get(name)
+        if found is None:
+            return None
+        if found[0] <= now:
+            del self._known[name]
+            return None
+        self._known.move_to_end(name)
+        return (found[1],)
+
+    def put(self, token: str, principal: Principal | None, now: float) -> None:
+        """Remember what was found: None if the token was refused. A principal is forgotten when it expires."""
+        until = now + self._seconds
+        if principal is not None and principal.expires is not None:
+            until = min(until, principal.expires)
+        self._known[_name(token)] = (until, principal)
+        if len(self._known) > MOST:
+            self._known.popitem(last=False)
+
+
+def _name(token: str) -> bytes:
+    return sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,51 @@
+"""Several verifiers: the first one that accepts a request decides."""
+
+from holdfast.auth import AuthRequest, Principal, RequestVerifier, TokenVerifier, Verifier, with_request
+from holdfast.errors import ConfigError
+
+
+class AnyOf:
+    """Asks verifiers in order. One that fails does not stop the next one."""
+
+    def __init__(self, *verifiers: Verifier) -> None:
+        """Take the verifiers, in the order in which they are asked.
+
+        Raises:
+            ConfigError: there is none, or one takes neither the token nor the token and the request.
+        """
+        if not verifiers:
+            raise ConfigError("AnyOf needs at least one verifier")
+        self._verifiers: list[tuple[Verifier, RequestVerifier | None]] = [
+            (verifier, with_request(verifier)) for verifier in verifiers
+        ]
+
+    def __repr__(self) -> str:
+        return f"<AnyOf {', '.join(repr(verifier) for verifier, _ in self._verifiers)}>"
+
+    async def __call__(self, token: str, request: AuthRequest) -> Principal | None:
+        """Return the principal of the first verifier that accepts; None if all of them refuse.
+
+        Raises:
+            Exception: no verifier accepts, and this one failed: its answer is not known.
+        """
+        failure: Exception | None = None
+        for verifier, requested in self._verifiers:
+            try:
+                found = await _ask(verifier, requested, token, request)
+            except Exception as error:  # noqa: BLE001 - an author's code; it is raised if no other one accepts
+                failure = failure or error
+                continue
+            if found is not None:
+                return found
+        if failure is not None:
+            raise failure
+        return None
+
+
+async def _ask(
+    verifier: Verifier, requested: RequestVerifier | None, token: str, request: AuthRequest
+) -> Principal | None:
+    if requested is not None:
+        return await requested(token, request)
+    plain: TokenVerifier = verifier  # type: ignore[assignment]
+    return await plain(token) if token else None

@@ -1,0 +1,89 @@
+"""Tokens that only their authorization server can read: it is asked about each of them (RFC 7662)."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.auth import Principal
+from holdfast.auth.known_tokens import KnownTokens
+from holdfast.auth.oauth.single_flight import SingleFlight
+from holdfast.auth.oauth.urls import check_trusted
+from holdfast.auth.oauth.web import OK, Bounds, open_web
+from holdfast.auth.verifiers.claims import Rules, principal_of, refused
+from holdfast.errors import AuthorizationFailed, ConfigError
+from holdfast.ports import Clock, SystemClock
+
+_KNOWN_SECONDS: Final = 30.0
+
+
+class Introspection:
+    """Asks the authorization server about tokens, once for all requests that carry the same one within 30 seconds."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        client_id: str,
+        client_secret: str,
+        audience: str | Sequence[str] = (),
+        leeway: float = 30.0,
+        cache_seconds: float = _KNOWN_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        """Describe the server that is asked. Read the secret from a file or a variable.
+
+        url             the introspection endpoint: https, or this machine
+        client_id, client_secret   how this server signs in there
+        audience        the URL of this server; needed if the authorization server has tokens for several servers
+        cache_seconds   how long an answer is used again; a revoked token is accepted for so long
+
+        Raises:
+            ConfigError: a value is invalid.
+        """
+        try:
+            check_trusted(url, near=url)
+        except AuthorizationFailed as error:
+            raise ConfigError(str(error)) from None
+        if not client_id or not client_secret:
+            raise ConfigError("Introspection needs client_id and client_secret: the endpoint is not public")
+        audiences = [audience] if isinstance(audience, str) else [*audience]
+        self._url = url
+        self._rules = Rules(audiences=frozenset(audiences), leeway=leeway, needs_expiry=False)
+        self._known = KnownTokens(cache_seconds)
+        self._flight: SingleFlight[dict[str, Any]] = SingleFlight()
+        self._clock = clock or SystemClock()
+        pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
+        self._headers = {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+    def __repr__(self) -> str:
+        return f"<Introspection at {self._url}>"
+
+    async def __call__(self, token: str) -> Principal | None:
+        """Return the principal of an active token; None otherwise.
+
+        Raises:
+            HoldfastError: the authorization server gave no usable answer.
+        """
+        now = self._clock.wall()
+        known = self._known.get(token, now)
+        if known is not None:
+            return known[0]
+        claims = await self._flight.join(token, lambda: self._ask(token))
+        active = claims.get("active") is True and not refused(claims, self._rules, now)
+        principal = principal_of(claims, self._rules) if active else None
+        self._known.put(token, principal, now)
+        return principal
+
+    async def _ask(self, token: str) -> dict[str, Any]:
+        fields = {"token": token, "token_type_hint": "access_token"}
+        async with open_web(self._url, Bounds()) as web:
+            reply = await web.post(self._url, fields, self._headers)
+        if reply.status != OK:
+            raise AuthorizationFailed(f"{self._url} answered {reply.status} to an introspection")
+        try:
+            return msgspec.json.decode(reply.body, type=dict[str, Any])
+        except msgspec.DecodeError:
+            raise AuthorizationFailed(f"the answer of {self._url} is not a JSON object") from None

@@ -1,0 +1,165 @@
+"""The public keys of an authorization server (JWKS): fetched once for many tokens, and again when the server rotates them.
+
+When are the keys fetched?
+
+    none are known                    now; the token waits
+    the token names an unknown key    now, but not more often than every `_PAUSE` seconds: a client can name any key
+    the keys are older than `_FRESH`  in the background; the token is checked with the old ones meanwhile
+
+A key that the server has removed is unknown after the next fetch. If the server cannot be reached, the old keys stay in
+use: a server that restarts must not lock all clients out. Without any key, the token cannot be checked (503, not 401).
+
+Keys that are not for signatures, symmetric keys and keys that cannot be read are left out. A symmetric key in a public
+document would let every reader of the document sign.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.auth.oauth.single_flight import SingleFlight
+from holdfast.auth.oauth.urls import issuer_urls
+from holdfast.auth.oauth.web import OK, Bounds, Web, open_web
+from holdfast.errors import AuthorizationFailed, ConfigError, HoldfastError
+from holdfast.ports import Clock
+
+if TYPE_CHECKING:
+    from jwt import PyJWK
+
+_FRESH: Final = 600.0
+_PAUSE: Final = 10.0
+_MOST_KEYS: Final = 100
+
+
+class KeySet:
+    """The keys of one authorization server."""
+
+    def __init__(self, issuer: str, url: str, algorithms: frozenset[str], clock: Clock) -> None:
+        """`url` is the address of the keys; empty: it is in the metadata of the issuer."""
+        self._issuer = issuer
+        self._url = url
+        self._algorithms = algorithms
+        self._now = clock.now
+        self._keys: list[PyJWK] = []
+        self._fetched = self._tried = float("-inf")
+        self._failure: HoldfastError | None = None
+        self._flight: SingleFlight[None] = SingleFlight()
+        self._renewing: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<KeySet of {self._issuer}, {len(self._keys)} keys>"
+
+    async def find(self, kid: str | None, algorithm: str) -> "list[PyJWK]":
+        """Return the keys that may have signed a token: those with its key id, or all of the algorithm if it names none.
+
+        Raises:
+            HoldfastError: the keys cannot be fetched.
+        """
+        found = self._matching(kid, algorithm)
+        if not found and self._now() - self._tried >= _PAUSE:
+            await self._flight.join("keys", self._fetch)
+            found = self._matching(kid, algorithm)
+        elif self._now() - self._fetched >= _FRESH and self._now() - self._tried >= _PAUSE:
+            self._tried = self._now()
+            self._renewing = asyncio.get_running_loop().create_task(self._renew())
+        if not found and self._failure is not None:
+            # The key may be a new one that we could not fetch: the token is not known to be bad.
+            raise AuthorizationFailed(str(self._failure))
+        return found
+
+    def _matching(self, kid: str | None, algorithm: str) -> "list[PyJWK]":
+        return [
+            key
+            for key in self._keys
+            if (kid is None or key.key_id is None or key.key_id == kid) and key.algorithm_name == algorithm
+        ]
+
+    async def _renew(self) -> None:
+        try:
+            await self._flight.join("keys", self._fetch)
+        except HoldfastError:
+            # `_failure` has it, and the old keys stay in use.
+            return
+
+    async def _fetch(self) -> None:
+        self._tried = self._now()
+        try:
+            async with open_web(self._issuer, Bounds()) as web:
+                document = await _document(web, self._url or await self._discover(web))
+        except HoldfastError as error:
+            self._failure = error
+            raise
+        self._keys = _read(document, self._algorithms)
+        self._fetched, self._failure = self._now(), None
+
+    async def _discover(self, web: Web) -> str:
+        """Return the address of the keys. It is asked for each time, because it may change."""
+        for url in issuer_urls(self._issuer):
+            reply = await web.get(url)
+            if reply.status != OK:
+                continue
+            metadata = _object(reply.body, url)
+            if metadata.get("issuer") != self._issuer:
+                raise AuthorizationFailed(f"{url} describes another issuer than {self._issuer}")
+            if isinstance(address := metadata.get("jwks_uri"), str):
+                return address
+        raise AuthorizationFailed(f"{self._issuer} publishes no address of its keys (jwks_uri): set jwks_url")
+
+
+async def _document(web: Web, url: str) -> dict[str, Any]:
+    reply = await web.get(url)
+    if reply.status != OK:
+        raise AuthorizationFailed(f"{url} answered {reply.status} instead of the keys")
+    return _object(reply.body, url)
+
+
+def _object(body: bytes, url: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError:
+        raise AuthorizationFailed(f"the answer of {url} is not a JSON object") from None
+
+
+def _read(document: dict[str, Any], algorithms: frozenset[str]) -> "list[PyJWK]":
+    """Return the usable keys. A key without `alg` is usable with each algorithm of its type."""
+    jwt = import_jwt()
+    keys: list[PyJWK] = []
+    entries = document.get("keys")
+    for entry in entries[:_MOST_KEYS] if isinstance(entries, list) else ():
+        if not isinstance(entry, dict) or entry.get("kty") == "oct" or entry.get("use", "sig") != "sig":
+            continue
+        named = entry.get("alg")
+        for algorithm in [named] if named else _FITTING.get((entry.get("kty"), entry.get("crv")), ()):
+            if algorithm not in algorithms:
+                continue
+            try:
+                keys.append(jwt.PyJWK(entry, algorithm))
+            except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+                continue
+    return keys
+
+
+_RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_FITTING: Final[dict[tuple[Any, Any], tuple[str, ...]]] = {
+    ("RSA", None): _RSA,
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+    ("EC", "P-521"): ("ES512",),
+    ("OKP", "Ed25519"): ("EdDSA",),
+}
+"""By type and curve of a key: the algorithms that it fits."""
+ASYMMETRIC: Final = frozenset(algorithm for fitting in _FITTING.values() for algorithm in fitting)
+
+
+def import_jwt() -> Any:
+    """Return PyJWT.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import jwt  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise ConfigError("JWTs need PyJWT: pip install 'holdfast[auth]'") from None
+    return jwt

@@ -1,0 +1,73 @@
+"""An authorization server that publishes keys and answers introspections, on a real socket of this machine."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import jwt
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+
+def rsa_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+
+
+def jwk(key: Key, **members: Any) -> dict[str, Any]:
+    algorithm: Any = (
+        jwt.algorithms.RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else jwt.algorithms.ECAlgorithm
+    )
+    return {**json.loads(algorithm.to_jwk(key.public_key())), **members}
+
+
+class Issuer:
+    """Counts requests by path. Its documents can be changed at any time."""
+
+    def __init__(self) -> None:
+        self.base = ""
+        self.seen: Counter[str] = Counter()
+        self.keys: list[dict[str, Any]] = []
+        self.metadata: dict[str, Any] = {}
+        self.fails = False
+        self.tokens: dict[str, dict[str, Any]] = {}
+        self.credentials: list[str] = []
+
+    def token(
+        self, key: Key, *, headers: dict[str, Any] | None = None, algorithm: str = "RS256", **claims: Any
+    ) -> str:
+        """Return a signed token; a claim of None is left out."""
+        usual = {"iss": self.base, "aud": "https://tools.example/mcp", "sub": "ada", "exp": time.time() + 600}
+        kept = {name: value for name, value in {**usual, **claims}.items() if value is not None}
+        return jwt.encode(kept, key, algorithm=algorithm, headers=headers)
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.seen[request.path] += 1
+        if self.fails:
+            return web.Response(status=500)
+        if request.path == "/.well-known/oauth-authorization-server":
+            return web.json_response({"issuer": self.base, "jwks_uri": f"{self.base}/keys"} | self.metadata)
+        if request.path == "/keys":
+            return web.json_response({"keys": self.keys})
+        if request.path == "/introspect":
+            self.credentials.append(request.headers.get("authorization", ""))
+            fields = dict(pair.split("=") for pair in (await request.text()).split("&"))
+            return web.json_response(self.tokens.get(fields["token"], {"active": False}))
+        return web.Response(status=404)
+
+
+@asynccontextmanager
+async def issuer() -> AsyncIterator[Issuer]:
+    made = Issuer()
+    runner = web.ServerRunner(web.Server(made), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield made
+    finally:
+        await runner.cleanup()
