@@ -1,4 +1,4 @@
-"""aiohttp against httpx in one run: calls per second with 32 in flight, and events per second from one stream.
+"""Our HTTP client, aiohttp and httpx in one run: calls per second with 32 in flight, and events per second from one stream.
 
     python -m bench.http_clients
 
@@ -17,6 +17,8 @@ from typing import Final, cast
 import aiohttp
 import httpx
 import uvloop
+
+from holdfast.transports.http import HttpTransport
 
 IN_FLIGHT: Final = 32
 CALLS: Final = 6_000
@@ -79,6 +81,25 @@ async def calls_per_second(post: Post) -> float:
     return CALLS / (time.perf_counter() - started)
 
 
+async def with_ours(url: str) -> tuple[float, float]:
+    """Return calls and events per second."""
+    transport = HttpTransport()
+
+    async def post() -> int:
+        return len(await (await transport.open("POST", url, HEADERS, BODY)).body(1_000_000))
+
+    try:
+        rate = await calls_per_second(post)
+        started, size = time.perf_counter(), 0
+        answer = await transport.open("GET", url, HEADERS)
+        while chunk := await answer.chunk():
+            size += len(chunk)
+        assert size == len(EVENT) * EVENTS
+        return rate, EVENTS / (time.perf_counter() - started)
+    finally:
+        await transport.aclose()
+
+
 async def with_aiohttp(url: str) -> tuple[float, float]:
     """Return calls and events per second."""
     async with aiohttp.ClientSession(
@@ -117,9 +138,10 @@ async def with_httpx(url: str) -> tuple[float, float]:
 
 
 async def main(url: str) -> None:
-    """Take turns, so that both see the same machine."""
-    found: dict[str, list[tuple[float, float]]] = {"aiohttp": [], "httpx": []}
+    """Take turns, so that all see the same machine."""
+    found: dict[str, list[tuple[float, float]]] = {"ours": [], "aiohttp": [], "httpx": []}
     for _ in range(ROUNDS):
+        found["ours"].append(await with_ours(url))
         found["aiohttp"].append(await with_aiohttp(url))
         found["httpx"].append(await with_httpx(url))
     print(f"{'':10}{'calls/s':>12}{'events/s':>12}   median of {ROUNDS}, {IN_FLIGHT} in flight")

@@ -43,7 +43,6 @@ CHANCE_MODULES: Final = {"random", "secrets", "time"}
 MAY_TAKE_CHANCE: Final = {"ports", "transports", "cli", "testing"}
 POSIX_MODULES: Final = {"fcntl", "grp", "pwd", "resource", "termios", "uvloop"}
 LAZY_MODULES: Final = POSIX_MODULES | {
-    "aiohttp",
     "jwt",
     "opentelemetry",
     "prometheus_client",
@@ -57,7 +56,6 @@ LAZY_MODULES: Final = POSIX_MODULES | {
 LAZY_LAYERS: Final = {"server"}
 LAZY_HOMES: Final = {
     "holdfast.fronts.http.service",
-    "holdfast.transports.http",
     "holdfast.stores.redis.store",
     "holdfast.stores.sqlite_address",
     "holdfast.stores.sqlite.store",

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.errors import HttpRefused
 from holdfast.ports import SilentObserver, SystemClock, SystemRandom
+from holdfast.transports.http import HttpTransport
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.connectors import HttpConnector
 from holdfast.upstream.link import EndReason, LinkEnd
@@ -180,8 +181,6 @@ async def test_a_redirect_is_not_followed_with_the_credentials_of_one_request() 
 
 @async_test
 async def test_a_pool_of_connections_that_is_shared_outlives_each_connector() -> None:
-    from holdfast.transports.http import HttpTransport  # noqa: PLC0415 - aiohttp is an extra
-
     server, transport = Torture(1, is_modern=True, mischief=0.0), HttpTransport()
     url = await server.start()
     try:

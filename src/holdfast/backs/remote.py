@@ -5,18 +5,15 @@ The URL comes from the configuration only. No header and no credential of a clie
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.backs.proxy.passing import Passing
 from holdfast.backs.proxy.target import Ports, UpstreamClient
 from holdfast.errors import ConfigError
+from holdfast.transports.http import HttpOptions, HttpTransport
 from holdfast.upstream.connectors import Connector, HttpConnector
 from holdfast.upstream.settings import ClientLimits, ClientTimes
-
-if TYPE_CHECKING:
-    from holdfast.transports.http import HttpTransport
 
 
 class PassedHeaders:
@@ -71,15 +68,7 @@ class RemoteTarget:
         return f"<RemoteTarget {self.name}>"
 
     async def start(self, ports: Ports) -> None:
-        """Make the pool of connections.
-
-        Raises:
-            ConfigError: aiohttp is not installed.
-        """
-        try:
-            from holdfast.transports.http import HttpOptions, HttpTransport  # noqa: PLC0415 - aiohttp is an extra
-        except ImportError:
-            raise ConfigError("a server behind a URL needs aiohttp: pip install 'holdfast[client]'") from None
+        """Make the pool of connections."""
         self._ports = ports
         self._pool = HttpTransport(HttpOptions(connect_seconds=self.times.connect))
 

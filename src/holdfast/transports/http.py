@@ -2,24 +2,35 @@
 
 The caller handles statuses, redirects and retries. This layer makes one distinction that the caller cannot make: a
 failed request certainly reached no server (`NotSent`), or it may have reached one (`Broken`).
+
+Connections are kept open and used again for the same scheme, host and port. There is no limit on their number: with a
+limit, open streams could block requests. Redirects, cookies, compression and proxies of the environment do not exist
+here; each would let another party decide where credentials go, or how large a response is (decision 6).
 """
 
-import socket
+import asyncio
+import ssl
+from base64 import b64encode
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any, Final
+from functools import lru_cache
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
 
-import aiohttp
 from msgspec import Struct
 
-from holdfast.errors import INVALID_REQUEST, Broken, ConfigError, NotSent, WireError
+from holdfast.errors import Broken, ConfigError, NotSent
+from holdfast.transports.dial import dial
+from holdfast.transports.http_wire import HttpAnswer, HttpWire
 
 IDLE_SECONDS: Final = 3.0
 """How long an unused connection is kept open. Common servers close it after 5 s; closing earlier means that a request
 seldom uses a connection that the server is just closing."""
-PROBES: Final = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4))
-"""TCP keep-alive: a peer that has disappeared is noticed within about forty seconds, also on a silent stream."""
 CODINGS: Final = ("", "identity")
+PORTS: Final = {"http": 80, "https": 443}
+_WRITTEN: Final = "!$%&'()*+,-./:;=?@_~"
+"""The characters of a URL's path and query that are sent as they are."""
+
+__all__ = ["HttpAnswer", "HttpOptions", "HttpTransport"]
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
@@ -30,72 +41,35 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     """Check the server's certificate. False is for tests only."""
 
 
-class HttpAnswer:
-    """A response: status, headers and body. Read the body to its end or call `close`, or its connection stays in use."""
+Origin = tuple[str, str, int]
+"""Scheme, host and port."""
 
-    __slots__ = ("_response", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status: int = response.status
+class Place(NamedTuple):
+    """A URL, ready to be requested."""
 
-    def __repr__(self) -> str:
-        return f"<HttpAnswer {self.status} {self.header('content-type')}>"
-
-    def header(self, name: str) -> str:
-        """Return the first value of a header; an empty string if it is missing."""
-        return self._response.headers.get(name, "")
-
-    def headers(self) -> dict[str, tuple[str, ...]]:
-        """Return every header by its lower-case name."""
-        found: dict[str, tuple[str, ...]] = {}
-        for name, value in self._response.headers.items():
-            found[name.lower()] = (*found.get(name.lower(), ()), value)
-        return found
-
-    async def chunk(self) -> bytes:
-        """Return the next bytes of the body; b"" at its end.
-
-        Raises:
-            Broken: the connection ended before the body did.
-        """
-        try:
-            return await self._response.content.readany()
-        except Exception as error:
-            self.close()
-            raise _broken(error) from error
-
-    async def body(self, limit: int) -> bytes:
-        """Return the whole body.
-
-        Raises:
-            Broken: the connection ended before the body did.
-            WireError: it is over the limit.
-        """
-        parts: list[bytes] = []
-        size = 0
-        while part := await self.chunk():
-            size += len(part)
-            if size > limit:
-                self.close()
-                raise WireError(INVALID_REQUEST, f"the response is over {limit} bytes")
-            parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def close(self) -> None:
-        """Stop reading. The connection is closed unless the body was read to its end."""
-        self._response.close()
+    origin: Origin
+    target: str
+    """Path and query."""
+    headers: Mapping[str, str]
+    """The headers of every request to it."""
 
 
 class HttpTransport:
-    """A pool of connections without a limit: with a limit, open streams could block requests."""
+    """A pool of connections."""
 
     def __init__(self, options: HttpOptions = HttpOptions()) -> None:  # noqa: B008 - frozen
         self._options = options
-        self._session: aiohttp.ClientSession | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._wires: dict[HttpWire, Origin] = {}
+        """Every open connection and its origin."""
+        self._idle: dict[Origin, list[HttpWire]] = {}
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Future[None] | None = None
+        """For the end of the last connection."""
 
     def __repr__(self) -> str:
-        return f"<HttpTransport {'open' if self._session else 'unused'}>"
+        return f"<HttpTransport {'open' if self._wires else 'unused'}>"
 
     async def open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
@@ -105,62 +79,159 @@ class HttpTransport:
         Raises:
             NotSent: no connection could be opened.
             Broken: the connection ended before the response.
-            ConfigError: the URL is not valid.
+            ConfigError: the URL or a header is not valid.
         """
-        session = self._session or self._start()
-        try:
-            response = await session.request(method, url, headers=headers, data=body, allow_redirects=False)
-        except Exception as error:
-            raise _failed(error, url) from error
-        if response.headers.get("content-encoding", "") not in CODINGS:
-            response.close()
-            raise Broken("the server compressed its response although the request forbids it")
-        return HttpAnswer(response)
+        place = place_of(url)
+        head = head_of(method, place, headers, body)
+        wire = self._unused(place.origin)
+        if wire is not None and method == "GET":
+            try:
+                return _uncompressed(await wire.send(head, body))
+            except Broken:
+                # The server may have closed it while it was unused; a GET does no harm twice.
+                wire = None
+        if wire is None:
+            wire = await self._connected(place.origin, url)
+        return _uncompressed(await wire.send(head, body))
 
     async def aclose(self) -> None:
         """Close every connection."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        self._idle.clear()
+        for wire in list(self._wires):
+            wire.abort()
+        if self._wires:
+            self._closing = asyncio.get_running_loop().create_future()
+            await self._closing
 
-    def _start(self) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=IDLE_SECONDS, ssl=self._options.verify, socket_factory=_socket
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            # The size of compressed content cannot be limited before it is decompressed.
-            auto_decompress=False,
-            headers={"accept-encoding": "identity"},
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._options.connect_seconds),
-        )
-        return self._session
+    # Connections
+
+    def _unused(self, origin: Origin) -> HttpWire | None:
+        """Return an open connection to use again; the one that was used last, so that the others may end."""
+        idle = self._idle.get(origin)
+        while idle:
+            wire = idle.pop()
+            if wire.is_open:
+                return wire
+        return None
+
+    async def _connected(self, origin: Origin, url: str) -> HttpWire:
+        scheme, host, port = origin
+        seconds = self._options.connect_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                sock = await dial(host, port)
+                loop = asyncio.get_running_loop()
+                try:
+                    _, wire = await loop.create_connection(
+                        lambda: HttpWire(self._freed, self._lost),
+                        sock=sock,
+                        ssl=self._context() if scheme == "https" else None,
+                        server_hostname=host if scheme == "https" else None,
+                    )
+                except BaseException:
+                    sock.close()
+                    raise
+        except TimeoutError:
+            raise NotSent(f"cannot connect to {url}: no connection within {seconds:g} s") from None
+        except OSError as error:
+            raise NotSent(f"cannot connect to {url}: {str(error) or type(error).__name__}") from error
+        self._wires[wire] = origin
+        return wire
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+            if not self._options.verify:
+                self._tls.check_hostname = False
+                self._tls.verify_mode = ssl.CERT_NONE
+        return self._tls
+
+    def _freed(self, wire: HttpWire) -> None:
+        loop = asyncio.get_running_loop()
+        wire.idle_since = loop.time()
+        self._idle.setdefault(self._wires[wire], []).append(wire)
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(IDLE_SECONDS, self._sweep)
+
+    def _lost(self, wire: HttpWire) -> None:
+        origin = self._wires.pop(wire, None)
+        if origin is not None and wire in self._idle.get(origin, ()):
+            self._idle[origin].remove(wire)
+        if not self._wires and self._closing is not None and not self._closing.done():
+            self._closing.set_result(None)
+
+    def _sweep(self) -> None:
+        """Close the connections that were not used for a while. One timer serves all of them."""
+        loop = asyncio.get_running_loop()
+        self._sweeping = None
+        until = loop.time() - IDLE_SECONDS
+        for idle in self._idle.values():
+            for wire in idle:
+                if wire.idle_since <= until:
+                    wire.abort()
+        self._idle = {
+            origin: kept
+            for origin, idle in self._idle.items()
+            if (kept := [wire for wire in idle if wire.is_open])
+        }
+        oldest = min((wire.idle_since for idle in self._idle.values() for wire in idle), default=None)
+        if oldest is not None:
+            self._sweeping = loop.call_at(oldest + IDLE_SECONDS, self._sweep)
 
 
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setblocking(False)  # noqa: FBT003 - the signature of the standard library
-    with suppress(OSError):
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in PROBES:
-            if hasattr(socket, name):
-                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
+# Requests
 
 
-def _failed(error: Exception, url: str) -> Exception:
-    match error:
-        case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
-            return NotSent(f"cannot connect to {url}: {error}")
-        case aiohttp.InvalidURL():
-            return ConfigError(f"not a URL: {url}")
-        case _:
-            return _broken(error)
+@lru_cache(maxsize=256)
+def place_of(url: str) -> Place:
+    """Return the parts of a URL that a request needs.
+
+    Raises:
+        ConfigError: it is not an http or https URL with a host.
+    """
+    try:
+        parts = urlsplit(url)
+        # An international name travels in its ASCII form.
+        host = parts.hostname or ""
+        host = host if host.isascii() else host.encode("idna").decode()
+        port = parts.port or PORTS[parts.scheme if host else ""]
+    except (ValueError, KeyError):
+        raise ConfigError(f"not a URL: {url}") from None
+    target = quote(parts.path or "/", safe=_WRITTEN)
+    if parts.query:
+        target += "?" + quote(parts.query, safe=_WRITTEN)
+    name = f"[{host}]" if ":" in host else host
+    headers = {
+        "host": name if port == PORTS[parts.scheme] else f"{name}:{port}",
+        "accept-encoding": "identity",
+        "user-agent": "holdfast",
+    }
+    if parts.username:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+    return Place((parts.scheme, host, port), target, headers)
 
 
-def _broken(error: Exception) -> Exception:
-    if isinstance(error, aiohttp.ClientError | OSError):
-        return Broken(f"the connection broke: {str(error) or type(error).__name__}")
-    return error
+def head_of(method: str, place: Place, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    """Return the head of a request. `headers` have lower-case names and replace those of the place.
+
+    Raises:
+        ConfigError: a header contains a line break. It would begin another header, or another request.
+    """
+    sent = {**place.headers, **headers}
+    lines = "".join([f"{name}: {value}\r\n" for name, value in sent.items()])
+    if lines.count("\n") != len(sent) or lines.count("\r") != len(sent) or "\0" in lines:
+        raise ConfigError("a header of a request contains a line break or a NUL character")
+    size = "" if body is None else f"content-length: {len(body)}\r\n"
+    return f"{method} {place.target} HTTP/1.1\r\n{lines}{size}\r\n".encode(errors="surrogateescape")
+
+
+def _uncompressed(answer: HttpAnswer) -> HttpAnswer:
+    """Refuse compressed content: its size cannot be limited before it is decompressed."""
+    if answer.header("content-encoding") not in CODINGS:
+        answer.close()
+        raise Broken("the server compressed its response although the request forbids it")
+    return answer

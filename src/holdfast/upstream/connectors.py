@@ -1,20 +1,17 @@
 """How a link to a server is opened: to a URL, or to a child process. `client/in_process.py` has the third way."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from holdfast.auth.authorizer import Authorizer
-from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Observer, Random
 from holdfast.transports.child import Child, ChildOptions
+from holdfast.transports.http import HttpOptions, HttpTransport
 from holdfast.upstream.http_link import HttpLink, HttpServer
 from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.negotiation import origin
 from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes
-
-if TYPE_CHECKING:
-    from holdfast.transports.http import HttpTransport
 
 
 class Connector(Protocol):
@@ -60,14 +57,10 @@ class HttpConnector:
         limits: ClientLimits = ClientLimits(),  # noqa: B008 - frozen
         times: ClientTimes = ClientTimes(),  # noqa: B008 - frozen
         ports: tuple[Clock, Random, Observer],
-        transport: "HttpTransport | None" = None,
+        transport: HttpTransport | None = None,
     ) -> None:
         self.probe_seconds: float | None = None
         self.answer_seconds: float | None = None
-        try:
-            from holdfast.transports.http import HttpOptions, HttpTransport  # noqa: PLC0415 - aiohttp is an extra
-        except ImportError:
-            raise ConfigError("a client of a URL needs aiohttp: pip install 'holdfast[client]'") from None
         self.remembered_as: str = origin(url)
         self._is_shared = transport is not None
         self._http = transport or HttpTransport(HttpOptions(connect_seconds=times.connect))

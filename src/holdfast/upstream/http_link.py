@@ -29,13 +29,14 @@ be sent again (`retries.py`):
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.errors import PARSE_ERROR, BadAnswer, Broken, HoldfastError, HttpRefused, LinkError, WireError
 from holdfast.ports import Clock, Observer, Random
 from holdfast.protocol.mirror import encode_value
 from holdfast.protocol.sessionless import NAMED, VERSION
+from holdfast.transports.http import HttpAnswer, HttpTransport
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.http_status import MARK, MOVED, UNAUTHORIZED, moved_to, refused, seconds_to_wait
 from holdfast.upstream.link import EndReason, LinkEnd, Receiver, SessionLost
@@ -43,9 +44,6 @@ from holdfast.upstream.pending import OutgoingRequest
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 from holdfast.wire.jsonrpc import Response, request_message
 from holdfast.wire.sse import EventParser
-
-if TYPE_CHECKING:
-    from holdfast.transports.http import HttpAnswer, HttpTransport
 
 SESSION: Final = "mcp-session-id"
 EVENTS: Final = "text/event-stream"
@@ -65,7 +63,7 @@ class HttpServer:
     def __init__(
         self,
         url: str,
-        http: "HttpTransport",
+        http: HttpTransport,
         authorizer: Authorizer | None,
         headers: Mapping[str, str],
         limits: ClientLimits,
@@ -133,7 +131,7 @@ class HttpLink:
             if answer is not None:
                 answer.close()
 
-    async def _head(self, request: OutgoingRequest, message: bytes) -> "HttpAnswer | None":
+    async def _head(self, request: OutgoingRequest, message: bytes) -> HttpAnswer | None:
         """Send a request and wait for the head of its response; None if its result came on another stream before that."""
         task = asyncio.current_task()
         is_waiting = True
@@ -153,7 +151,7 @@ class HttpLink:
             is_waiting = False
             request.answer.remove_done_callback(wake)
 
-    async def _read_body(self, answer: "HttpAnswer", request: OutgoingRequest) -> Any:
+    async def _read_body(self, answer: HttpAnswer, request: OutgoingRequest) -> Any:
         """Read a response that is one JSON body."""
         try:
             body = await answer.body(self._server.limits.message)
@@ -175,7 +173,7 @@ class HttpLink:
             raise BadAnswer(f"the server answered {request.method} with a message that is not its response")
         return request.answer.result()
 
-    async def _read_until_answered(self, answer: "HttpAnswer", request: OutgoingRequest) -> Any:
+    async def _read_until_answered(self, answer: HttpAnswer, request: OutgoingRequest) -> Any:
         """Read the stream of a request until its result is there, and resume it where that is possible."""
         stream = _Stream(self._server)
         resumed: HttpAnswer | None = answer
@@ -191,7 +189,7 @@ class HttpLink:
         return request.answer.result()
 
     async def _read_stream(
-        self, answer: "HttpAnswer", stream: "_Stream", request: OutgoingRequest | None
+        self, answer: HttpAnswer, stream: "_Stream", request: OutgoingRequest | None
     ) -> None:
         """Read a stream to its end, or until its request is answered. A broken stream is noted; the caller resumes it."""
         parser = EventParser(self._server.limits.line, self._server.limits.message)
@@ -218,7 +216,7 @@ class HttpLink:
         finally:
             answer.close()
 
-    async def _resume(self, stream: "_Stream", request: OutgoingRequest) -> "HttpAnswer | None":
+    async def _resume(self, stream: "_Stream", request: OutgoingRequest) -> HttpAnswer | None:
         """Resume the stream of a request; None if its result came on another stream meanwhile.
 
         Raises:
@@ -391,7 +389,7 @@ class HttpLink:
                 made["mcp-name"] = encode_value(name)
         return made
 
-    async def _open(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> "HttpAnswer":
+    async def _open(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> HttpAnswer:
         """Send an HTTP request and return its response if the status is 2xx. Follow redirects, answer challenges.
 
         Raises:
@@ -417,7 +415,7 @@ class HttpLink:
                 raise await self._refusal(answer)
 
     async def _is_satisfied(
-        self, answer: "HttpAnswer", method: str, url: str, credentials: Mapping[str, str], attempt: int
+        self, answer: HttpAnswer, method: str, url: str, credentials: Mapping[str, str], attempt: int
     ) -> bool:
         """Ask the authorizer for other credentials. True: send the request again."""
         authorizer = self._server.authorizer
@@ -440,7 +438,7 @@ class HttpLink:
             answer.close()
         return is_satisfied
 
-    async def _refusal(self, answer: "HttpAnswer") -> HoldfastError:
+    async def _refusal(self, answer: HttpAnswer) -> HoldfastError:
         try:
             body = await answer.body(self._server.limits.refusal)
         except (Broken, WireError):
@@ -477,7 +475,7 @@ class _Stream:
         if retry is not None:
             self.backoff.hint = retry / 1_000
 
-    async def next(self, answer: "HttpAnswer") -> bytes:
+    async def next(self, answer: HttpAnswer) -> bytes:
         """Return the next bytes. A stream that can be resumed raises TimeoutError after `times.silence`."""
         if not self.last_id:
             return await answer.chunk()
@@ -485,19 +483,19 @@ class _Stream:
             return await answer.chunk()
 
 
-def _close_with(request: OutgoingRequest, answer: "HttpAnswer") -> None:
+def _close_with(request: OutgoingRequest, answer: HttpAnswer) -> None:
     """Close the stream of a request when the request is answered."""
     request.answer.add_done_callback(lambda _done: answer.close())
 
 
-def _streaming(answer: "HttpAnswer") -> "HttpAnswer":
+def _streaming(answer: HttpAnswer) -> HttpAnswer:
     if answer.header("content-type").partition(";")[0].strip().lower() == EVENTS:
         return answer
     answer.close()
     raise HttpRefused(answer.status, "the server answered GET with a response that is not a stream of events")
 
 
-async def _discard(answer: "HttpAnswer", limit: int) -> None:
+async def _discard(answer: HttpAnswer, limit: int) -> None:
     """Read a short response to its end, so that its connection can be used again."""
     try:
         await answer.body(limit)

@@ -1,20 +1,10 @@
 """The client before it is connected: accepted targets, and errors."""
 
-import sys
-
 import pytest
 
 from holdfast import Client, ConfigError, Server
 from holdfast.errors import ClientError
 from tests.support import async_test
-
-
-def test_a_url_without_aiohttp_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "holdfast.transports.http", raising=False)
-    monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(ConfigError, match=r"holdfast\[client\]"):
-        Client("http://127.0.0.1:1/mcp")
-    assert repr(Client(Server("no network"))).startswith("<Client")
 
 
 def test_a_version_that_does_not_exist_is_refused_with_those_that_do() -> None:

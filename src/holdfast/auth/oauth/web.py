@@ -3,16 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from msgspec import Struct
 
 from holdfast.auth.oauth.urls import check_trusted
-from holdfast.errors import AuthorizationFailed, Broken, ConfigError, NotSent, WireError
-
-if TYPE_CHECKING:
-    from holdfast.transports.http import HttpTransport
+from holdfast.errors import AuthorizationFailed, Broken, NotSent, WireError
+from holdfast.transports.http import HttpOptions, HttpTransport
 
 OK: Final = 200
 SERVER_FAULTS: Final = 500
@@ -48,7 +46,7 @@ class Reply(Struct, frozen=True):
 class Web:
     """Requests to URLs that a server or its authorization server named; `near` is the server's URL."""
 
-    def __init__(self, http: "HttpTransport", near: str, bounds: Bounds) -> None:
+    def __init__(self, http: HttpTransport, near: str, bounds: Bounds) -> None:
         self._http = http
         self._near = near
         self._bounds = bounds
@@ -106,10 +104,6 @@ class Web:
 @asynccontextmanager
 async def open_web(near: str, bounds: Bounds) -> AsyncIterator[Web]:
     """Open connections for one authorization."""
-    try:
-        from holdfast.transports.http import HttpOptions, HttpTransport  # noqa: PLC0415 - aiohttp is an extra
-    except ImportError:
-        raise ConfigError("OAuth needs aiohttp: pip install 'holdfast[client]'") from None
     http = HttpTransport(HttpOptions(connect_seconds=bounds.seconds))
     try:
         yield Web(http, near, bounds)
