@@ -171,9 +171,7 @@ def test_an_invalid_url_is_refused(url: str) -> None:
         Remote(url)
 
 
-def test_stores_of_several_processes_and_stateless_mode_are_refused_at_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="one process for now"):
-        _ = Remote(URL, store=f"sqlite:///{tmp_path / 'a.db'}").engine
+def test_stateless_mode_and_unknown_options_are_refused_at_start() -> None:
     with pytest.raises(ConfigError, match="cannot be stateless"):
         _ = Process(LITTLE, settings=Settings(stateless=True)).engine
     with pytest.raises(ConfigError, match="protocol version is one of"):
@@ -232,8 +230,6 @@ def holdfast(*arguments: str) -> str:
         ((URL, "--env", "A=1"), "--env does not fit a URL"),
         ((URL, "--header", "nonsense"), "--header takes NAME=VALUE"),
         ((URL, "--token-file", "/nowhere"), "cannot be read"),
-        ((URL, "--workers", "2"), "one process for now"),
-        ((URL, "--store", "sqlite:///x.db"), "one process for now"),
         ((URL, "--upstream-version", "1999"), "protocol version is one of"),
         (("--header", "A=1", "--", "npx"), "--header does not fit a command"),
         (("--stdio", "--env", "HOLDFAST_STORE=1", "--", "npx"), "variable of Holdfast itself"),

@@ -127,6 +127,14 @@ class ToolBack:
     async def notify(self, session: Session, method: str, params: dict[str, Any]) -> None:
         self.heard.append(method)
 
+    has_home = False
+
+    async def moved(self, record: SessionRecord) -> None:
+        """Sessions have no home."""
+
+    async def left(self, key: str) -> None:
+        """Sessions have no home."""
+
     async def opened(self, session: Session) -> None:
         self.life[session.record.key] = ["opened"]
 

@@ -151,3 +151,14 @@ class NativeBack:
     async def closed(self, session: Session, reason: Input) -> None:
         """Forward the event with the text of the reason."""
         await self._app.moved("closed", session, reason.value)
+
+    @property
+    def has_home(self) -> bool:
+        """Return False: any replica answers any request."""
+        return False
+
+    async def moved(self, record: SessionRecord) -> None:
+        """Do nothing: sessions have no home."""
+
+    async def left(self, key: str) -> None:
+        """Do nothing: sessions have no home."""

@@ -45,9 +45,28 @@ class Outside(Protocol):
         """Close a session soon: the back cannot serve it any more."""
         ...
 
+    async def is_home(self, key: str) -> bool:
+        """Return False if a session is closed, or has another home: what this process has for it may go.
+
+        The back asks now and then, because the wake-up that leads to `left` may be lost.
+        """
+        ...
+
+    async def subscriptions(self, key: str) -> list[str]:
+        """Return the resources that a session subscribed to: a new upstream subscribes to them again."""
+        ...
+
 
 class Back(Protocol):
     """Answers exchanges. Called in the engine's tasks, concurrently."""
+
+    @property
+    def has_home(self) -> bool:
+        """True if the back keeps something for a session that only one process can have, such as a child process.
+
+        Then one replica, the home, answers all requests of a session. The value does not change after the start.
+        """
+        ...
 
     async def start(self, outside: Outside) -> None:
         """Get ready: once, before every other call."""
@@ -116,4 +135,18 @@ class Back(Protocol):
 
     async def closed(self, session: Session, reason: Input) -> None:
         """It is gone."""
+        ...
+
+    # Homes: called only if `has_home` is True and the store is shared.
+
+    async def moved(self, record: SessionRecord) -> None:
+        """This replica is the home of a session from now on; the former home is gone or is stopping.
+
+        Raises:
+            SessionGone: the session cannot go on here; the engine closes it.
+        """
+        ...
+
+    async def left(self, key: str) -> None:
+        """Another replica has closed the session or is its home: let go of what this process has for it, if anything."""
         ...

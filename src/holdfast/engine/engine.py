@@ -20,6 +20,7 @@ from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.failures import note_failure
 from holdfast.engine.forwarding import Forwarding
+from holdfast.engine.home import Homes
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.listening import Listening
 from holdfast.engine.load import Load
@@ -141,6 +142,7 @@ class Engine:
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
         inbox = Inbox(runtime, Credentials(forward_key, self.random))
         self.forwarding = Forwarding(runtime, self.readers, self.sessionless, inbox)
+        self._homes = self._made_homes(inbox)
         adoption = Adoption(runtime, self.exchanges)
         self.replica = Replica(runtime, self.sessions, self.listening, inbox, adoption)
         self.readiness = Readiness(runtime)
@@ -148,6 +150,12 @@ class Engine:
         self.started = self.leaving = self.draining = self.drained = self._closing = False
         self._starting: asyncio.Future[None] | None = None
         self._sweeping: list[asyncio.Task[None]] = []
+
+    def _made_homes(self, inbox: Inbox) -> Homes | None:
+        """Return what sends requests to the homes of sessions; None if sessions have no home, or one process serves."""
+        if not (self.runtime.back.has_home and self.store.is_shared):
+            return None
+        return Homes(self.runtime, self.exchanges, self.sessions, self.readers, inbox, lambda: self.draining)
 
     def __repr__(self) -> str:
         return f"<Engine {len(self.runtime.sessions)} sessions over {self.store!r}>"
@@ -170,7 +178,7 @@ class Engine:
             await self.replica.start()
             await self.sessionless.keys.renew()
             await self.runtime.back.start(
-                EngineOutside(self.runtime, self.sessions, self.listening, self.changed)
+                EngineOutside(self.runtime, self.sessions, self.listening, self.changed, self._homes)
             )
         except BaseException:
             self._starting = None
@@ -335,8 +343,11 @@ class Engine:
             self.tasks.wake_up(key)
         elif what is WakeUp.FORWARD or what is WakeUp.NEWS:
             self.replica.wake_up(what)
-        elif (session := self.runtime.sessions.get(key)) is not None:
-            self._wake_session(what, session, name)
+        else:
+            if (session := self.runtime.sessions.get(key)) is not None:
+                self._wake_session(what, session, name)
+            if what is WakeUp.CLOSED and self._homes is not None:
+                self._homes.closed(key)
 
     def _wake_session(self, what: WakeUp, session: Session, name: str) -> None:
         if (hear := _HEARD_BY_SESSION.get(what)) is not None:

@@ -2,7 +2,7 @@
 
 The life of an exchange is a table (`core/exchange.py`). This module reports inputs to it and carries out the actions:
 
-    submit ──▶ store.claim ──▶ _begin ──START──▶ handler's task ──RETURNED──┐
+    submit ──▶ store.claim ──▶ begin ──START──▶ handler's task ──RETURNED──┐
                   │               ├──WAIT───▶ gate's queue, or a turn       │
                   │               └──REFUSE──────────────────────────────┐  │
                   ▼                                                      ▼  ▼
@@ -38,7 +38,7 @@ table.)
 import asyncio
 import contextlib
 from contextvars import copy_context
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -57,6 +57,7 @@ from holdfast.errors import (
     Busy,
     DuplicateId,
     Fenced,
+    HoldfastError,
     McpError,
     OutcomeUnknown,
     SessionGone,
@@ -64,7 +65,7 @@ from holdfast.errors import (
     StreamClosed,
 )
 from holdfast.protocol.methods import CONTROL
-from holdfast.stores.base import Adopted, Claim, Claimed, Duplicate, Refusal
+from holdfast.stores.base import Adopted, Claim, Claimed, Duplicate, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Request, RequestId
 
 _STORE_SECONDS: Final = 0.5
@@ -86,14 +87,37 @@ class Repeat(Struct, frozen=True):
     id: RequestId
 
 
+class NotHome(HoldfastError):
+    """This replica is not the home of the session: nothing was started."""
+
+    def __init__(self, record: SessionRecord) -> None:
+        super().__init__("this replica is not the home of the session")
+        self.record = record
+
+
+class SubmitRequest(Protocol):
+    """Starts a request of a session."""
+
+    async def __call__(
+        self, key: str, caller: Caller, request: Request, digest: bytes = b"", *, streams: bool = True
+    ) -> SessionExchange | Repeat:
+        """Start it, as `Exchanges.submit_here` does."""
+        ...
+
+
 class Exchanges:
     """Starts, runs and settles exchanges."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.submit: SubmitRequest = self.submit_here
+        """What fronts call. Where sessions have homes, `home.py` replaces it."""
         self.repeats: Repeats = Repeats(runtime)
         self._keeps = (
-            runtime.settings.reruns > 0 and runtime.store.is_shared and not runtime.settings.stateless
+            runtime.settings.reruns > 0
+            and runtime.store.is_shared
+            and not runtime.settings.stateless
+            and not runtime.back.has_home
         )
         """Store the requests of idempotent calls, so that another replica can run them again."""
         self._turns = (
@@ -108,25 +132,24 @@ class Exchanges:
         self._undoing: dict[str, asyncio.Task[None]] = {}
         """By stream: the tasks that give claims back."""
 
-    async def submit(
-        self,
-        key: str,
-        caller: Caller,
-        request: Request,
-        digest: bytes = b"",
-        *,
-        streams: bool = True,
-    ) -> SessionExchange | Repeat:
+    async def submit_here(
+        self, key: str, caller: Caller, request: Request, digest: bytes = b"", *,
+        streams: bool = True, stream: str = "", home: str = "",
+    ) -> SessionExchange | Repeat:  # fmt: skip
         """Claim the exchange and start it, or queue it.
+
+        `stream` is its name, if it has one already. `home` is the name of this replica, if only the home of the session
+        may start the exchange.
 
         Raises:
             SessionGone: no such session for this principal.
             DuplicateId: the id is in flight.
             Busy: the session is at its limits.
+            NotHome: another replica is the home of the session.
         """
         runtime = self._runtime
         control = request.method in CONTROL
-        stream = runtime.random.token(12)
+        stream = stream or runtime.random.token(12)
         payload = await self._payload(key, stream, caller, request, streams=streams) if self._keeps else b""
         claim = Claim(request.id, stream, digest, control, payload)
         self.claiming += 1
@@ -140,8 +163,13 @@ class Exchanges:
         if not isinstance(claimed, Claimed):
             if isinstance(claimed, Duplicate) and claimed.stream in self._undoing:
                 await asyncio.wait([self._undoing[claimed.stream]])
-                return await self.submit(key, caller, request, digest, streams=streams)
-            return await self._refused(key, caller, request.id, claimed)
+                return await self.submit_here(
+                    key, caller, request, digest, streams=streams, stream=stream, home=home
+                )
+            return await self.refused(key, caller, request.id, claimed, stream)
+        if home and claimed.record.home != home:
+            await self.free(key, stream, claimed.fence)
+            raise NotHome(claimed.record)
         session = runtime.local_session(claimed.record)
         if claimed.returned:
             runtime.returned(session)
@@ -153,8 +181,15 @@ class Exchanges:
                 runtime.store, runtime.random, session, session.channel, claim, claimed.fence
             )
         exchange = SessionExchange(runtime.store, session, request, claim, claimed.fence, writer, caller)
-        await self._begin(exchange)
+        await self.begin(exchange)
         return exchange
+
+    async def free(self, key: str, stream: str, fence: int) -> None:
+        """Give back a claim of which nothing has started."""
+        store = self._runtime.store
+        # Another replica may have ended it.
+        with contextlib.suppress(StoreError, SessionGone):
+            await self._runtime.insist(lambda: store.settle(key, stream, fence, None))
 
     def _undo(self, key: str, principal: str, claim: Claim) -> None:
         """Give back a claim that may have been made: its request was cancelled, or the store did not answer in time."""
@@ -167,10 +202,7 @@ class Exchanges:
         store, insist = self._runtime.store, self._runtime.insist
         claimed = await insist(lambda: store.claim(key, principal, claim))
         if isinstance(claimed, Claimed):
-            fence = claimed.fence
-            # Another replica may have freed it.
-            with contextlib.suppress(StoreError, SessionGone):
-                await insist(lambda: store.settle(key, claim.stream, fence, None))
+            await self.free(key, claim.stream, claimed.fence)
 
     async def _payload(
         self, key: str, stream: str, caller: Caller, request: Request, *, streams: bool
@@ -185,7 +217,7 @@ class Exchanges:
 
     async def rerun(self, session: Session, adopted: Adopted, forwarded: ForwardedRequest) -> None:
         """Start an exchange again that had started at a replica that died."""
-        await self._begin(
+        await self.begin(
             self._adopted(session, adopted, forwarded.request, forwarded.caller(), streams=forwarded.streams)
         )
 
@@ -204,16 +236,23 @@ class Exchanges:
         writer.go_on_at(adopted.position)
         return SessionExchange(runtime.store, session, request, claim, fence, writer, caller, State.RERUN)
 
-    async def _refused(
-        self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal
+    async def refused(
+        self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal, stream: str
     ) -> Repeat:
+        """Raise the error of a claim that was refused; or return what a repeat reads.
+
+        A duplicate that names the claimed `stream` itself has started at another replica, and is read in the same way.
+        """
         if refused is Refusal.NO_SESSION:
             raise SessionGone
         if not isinstance(refused, Duplicate):
             raise Busy("Busy: the session has too many calls in flight; try again shortly")
         found = await self._runtime.store.find(key, caller.key) if refused.same else None
         session = self._runtime.local_session(found.record) if found is not None else None
-        if session is not None and (refused.finished or await self.repeats.is_lost(session, refused)):
+        is_own = refused.stream == stream
+        if session is not None and (
+            is_own or refused.finished or await self.repeats.is_lost(session, refused)
+        ):
             self._runtime.observer.note("exchange.repeated", session=session.name)
             return Repeat(session, refused.stream, request_id)
         if session is not None:
@@ -223,7 +262,7 @@ class Exchanges:
 
     # Running
 
-    async def _begin(self, exchange: SessionExchange) -> None:
+    async def begin(self, exchange: SessionExchange) -> None:
         """Start what is claimed, let it wait, or refuse it."""
         session = exchange.session
         session.exchanges[exchange.claim.stream] = exchange

@@ -33,7 +33,6 @@ import asyncio
 import contextlib
 from typing import Final
 
-from holdfast.core.budget import Charge
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.engine.delivery import Batch, deliver
@@ -133,7 +132,8 @@ class Forwarding:
 
     # Requests of other replicas, answered here
 
-    async def _take(self, name: str, retry: Retry, charge: Charge | None) -> None:
+    async def _take(self, name: str, retry: Retry, payload: bytes) -> None:
+        charge = self._inbox.charge(payload)
         claim = Claim(retry.request.id, retry.stream, b"")
         claimed = await self._runtime.store.claim(retry.session, retry.owner, claim)
         await self._inbox.remove(name)

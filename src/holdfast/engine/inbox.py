@@ -54,8 +54,8 @@ _UNSEALED: Final = Late(
     "need the same forward key",
     retry_after=5,
 )
-Handler = Callable[[str, Any, Charge | None], Coroutine[Any, Any, None]]
-"""Takes a message by its name; the charge is held while the message is in memory."""
+Handler = Callable[[str, Any, bytes], Coroutine[Any, Any, None]]
+"""Takes a message: its name, the message, and its bytes."""
 
 
 class Inbox:
@@ -163,7 +163,7 @@ class Inbox:
             self._must_look_again = True
         except HoldfastError as error:
             # The other replica is gone, or the store is away.
-            self._must_look_again = name not in self._removed
+            self._must_look_again = self._must_look_again or name not in self._removed
             self._runtime.observer.note("forward.dropped", error=error)
         finally:
             self._taking.discard(name)
@@ -185,8 +185,15 @@ class Inbox:
         else:
             if credentials and isinstance(message, ForwardedRequest):
                 message = replace(message, headers={**message.headers, **credentials})
-            charge = self._runtime.load.intake(_SENDERS).charge(payload)
-            await self.handlers[type(message)](name, message, charge)
+            await self.handlers[type(message)](name, message, payload)
+
+    def charge(self, payload: bytes) -> Charge | None:
+        """Return the charge for a message; hold it while the message is in memory.
+
+        Raises:
+            TooMuchWork: there is no room. A message whose handler raises this stays in the inbox, and is taken again later.
+        """
+        return self._runtime.load.intake(_SENDERS).charge(payload)
 
     async def _refuse_unsealed(self, name: str, message: InboxMessage) -> None:
         """Refuse a message whose credentials cannot be opened: without them it would be another request."""

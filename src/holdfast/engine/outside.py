@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.core.lifecycle import Input
+from holdfast.engine.home import Homes
 from holdfast.engine.listening import Listening
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessions import Sessions
@@ -16,10 +17,18 @@ Changed = Callable[[Change, str | None], Awaitable[None]]
 class EngineOutside:
     """Reaches the clients of an engine for its back."""
 
-    __slots__ = ("_changed", "_listening", "_runtime", "_sessions")
+    __slots__ = ("_changed", "_homes", "_listening", "_runtime", "_sessions")
 
-    def __init__(self, runtime: Runtime, sessions: Sessions, listening: Listening, changed: Changed) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        sessions: Sessions,
+        listening: Listening,
+        changed: Changed,
+        homes: Homes | None,
+    ) -> None:
         self._runtime = runtime
+        self._homes = homes
         self._sessions = sessions
         self._listening = listening
         self._changed = changed
@@ -45,7 +54,13 @@ class EngineOutside:
         return self._listening.keys_of(principal)
 
     def close(self, key: str) -> None:
-        """Close a session that lives here, soon."""
-        session = self._runtime.sessions.get(key)
-        if session is not None:
-            self._runtime.spawn(self._sessions.close(session, Input.SHUTDOWN))
+        """Close a session soon, also if nothing of it runs in this process."""
+        self._runtime.spawn(self._sessions.close_key(key, Input.SHUTDOWN))
+
+    async def is_home(self, key: str) -> bool:
+        """Return True if this process still has to keep what it has for a session."""
+        return self._homes is None or await self._homes.is_home(key)
+
+    async def subscriptions(self, key: str) -> list[str]:
+        """Return the resources that a session subscribed to."""
+        return await self._runtime.store.subscriptions(key)

@@ -274,8 +274,12 @@ class Readers:
 
     async def broke_before_stream(self, exchange: SessionExchange) -> None:
         """Record that the connection waiting for a plain answer is gone."""
+        await self.leave_first(exchange, broke=True)
+
+    async def leave_first(self, exchange: SessionExchange, *, broke: bool) -> None:
+        """Give back the place of the POST that claimed an exchange, before it has begun to read."""
         exchange.writer.read(ReaderInput.LEAVE)
-        await self._leave(exchange.session, exchange.claim.stream, 0, None, broke=True)
+        await self._leave(exchange.session, exchange.claim.stream, 0, None, broke=broke)
 
     async def left(self, exchange: SessionExchange) -> None:
         """Record that the request that waited for an answer was cancelled: its host has ended it."""

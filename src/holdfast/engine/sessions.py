@@ -1,6 +1,7 @@
 """Sessions: opened by initialize, closed once; and the messages that belong to no exchange."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -33,6 +34,10 @@ _FLUSH_SECONDS = 1.0
 """How long the end of a session waits until its readers have read their terminal messages."""
 
 
+NotifyHome = Callable[[SessionRecord, str, dict[str, Any]], Awaitable[bool]]
+"""Sends a client's notification to the home of its session. False: it is for this replica."""
+
+
 class Opened(Struct, frozen=True):
     """A new session, its id (sent to the client and not kept) and the initialize result."""
 
@@ -54,6 +59,8 @@ class Sessions:
         self._runtime = runtime
         self._exchanges = exchanges
         runtime.on_gone = self.closed_elsewhere
+        self.notify_home: NotifyHome | None = None
+        """Set by `home.py` where sessions have homes."""
         self._closing: set[str] = set()
         """Sessions that this process is closing: it can ignore the wake-up that says so."""
 
@@ -85,6 +92,7 @@ class Sessions:
             idle=times.idle if channel is None else _CONNECTED,
             lifetime=times.lifetime if channel is None else _CONNECTED,
             isolate=channel is None and self._isolates(client),
+            home=runtime.store.replica if runtime.back.has_home else "",
         )
         described = await runtime.back.initialize(record, caller)
         try:
@@ -178,6 +186,13 @@ class Sessions:
             return
         if method == "notifications/initialized":
             await store.change(record.key, initialized=True)
+        if self.notify_home is None or not await self.notify_home(record, method, params):
+            self.notify_back(session, method, params, charge)
+
+    def notify_back(
+        self, session: Session, method: str, params: dict[str, Any], charge: Charge | None
+    ) -> None:
+        """Give a client's notification to the back, in a task of its own."""
         if session.notified >= session.limits.running:
             self._runtime.observer.note("notification.dropped", session=session.name, method=method)
             return
@@ -290,6 +305,18 @@ class Sessions:
             # Another replica was first, and its wake-up may have come while this one was closing.
             self.closed_elsewhere(session)
         return closed is not None
+
+    async def close_key(self, key: str, reason: Input) -> None:
+        """End a session, also one of which this process has nothing."""
+        runtime = self._runtime
+        session = runtime.sessions.get(key)
+        if session is not None:
+            await self.close(session, reason)
+            return
+        why = f"the session was closed ({reason.value})"
+        closed = await runtime.store.close(key, reason, ending(Cancelled(why), runtime.random.tag()))
+        if closed is not None:
+            self.announce(closed)
 
     async def _end_if_closed(self, session: Session) -> None:
         """End the local session if the store has closed it and only the reply was lost."""

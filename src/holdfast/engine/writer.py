@@ -391,6 +391,27 @@ class LogWriter(SessionWriter):
         )
 
 
+class ForwardedWriter(LogWriter):
+    """Writes to the log for a request that another replica has received. The stream exists from the beginning."""
+
+    __slots__ = ("has_sent",)
+
+    has_sent: bool
+    """True if the handler has sent a message, or is about to: the other replica must begin to read."""
+
+    def begin_at(self, position: Position) -> None:
+        """Use the stream that was opened before the handler starts."""
+        self.start = self.position = position
+        self.has_sent = False
+
+    @override
+    async def send(self, message: bytes) -> None:
+        if not self.has_sent:
+            self.has_sent = True
+            self.changed()
+        await super().send(message)
+
+
 async def _nowhere(message: bytes) -> None:
     """Send nothing: the terminal message was sent."""
 

@@ -113,12 +113,6 @@ class Proxy(Served):
                 f"{self!r} cannot be stateless: the server behind it keeps a session for each of our sessions"
             )
         engine = super().engine
-        if engine.store.is_shared and self.back.has_home:
-            raise ConfigError(
-                f"{self!r} cannot use {engine.store!r}: the sessions of a server in front of another one live in one "
-                "process for now. Leave out the store and serve with one worker. If the server behind keeps nothing "
-                "between two calls, declare it: --home any"
-            )
         if engine.store.is_shared and self.back.needs_credentials and self.forward_key is None:
             raise ConfigError(
                 f"{self!r} uses credentials of its clients, and a request may be answered by another process than the "

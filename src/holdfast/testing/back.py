@@ -30,8 +30,9 @@ class ScriptedBack:
             return {"content": []}
     """
 
-    def __init__(self, scripts: dict[str, Script] | None = None) -> None:
+    def __init__(self, scripts: dict[str, Script] | None = None, *, has_home: bool = False) -> None:
         self._scripts = dict(scripts or {})
+        self.has_home: bool = has_home
         self.handled: list[Exchange] = []
         """Every exchange that was started, in order."""
         self.notified: list[tuple[str, dict[str, Any]]] = []
@@ -106,3 +107,11 @@ class ScriptedBack:
     async def closed(self, session: Session, reason: Input) -> None:
         """Write it down, with the reason."""
         self.events.append(f"closed: {reason.value}")
+
+    async def moved(self, record: SessionRecord) -> None:
+        """Write it down."""
+        self.events.append("moved")
+
+    async def left(self, key: str) -> None:
+        """Write it down."""
+        self.events.append("left")

@@ -19,6 +19,7 @@ session then has no upstream of its own: it uses those of 2026-07-28 clients (`u
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -34,7 +35,7 @@ from holdfast.engine.back import Outside
 from holdfast.engine.exchange import Caller, Client, Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.errors import HoldfastError, InvalidParams, MethodNotFound
+from holdfast.errors import HoldfastError, InvalidParams, MethodNotFound, SessionGone
 from holdfast.protocol.methods import METHODS, NOT_IN_SESSIONS, NOT_SESSIONLESS
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.params import LOGGING_LEVELS
@@ -66,7 +67,7 @@ class ProxyBack:
         self._ports = ports
         self._outside: Outside | None = None
         self._space = Space(options.notifications, options.notification_bytes, options.all_notification_bytes)
-        self._upstreams = Upstreams(self._make, options, self._listened, ports[0], ports[2])
+        self._upstreams = Upstreams(self._make, options, self._listened, self._is_home, ports[0], ports[2])
         self._server_info: dict[str, Any] = {"name": target.name, "version": ""}
         self.has_home: bool = options.home == "session"
         """True if a session has an upstream of its own, which lives in one process."""
@@ -107,6 +108,9 @@ class ProxyBack:
         """True if the server behind gets credentials of clients. Then they must reach the process that answers."""
         return self._target.needs_credentials
 
+    async def _is_home(self, key: str) -> bool:
+        return self._outside is None or await self._outside.is_home(key)
+
     # Which upstream
 
     @property
@@ -134,8 +138,6 @@ class ProxyBack:
         )
 
     async def _upstream_of(self, client: UpstreamClient) -> Upstream:
-        if client.session:
-            return await self._upstreams.get(session_key_of(client.session), client)
         return await self._upstreams.get(shared_key_of(client, self._target.passing), client)
 
     @contextlib.asynccontextmanager
@@ -150,10 +152,20 @@ class ProxyBack:
             async with self._upstreams.single(wanted) as upstream:
                 yield upstream
             return
-        upstream = await self._upstream_of(wanted)
-        if own and is_stored:
+        if not own:
+            yield await self._upstream_of(wanted)
+            return
+        # An upstream that a request opens, and not the initialization, is not the first one of its session.
+        restore = partial(self._restore, record) if is_stored else None
+        upstream = await self._upstreams.get(session_key_of(own), wanted, restore)
+        if is_stored:
             upstream.record = record
         yield upstream
+
+    async def _restore(self, record: SessionRecord, upstream: Upstream) -> None:
+        """Prepare the upstream of a session whose former home is gone."""
+        uris = await self._outside.subscriptions(record.key) if self._outside is not None else []
+        await upstream.restore(record, uris)
 
     def _is_for_one_call(self, caller: Caller) -> bool:
         """True if each request of a client without a session has an upstream of its own."""
@@ -282,6 +294,17 @@ class ProxyBack:
     async def closed(self, session: Session, reason: Input) -> None:  # noqa: ARG002
         """End the session's upstream."""
         self._upstreams.end(session_key_of(session.record.key))
+
+    async def moved(self, record: SessionRecord) -> None:
+        """Serve a session here from now on. Its next request opens an upstream and restores what the record says."""
+        if self._options.strict:
+            raise SessionGone(
+                f"the replica that had session {record.key[:8]} is gone, and sessions are strict"
+            )
+
+    async def left(self, key: str) -> None:
+        """End the upstream of a session that is closed or has another home, after the calls that run on it."""
+        self._upstreams.leave(session_key_of(key))
 
     async def dropped(self, record: SessionRecord) -> None:
         """End the upstream of a session that was not stored."""

@@ -18,8 +18,9 @@ one, and the client receives `list_changed` for every list: the new process may 
 the client's session is closed instead.
 """
 
+import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -90,6 +91,7 @@ class Upstream:
         self.used_at: float = 0.0
         """When its last call ended."""
         self._waiting = 0
+        self._unused: asyncio.Event | None = None
         self._options = options
         self._outside = outside
         self._clock, _, self._observer = ports
@@ -139,6 +141,12 @@ class Upstream:
     def is_used(self) -> bool:
         """True if a call runs on it."""
         return bool(self._waiting)
+
+    async def unused(self) -> None:
+        """Wait until no call runs on it."""
+        while self._waiting:
+            self._unused = asyncio.Event()
+            await self._unused.wait()
 
     @property
     def is_over(self) -> bool:
@@ -218,6 +226,8 @@ class Upstream:
             raise error_for(call.exchange.request.method, error) from error
         finally:
             self._waiting -= 1
+            if self._unused is not None and not self._waiting:
+                self._unused.set()
             self.calls.discard(call)
             self.used_at = self._clock.now()
 
@@ -366,18 +376,43 @@ class Upstream:
         if agreed is None:
             return
         self._use(agreed)
+        await self._restore_at(link, agreed)
+        self._lists_changed(agreed)
+
+    async def restore(self, record: SessionRecord, uris: list[str]) -> None:
+        """Give the server what a session had at its former home: the log level and the subscriptions.
+
+        The client receives `list_changed` for every list, because another upstream may offer something else.
+        """
+        self.record = record
+        if record.level:
+            await self._noting("logging/setLevel", self.set_level(record.level))  # type: ignore[arg-type]
+        for uri in uris:
+            await self._noting("resources/subscribe", self.subscriptions.add(uri, self.agreed))
+        self._lists_changed(self.agreed)
+
+    async def _noting(self, method: str, request: Awaitable[None]) -> None:
+        """Send a request; if it fails, note it and go on."""
+        try:
+            await request
+        except HoldfastError as error:
+            self._observer.note("upstream.not_restored", method=method, error=error)
+
+    async def _restore_at(self, link: UpstreamLink, agreed: Agreed) -> None:
         if not agreed.is_sessionless:
             level = self._profile.level
             if level is not None and "logging" in agreed.capabilities:
                 await self._restored(link, "logging/setLevel", {"level": level})
             for uri in self.subscriptions.uris:
                 await self._restored(link, "resources/subscribe", {"uri": uri})
+
+    def _lists_changed(self, agreed: Agreed) -> None:
         for kind in list_kinds(agreed.capabilities):
             self._changed(kind)
             self._outbox.put(TOPICS[kind].method, {})
 
     async def _restored(self, link: UpstreamLink, method: str, params: dict[str, Any]) -> None:
-        try:
+        async def request() -> None:
             await link.request(self._connection.outgoing(link, method, params))
-        except HoldfastError as error:
-            self._observer.note("upstream.not_restored", method=method, error=error)
+
+        await self._noting(method, request())

@@ -15,7 +15,7 @@ A failed opening leaves no entry behind, and the next call tries again.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 import msgspec
@@ -29,10 +29,14 @@ from holdfast.errors import Busy, HoldfastError
 from holdfast.ports import Clock, Observer
 from holdfast.supervision import supervise
 
+Restore = Callable[[Upstream], Awaitable[None]]
+"""Prepares a new upstream of a session that has existed before."""
 Key = tuple[str, bytes]
 """The key of a session and no bytes; or the key of a principal and the capabilities of its client."""
 _SWEEP_SECONDS: Final = 5.0
 _SETTLED_SECONDS: Final = 30.0
+_HOME_SECONDS: Final = 60.0
+"""How often a session's upstream asks whether its session is still open, and its home still this process."""
 Listened = Callable[[str], set[tuple[Any, str]]]
 """Returns the changes that the listeners of a principal subscribed to."""
 
@@ -64,12 +68,14 @@ class Upstreams:
         make: Callable[[UpstreamClient], Upstream],
         options: ProxyOptions,
         listened: Listened,
+        is_home: Callable[[str], Awaitable[bool]],
         clock: Clock,
         observer: Observer,
     ) -> None:
         self._make = make
         self._options = options
         self._listened = listened
+        self._is_home = is_home
         self._clock = clock
         self._observer = observer
         self._by_key: dict[Key, asyncio.Task[Upstream]] = {}
@@ -105,8 +111,8 @@ class Upstreams:
             return None
         return opening.result()
 
-    async def get(self, key: Key, client: UpstreamClient) -> Upstream:
-        """Return the upstream of a key; open it if it does not exist.
+    async def get(self, key: Key, client: UpstreamClient, restore: Restore | None = None) -> Upstream:
+        """Return the upstream of a key; open it if it does not exist, and prepare it with `restore`.
 
         Raises:
             McpError: it cannot be opened.
@@ -117,7 +123,7 @@ class Upstreams:
         opening = self._by_key.get(key)
         if opening is None:
             self._check_room()
-            opening = asyncio.get_running_loop().create_task(self._open(client))
+            opening = asyncio.get_running_loop().create_task(self._open(client, restore))
             self._by_key[key] = opening
             opening.add_done_callback(lambda done: self._opened(key, done))
         # One client that gives up must not end the opening for the others.
@@ -143,6 +149,12 @@ class Upstreams:
         if opening is not None:
             self._end_soon(_ended(opening))
 
+    def leave(self, key: Key) -> None:
+        """End the upstream of a key as soon as no call runs on it; later calls do not get it. Does not wait."""
+        opening = self._by_key.pop(key, None)
+        if opening is not None:
+            self._end_soon(_left(opening))
+
     def _check_room(self) -> None:
         if len(self) >= self._options.upstreams:
             self._observer.note("upstream.refused", upstreams=len(self))
@@ -151,9 +163,15 @@ class Upstreams:
                 retry_after=30,
             )
 
-    async def _open(self, client: UpstreamClient) -> Upstream:
+    async def _open(self, client: UpstreamClient, restore: Restore | None = None) -> Upstream:
         upstream = self._make(client)
         await upstream.open()
+        if restore is not None:
+            try:
+                await restore(upstream)
+            except BaseException:
+                await upstream.aclose()
+                raise
         return upstream
 
     def _opened(self, key: Key, opening: asyncio.Task[Upstream]) -> None:
@@ -172,10 +190,23 @@ class Upstreams:
         except HoldfastError as error:
             self._observer.note("upstream.ended_badly", error=error)
 
+    async def _look_for_sessions(self) -> None:
+        """End upstreams of sessions that are closed or have another home: the wake-up that says so can be lost."""
+        for key in list(self._by_key):
+            upstream = self.find(key)
+            # Without a record the session may not be stored yet.
+            is_of_session = upstream is not None and upstream.client.session and upstream.record is not None
+            if is_of_session and not await self._is_home(key[0]):
+                self.leave(key)
+
     async def _sweep(self) -> None:
+        next_look = self._clock.now() + _HOME_SECONDS
         while True:
             await asyncio.sleep(min(_SWEEP_SECONDS, self._options.idle_seconds))
             now = self._clock.now()
+            if now >= next_look:
+                await self._look_for_sessions()
+                next_look = now + _HOME_SECONDS
             for key in list(self._by_key):
                 upstream = self.find(key)
                 if upstream is None or upstream.client.session:
@@ -189,6 +220,13 @@ class Upstreams:
                     # A new one may belong to a listener that is still being set up.
                     if since < now - _SETTLED_SECONDS and ("resource", uri) not in listened:
                         await self._quietly(upstream.subscriptions.remove(uri, upstream.agreed))
+
+
+async def _left(opening: asyncio.Task[Upstream]) -> None:
+    """End an upstream after its last call."""
+    if opening.done() and not opening.cancelled() and opening.exception() is None:
+        await opening.result().unused()
+    await _ended(opening)
 
 
 async def _ended(opening: asyncio.Task[Upstream]) -> None:

@@ -1,0 +1,439 @@
+"""The home of a session: the replica whose back keeps something for it. Requests that arrive elsewhere are forwarded to it.
+
+A child process, a hosted run or a session of another server lives in one process. The record of a session names the replica
+that has it (`SessionRecord.home`), and `take_home` of the store changes that by compare-and-set. Native servers have no homes: any
+replica answers any request, and nothing of this module runs.
+
+    replica A (has the client's connection)          store                     replica H (the home)
+    ────────────────────────────────────────    ───────────────────────    ─────────────────────────────────────
+    make a stream name S, Submit(S)       ──▶   inbox of H, wake-up   ──▶  claim S; compare the record's home
+                                                claim, stream         ◀──  remove Submit, open the stream, start
+    wait for the reply                                                     wait for a quick end, at most `stream_after`
+    resolve                               ◀──   inbox of A, wake-up   ◀──  reply: Ended, Began, Refused, Late, Moved
+    Ended: answer with its message
+    Began: attach to S, as a repeat does  ◀──   messages, terminal    ◀──  the handler's messages
+
+So the home claims the exchange, and its death is found by the sweep as for every exchange (`replica.py`). A only reads: the end
+of A, or of its client, costs a reader (law 6). The reply gives the reader's place back to the store; H then keeps the answer for
+a repeat, as for a client whose connection broke.
+
+**Why a request starts at most once.** Everything that starts S claims it first, and the store gives a claim of S once: S
+stays known while it runs, and after its end as a stream with its terminal message. Five orders of events need more than that:
+
+1. *H dies before it takes the request.* A finds that the lease of H has ended, and takes the request back from the inbox of H
+   (`remove_forwarded`, which one of A and H does). It was there, so H had not started S: H removes the message before it
+   starts. A takes the home and claims S itself. If H had claimed S and died before the removal, A's claim is a
+   Duplicate that names S, and A reads S: the sweep ends it with −31002.
+2. *H dies after it took the request.* A cannot take it back. A never starts S: it attaches to S and reads the end that H or
+   the sweep wrote. If there is no S, the outcome is unknown, and the client gets −31002.
+3. *H was paused, A has taken the home, and H wakes up* with the request in its memory. H claims S, and the claim is either a
+   Duplicate (A has claimed S), or its record names another home. Then H frees S again and starts nothing. The claim and the
+   record come from one step of the store, and A takes the home before it claims S.
+4. *The reply is lost.* A reply stays in the inbox of A, which is read every second. If A was away for longer than a reply
+   is kept, H has died meanwhile or A still waits while H lives; both lead to case 2 or to the client's own deadline.
+5. *The store puts the request into the inbox twice* (a command sent again). The inbox knows the name (`inbox.py`).
+
+**Why a session does not stay without a home.** A home that is stopping replies Moved with its own name, one whose lease has ended gets
+no message. In both cases A takes the home, if it is still that one's, and asks the one that was faster otherwise. The back
+of the new home makes what it needs from the record (`Back.moved`), or raises: then the session is closed. The former home learns of it by
+a claim whose record names another one, or by the slow look of its back (`Outside.is_home`), and lets go (`Back.left`).
+
+The home that A knows is a cache. A wrong entry costs a message: the replica that is not the home says so.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core.exchange import State
+from holdfast.core.lifecycle import Input
+from holdfast.engine.exchange import Caller, SessionExchange
+from holdfast.engine.exchanges import Exchanges, NotHome, Repeat
+from holdfast.engine.forwarded import (
+    Began,
+    Ended,
+    Late,
+    Moved,
+    Notify,
+    Refused,
+    Submit,
+    Verdict,
+    carried,
+)
+from holdfast.engine.inbox import Inbox
+from holdfast.engine.readers import Readers
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.session import Session
+from holdfast.engine.sessions import Sessions
+from holdfast.engine.writer import ForwardedWriter, LogWriter
+from holdfast.errors import Busy, Fenced, SessionGone, StoreError, StoreUnavailable, StreamClosed, TooMuchWork
+from holdfast.protocol.methods import CONTROL
+from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, SessionRecord
+from holdfast.wire.jsonrpc import Request
+
+_KNOWN: Final = 1_024
+"""How many records of sessions are remembered to know their homes. A record has at most some 16 KiB."""
+_REQUEST_SECONDS: Final = 600.0
+"""How long a request stays in the inbox of a home that lives and cannot take it."""
+_ALIVE_SECONDS: Final = 1.0
+"""How often the replica that waits for a reply checks that the home is alive."""
+_LAST_SECONDS: Final = 0.1
+"""How long a reply of a home that is gone may take from the inbox to the task that waits."""
+_HOPS: Final = 8
+"""How often a request is sent to another home before it is refused as busy."""
+_INLINE_BYTES: Final = 65_536
+"""A terminal message up to this size is part of the reply; a longer one is read from the stream."""
+_MOVING: Final = "Busy: the home of this session is changing; try again shortly"
+_FULL: Final = "Busy: the replica that has this session has too much to do; try again shortly"
+
+
+class Homes:
+    """Sends requests to the homes of their sessions, and answers those that other replicas send to this one."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        exchanges: Exchanges,
+        sessions: Sessions,
+        readers: Readers,
+        inbox: Inbox,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._runtime = runtime
+        self._exchanges = exchanges
+        self._sessions = sessions
+        self._readers = readers
+        self._inbox = inbox
+        self._is_stopping = is_stopping
+        self._known: OrderedDict[str, SessionRecord] = OrderedDict()
+        self._arriving: dict[str, asyncio.Task[SessionRecord]] = {}
+        """By session: the tasks that take its home for this replica."""
+        exchanges.submit = self.submit
+        sessions.notify_home = self.notify
+        inbox.handlers[Submit] = self._take_request
+        inbox.handlers[Notify] = self._take_notification
+
+    def __repr__(self) -> str:
+        return f"<Homes of {len(self._known)} sessions>"
+
+    @property
+    def _me(self) -> str:
+        return self._runtime.store.replica
+
+    # At the replica that has the client's connection
+
+    async def submit(
+        self, key: str, caller: Caller, request: Request, digest: bytes = b"", *, streams: bool = True
+    ) -> SessionExchange | Repeat:
+        """Start a request here, or have the home of its session start it. Raises as `Exchanges.submit_here`."""
+        stream = self._runtime.random.token(12)
+        record = self._known.get(key) or await self._found(key, caller)
+        if record.home == self._me:
+            try:
+                return await self._exchanges.submit_here(
+                    key, caller, request, digest, streams=streams, stream=stream, home=self._me
+                )
+            except NotHome as moved:
+                record = await self._left(moved.record)
+        submit = Submit(
+            session=key,
+            stream=stream,
+            request=request,
+            streams=streams,
+            reply_to=self._me,
+            digest=digest,
+            **carried(caller),
+        )
+        return await self._runtime.take(self._submitted(record, submit, caller), self._unread)
+
+    async def _found(self, key: str, caller: Caller) -> SessionRecord:
+        session = await self._sessions.find(key, caller.key)
+        self._runtime.release(session)
+        return self._know(session.record)
+
+    def _know(self, record: SessionRecord) -> SessionRecord:
+        self._known[record.key] = record
+        self._known.move_to_end(record.key)
+        if len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
+        return record
+
+    async def _start_here(self, submit: Submit, caller: Caller) -> SessionExchange | Repeat:
+        return await self._exchanges.submit_here(
+            submit.session,
+            caller,
+            submit.request,
+            submit.digest,
+            streams=submit.streams,
+            stream=submit.stream,
+            home=self._me,
+        )
+
+    async def _left(self, record: SessionRecord) -> SessionRecord:
+        """Take note that another replica is the home of a session."""
+        await self._runtime.back.left(record.key)
+        return self._know(record)
+
+    async def _submitted(
+        self, record: SessionRecord, submit: Submit, caller: Caller
+    ) -> SessionExchange | Repeat:
+        """Send a request to the home, to the next one if it has changed, or become the home."""
+        self._exchanges.claiming += 1
+        try:
+            for hop in range(_HOPS):
+                if record.home == self._me:
+                    try:
+                        return await self._start_here(submit, caller)
+                    except NotHome as moved:
+                        record = await self._left(moved.record)
+                        continue
+                verdict = await self._asked(record.home, f"{submit.stream}.{hop}", submit, caller)
+                if isinstance(verdict, Moved) and verdict.home != record.home:
+                    record = self._know(replace(record, home=verdict.home))
+                elif verdict is None or isinstance(verdict, Moved):
+                    record = await self._taken_from(record.home, submit.session)
+                else:
+                    return await self._accepted(record, submit, caller, verdict)
+        finally:
+            self._exchanges.claiming -= 1
+        raise Busy(_MOVING)
+
+    async def _asked(self, home: str, name: str, submit: Submit, caller: Caller) -> Verdict | None:
+        """Send a request to the home and wait for its reply. None: it is gone, and the request did not start there."""
+        store = self._runtime.store
+        with self._inbox.expecting(name) as replied:
+            if not await self._inbox.send(home, name, submit, seconds=_REQUEST_SECONDS, caller=caller):
+                if home in await store.replicas():
+                    raise Busy(_FULL)
+                return None
+            while not replied.done():
+                await asyncio.wait([replied], timeout=_ALIVE_SECONDS)
+                if not replied.done() and await self._is_gone(home):
+                    if await store.remove_forwarded(name, replica=home):
+                        return None
+                    await self._inbox.look()
+                    await asyncio.wait([replied], timeout=_LAST_SECONDS)
+                    # It took the request: read what it wrote, or what others write in its place.
+                    return replied.result() if replied.done() else Began()
+            return replied.result()
+
+    async def _is_gone(self, home: str) -> bool:
+        try:
+            return home not in await self._runtime.store.replicas()
+        except StoreUnavailable:
+            return False
+
+    async def _accepted(
+        self, record: SessionRecord, submit: Submit, caller: Caller, verdict: Verdict
+    ) -> SessionExchange | Repeat:
+        """Return what the front answers a request with that the home has taken or refused."""
+        key, stream, request = submit.session, submit.stream, submit.request
+        match verdict:
+            case Late(message, retry_after):
+                raise Busy(message, retry_after)
+            case Refused(duplicate, reason):
+                refused: Duplicate | Refusal = duplicate or reason or Refusal.NO_SESSION
+                if refused is Refusal.NO_SESSION:
+                    self._known.pop(key, None)
+                return await self._exchanges.refused(key, caller, request.id, refused, stream)
+            case Ended(terminal):
+                return self._ended(record, submit, caller, bytes(terminal))
+            case _:
+                return Repeat(self._session(record), stream, request.id)
+
+    def _session(self, record: SessionRecord) -> Session:
+        """Return the session for a caller that only reads: one that this process does not need is not kept."""
+        return self._runtime.sessions.get(record.key) or Session(record, self._runtime.settings)
+
+    def _ended(
+        self, record: SessionRecord, submit: Submit, caller: Caller, terminal: bytes
+    ) -> SessionExchange:
+        """Return an exchange that has ended at its home, with its answer."""
+        runtime, session = self._runtime, self._session(record)
+        claim = _claim_of(submit)
+        writer = LogWriter(runtime.store, runtime.random, session, claim, 0, streams=submit.streams)
+        writer.terminal = terminal
+        return SessionExchange(
+            runtime.store, session, submit.request, claim, 0, writer, caller, State.SETTLED
+        )
+
+    async def _unread(self, answer: SessionExchange | Repeat) -> None:
+        """Keep an answer for a repeat of the request: its client went while this replica waited."""
+        if isinstance(answer, SessionExchange):
+            await self._readers.left(answer)
+
+    # Becoming the home
+
+    async def _taken_from(self, home: str, key: str) -> SessionRecord:
+        """Take the home of a session from a replica that is gone or stopping; return the record as it is then.
+
+        Raises:
+            SessionGone: the session is closed, or was closed because the back cannot serve it here.
+        """
+        known = self._known.get(key)
+        if known is not None and known.home != home:
+            return known
+        if key not in self._arriving:
+            arriving = self._arriving[key] = self._runtime.begin(self._arrive(home, key))
+            arriving.add_done_callback(lambda _: self._arriving.pop(key))
+        return await asyncio.shield(self._arriving[key])
+
+    async def _arrive(self, home: str, key: str) -> SessionRecord:
+        runtime = self._runtime
+        record = await runtime.store.take_home(key, home)
+        if record is None:
+            self._known.pop(key, None)
+            raise SessionGone
+        if record.home == self._me:
+            runtime.observer.note("session.moved", session=key[:8], home=self._me, before=home)
+            try:
+                await runtime.back.moved(record)
+            except SessionGone:
+                await self._sessions.close_key(key, Input.SHUTDOWN)
+                raise
+        return self._know(record)
+
+    def closed(self, key: str) -> None:
+        """Take note that a session is closed, here or elsewhere."""
+        self._known.pop(key, None)
+        self._runtime.spawn(self._runtime.back.left(key))
+
+    # At the home
+
+    async def _take_request(self, name: str, submit: Submit, payload: bytes) -> None:
+        """Claim and start a request, and reply as soon as there is something to read."""
+        verdict, exchange = await self._begun(name, submit, payload)
+        if exchange is None:
+            await self._inbox.reply(submit.reply_to, name, verdict)
+            return
+        try:
+            await self._exchanges.begin(exchange)
+            exchange.opened()
+            verdict = await self._quick_end(exchange)
+        except Busy as error:
+            verdict = Late(error.message, error.retry_after)
+        is_read = await self._inbox.reply(submit.reply_to, name, verdict)
+        await self._give_back(exchange, verdict, is_read=is_read)
+
+    async def _begun(
+        self, name: str, submit: Submit, payload: bytes
+    ) -> tuple[Verdict, SessionExchange | None]:
+        """Claim a request and take it out of the inbox; return an exchange that can begin, or why there is none."""
+        try:
+            charge = self._inbox.charge(payload)
+        except TooMuchWork as error:
+            await self._inbox.remove(name)
+            return Late(error.message, error.retry_after), None
+        if self._is_stopping():
+            await self._inbox.remove(name)
+            return Moved(self._me), None
+        key, claim = submit.session, _claim_of(submit)
+        self._exchanges.claiming += 1
+        try:
+            claimed = await self._runtime.store.claim(key, submit.owner, claim)
+            if isinstance(claimed, Claimed) and claimed.record.home == self._me:
+                return Began(), await self._opened(name, submit, submit.caller(charge), claimed)
+            if isinstance(claimed, Claimed):
+                await self._exchanges.free(key, claim.stream, claimed.fence)
+            await self._inbox.remove(name)
+        finally:
+            self._exchanges.claiming -= 1
+        if isinstance(claimed, Claimed):
+            await self._left(claimed.record)
+            return Moved(claimed.record.home), None
+        if isinstance(claimed, Duplicate):
+            return Refused(duplicate=claimed), None
+        return Refused(reason=claimed), None
+
+    async def _opened(
+        self, name: str, submit: Submit, caller: Caller, claimed: Claimed
+    ) -> SessionExchange | None:
+        """Remove the message and open the stream, both before the handler starts. None: the exchange has ended meanwhile."""
+        runtime, stream, fence = self._runtime, submit.stream, claimed.fence
+        tag = runtime.random.tag()
+        opening = runtime.insist(lambda: runtime.store.open_stream(submit.session, stream, fence, tag))
+        removed, position = await asyncio.gather(self._inbox.remove(name), opening, return_exceptions=True)
+        if isinstance(position, (Fenced, StreamClosed, SessionGone)):
+            return None
+        if isinstance(position, BaseException):
+            raise position
+        if isinstance(removed, BaseException):
+            raise removed
+        session = runtime.local_session(claimed.record)
+        if claimed.returned:
+            runtime.returned(session)
+        writer = ForwardedWriter(
+            runtime.store, runtime.random, session, _claim_of(submit), fence, streams=submit.streams
+        )
+        writer.begin_at(position)
+        return SessionExchange(runtime.store, session, submit.request, writer.claim, fence, writer, caller)
+
+    async def _quick_end(self, exchange: SessionExchange) -> Verdict:
+        """Wait until the exchange has ended, has sent a message, or takes long."""
+        writer = exchange.writer
+        now, patience = asyncio.get_running_loop().time, self._runtime.settings.times.stream_after
+        deadline = now() + patience
+        while True:
+            if exchange.refusal is not None:
+                return Late(exchange.refusal.message, exchange.refusal.retry_after)
+            if exchange.state in _STORED and writer.terminal is not None:
+                is_short = len(writer.terminal) <= _INLINE_BYTES
+                has_sent = isinstance(writer, ForwardedWriter) and writer.has_sent
+                return Ended(msgspec.Raw(writer.terminal)) if is_short and not has_sent else Began()
+            if exchange.is_fenced or (isinstance(writer, ForwardedWriter) and writer.has_sent):
+                return Began()
+            # One that waits for its slot may still be refused with a status of its own.
+            left = deadline - now() if exchange.task is not None else max(deadline - now(), patience)
+            if left <= 0:
+                return Began()
+            await writer.wake.next(left)
+
+    async def _give_back(self, exchange: SessionExchange, verdict: Verdict, *, is_read: bool) -> None:
+        """Give back the place of the reader: another replica reads the stream, or has the answer.
+
+        If that replica is gone, the answer is kept for a repeat of the request.
+        """
+        if not is_read and isinstance(verdict, Ended):
+            await self._readers.keep_answer(exchange, None)
+        await self._readers.leave_first(exchange, broke=not is_read)
+
+    # Notifications
+
+    async def notify(self, record: SessionRecord, method: str, params: dict[str, Any]) -> bool:
+        """Send a client's notification to the home of its session. False: this replica is the home."""
+        if record.home == self._me:
+            return False
+        name = self._runtime.random.token(12)
+        message = Notify(record.key, method, params)
+        seconds = self._runtime.settings.times.lease
+        if not await self._inbox.send(record.home, name, message, seconds=seconds):
+            self._runtime.observer.note("notification.dropped", session=record.key[:8], method=method)
+        return True
+
+    async def _take_notification(self, name: str, message: Notify, payload: bytes) -> None:
+        charge = self._inbox.charge(payload)
+        record = await self._runtime.store.take_home(message.session, self._me)
+        await self._inbox.remove(name)
+        if record is not None and record.home == self._me:
+            session = self._runtime.local_session(record)
+            self._sessions.notify_back(session, message.method, message.params, charge)
+
+    async def is_home(self, key: str) -> bool:
+        """True if a session is open and this replica is its home. Also if the store is away: then it is not known."""
+        try:
+            record = await self._runtime.store.take_home(key, self._me)
+        except StoreError:
+            return True
+        return record is not None and record.home == self._me
+
+
+_STORED: Final = frozenset({State.SETTLED, State.KEPT, State.SETTLED_HELD, State.KEPT_HELD})
+
+
+def _claim_of(submit: Submit) -> Claim:
+    control = submit.request.method in CONTROL
+    return Claim(submit.request.id, submit.stream, submit.digest, control)

@@ -1,0 +1,161 @@
+"""A session whose home changes: what the upstream of the new home is given, and what becomes of the old one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from holdfast import Context, Server, Settings
+from holdfast.backs.proxy import upstreams
+from holdfast.backs.proxy.back import ProxyBack
+from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.config import Limits, Times
+from holdfast.core.lifecycle import Input
+from holdfast.engine.engine import Engine
+from holdfast.errors import SessionGone
+from holdfast.ports import SystemRandom
+from holdfast.testing import NotingObserver
+from tests.backs.behind import Behind
+from tests.simulation.cluster import Cluster
+from tests.support import LoopClock, async_test, until
+from tests.unit.engine.harness import CALLER, PRINCIPAL, EngineHarness
+
+TIMES = Times(lease=60.0, lease_renewal=5.0, sweep=60.0)
+
+
+def a_server() -> Server:
+    server = Server("the one behind")
+
+    @server.resource("note://one")
+    async def note() -> str:
+        return "one"
+
+    @server.tool
+    async def count(ctx: Context) -> int:
+        """Count the calls of this upstream."""
+        return await ctx.state.incr("n")
+
+    @server.tool
+    async def speak(ctx: Context) -> str:
+        """Log on two levels."""
+        await ctx.log("debug", "detail")
+        await ctx.log("error", "trouble")
+        return "said"
+
+    return server
+
+
+class Replica(EngineHarness):
+    """A proxy over a shared store."""
+
+    def __init__(self, cluster: Cluster, name: str, behind: Behind, options: ProxyOptions) -> None:
+        self.behind = behind
+        self.noted = NotingObserver()
+        self.proxy = ProxyBack(behind, options, (LoopClock(), SystemRandom(), self.noted))
+        self.ended_readers = []
+        self.engine = Engine(
+            self.proxy,
+            Settings(times=TIMES),
+            store=cluster.connect(name).store,
+            clock=LoopClock(),
+            observer=self.noted,
+        )
+
+    async def tool(self, number: int, name: str) -> Any:
+        answer = await self.call(number, params={"name": name, "arguments": {}})
+        return answer["result"]["content"][0]["text"]
+
+
+@asynccontextmanager
+async def replicas(options: ProxyOptions | None = None) -> AsyncIterator[tuple[Replica, Replica]]:
+    """Yield the home of a session, and another replica; each has a server of its own behind it."""
+    cluster = Cluster(Limits(), LoopClock())
+    async with AsyncExitStack() as stack:
+        made = [
+            Replica(cluster, name, Behind(a_server(), "legacy"), options or ProxyOptions())
+            for name in ("home", "other")
+        ]
+        for one in made:
+            await one.engine.ensure_started()
+            stack.push_async_callback(one.engine.aclose)
+        made[0].session = made[1].session = await made[0].open()
+        yield made[0], made[1]
+    assert [one.behind.living for one in made] == [0, 0]
+
+
+@async_test
+async def test_one_upstream_serves_a_session_whatever_replica_its_requests_reach() -> None:
+    async with replicas() as (home, other):
+        assert [await one.tool(n, "count") for n, one in enumerate((home, other, home, other))] == list(
+            "1234"
+        )
+        assert (len(home.behind.links), other.behind.links) == (1, [])
+
+
+@async_test
+async def test_the_upstream_of_a_new_home_gets_level_and_subscriptions_and_the_client_hears_of_its_lists() -> (
+    None
+):
+    async with replicas() as (home, other):
+        await other.call(1, "logging/setLevel", {"level": "error"})
+        await other.call(2, "resources/subscribe", {"uri": "note://one"})
+        standalone = await other.get()
+        home.engine.draining = True
+        post = await other.post(3, params={"name": "speak", "arguments": {}})
+        messages = await post.whole()
+        assert [message["params"]["data"] for message in messages[:-1]] == ["trouble"]
+        assert other.behind.clients[0].info == {"name": "t", "version": "0"}
+        await other.behind.server.resource_updated("note://one")
+        await until(lambda: "notifications/resources/updated" in standalone.methods)
+        assert {"notifications/tools/list_changed", "notifications/resources/list_changed"} <= set(
+            standalone.methods
+        )
+        assert len(other.behind.links) == 1
+
+
+@async_test
+async def test_a_strict_session_is_closed_when_its_home_goes() -> None:
+    async with replicas(ProxyOptions(strict=True)) as (home, other):
+        home.engine.draining = True
+        with pytest.raises(SessionGone):
+            await other.tool(1, "count")
+        await until(lambda: home.behind.living == 0)
+        assert other.behind.links == []
+
+
+@async_test
+async def test_the_upstream_at_the_home_ends_when_another_replica_closes_the_session() -> None:
+    async with replicas() as (home, other):
+        await other.tool(1, "count")
+        session = await other.engine.sessions.find(other.key, PRINCIPAL)
+        assert await other.engine.sessions.close(session, Input.DELETED)
+        await until(lambda: home.behind.living == 0)
+
+
+@async_test
+async def test_an_upstream_ends_soon_even_if_the_wake_up_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstreams, "_HOME_SECONDS", 0.02)
+    monkeypatch.setattr(upstreams, "_SWEEP_SECONDS", 0.02)
+    async with replicas() as (home, other):
+        await other.tool(1, "count")
+        # Some looks pass, and the upstream of an open session stays.
+        await asyncio.sleep(0.1)  # real time: the looks themselves are the subject
+        assert home.behind.living == 1
+        cast("Any", home.engine)._homes.closed = lambda _: None
+        session = await other.engine.sessions.find(other.key, PRINCIPAL)
+        assert await other.engine.sessions.close(session, Input.DELETED)
+        await until(lambda: home.behind.living == 0)
+
+
+@async_test
+async def test_an_upstream_can_close_a_session_of_which_this_process_has_nothing_else() -> None:
+    async with replicas(ProxyOptions(strict=True)) as (home, other):
+        await other.tool(1, "count")
+        assert home.key not in home.engine.runtime.sessions or home.engine.runtime.sessions[home.key].is_quiet
+        home.engine.runtime.sessions.clear()
+        await home.behind.break_links()
+        await until(lambda: "session.closed" in {name for name, _ in home.noted.notes})
+        with pytest.raises(SessionGone):
+            await other.engine.check_session(other.key, CALLER.key)

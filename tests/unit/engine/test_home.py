@@ -1,0 +1,394 @@
+"""Sessions with a home: two or three engines over one store, and replicas that are played by the test itself."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from typing_extensions import override
+
+from holdfast.config import Limits, Settings, Times
+from holdfast.core.lifecycle import Input
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.engine.exchanges import Repeat
+from holdfast.engine.forwarded import Submit, decode_message
+from holdfast.errors import Busy, DuplicateId, OutcomeUnknown, SessionGone
+from holdfast.stores.base import Claim, Claimed, Orphan, SessionRecord
+from holdfast.testing import ScriptedBack, SeededRandom
+from tests.simulation.cluster import Cluster, ReplicaConnection
+from tests.support import LoopClock
+from tests.unit.engine.harness import (
+    CALL,
+    CALLER,
+    PRINCIPAL,
+    EngineHarness,
+    Get,
+    echo,
+    engine_test,
+    gate,
+    settle_down,
+)
+
+# The leases of the engines do not end here: a test ends them by hand.
+TIMES: Final = Times(lease=1e6, lease_renewal=1e5, stream_age=(1e5, 2e5), sweep=1e5, stream_after=0.25)
+LEASE: Final = 10.0
+
+
+class World:
+    """Engines over one store. The session is opened by the first one, which is its home."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.settings = Settings(times=TIMES, limits=limits)
+        self.cluster = Cluster(limits, LoopClock())
+        self.replicas: dict[str, EngineHarness] = {}
+
+    async def add(self, name: str, back: ScriptedBack) -> EngineHarness:
+        made = EngineHarness(back, self.settings, None)
+        made.engine = Engine(
+            back,
+            self.settings,
+            store=self.cluster.connect(name).store,
+            clock=LoopClock(),
+            random=SeededRandom(len(self.replicas) + 7),
+            observer=made.noted,
+        )
+        await made.engine.ensure_started()
+        self.replicas[name] = made
+        return made
+
+    def home(self, key: str) -> str:
+        return self.cluster._sessions[key].record.home
+
+    def start_count(self) -> int:
+        return sum(len(made.back.handled) for made in self.replicas.values())
+
+
+@asynccontextmanager
+async def pair(
+    script: Any = echo, limits: Limits = Limits(), back: type[ScriptedBack] = ScriptedBack
+) -> AsyncIterator[tuple[World, EngineHarness, EngineHarness]]:
+    """Yield a world, the home, and the replica where the client's requests arrive."""
+    world = World(limits)
+    home, other = [await world.add(name, back({CALL: script}, has_home=True)) for name in ("home", "other")]
+    home.session = other.session = await home.open()
+    try:
+        yield world, home, other
+    finally:
+        for made in world.replicas.values():
+            await made.engine.aclose()
+
+
+@asynccontextmanager
+async def orphaned() -> AsyncIterator[tuple[World, EngineHarness, ReplicaConnection]]:
+    """Yield a replica, and a session whose home is played by the test."""
+    world = World(Limits())
+    other = await world.add("other", ScriptedBack({CALL: echo}, has_home=True))
+    ghost = world.cluster.connect("ghost")
+    await ghost.renew(LEASE)
+    other.session = await other.open()
+    world.cluster._sessions[other.key].record = replace(other.session.record, home="ghost")
+    try:
+        yield world, other, ghost
+    finally:
+        await other.engine.aclose()
+
+
+async def read(made: EngineHarness, repeat: SessionExchange | Repeat) -> list[dict[str, Any]]:
+    """Read a call that runs elsewhere to its end."""
+    assert isinstance(repeat, Repeat)
+    got = Get(made, await made.engine.readers.repeat(repeat.session, repeat.stream))
+    await got.task
+    return got.messages
+
+
+@engine_test
+async def test_a_request_that_arrives_elsewhere_runs_at_the_home_and_is_answered_in_one_piece() -> None:
+    async with pair() as (world, home, other):
+        answer = await other.call(1, params={"a": "ü"})
+        assert answer["result"] == {"id": 1, "a": "ü"}
+        assert (len(home.back.handled), other.back.handled) == (1, [])
+        assert await home.call(2) == await other.call(2), (
+            "its id is free again, and the home needs no message"
+        )
+        assert world.home(home.key) == "home"
+        session = world.cluster._sessions[home.key]
+        await settle_down()
+        assert (session.readers, session.running) == (0, 0), "no reader is left behind"
+        assert other.engine.runtime.sessions == {}, "the other replica keeps nothing of the session"
+
+
+@engine_test
+async def test_a_call_that_takes_long_is_read_from_its_stream() -> None:
+    wait, event = gate()
+    async with pair(wait) as (world, _, other):
+        repeat = await other.submit(1)
+        reading = asyncio.create_task(read(other, repeat))
+        await settle_down()
+        event.set()
+        assert (await reading)[-1]["result"] == {"id": 1}
+        await settle_down()
+        assert world.start_count() == 1
+        assert not world.cluster._sessions[other.key].ids, "the id is free once its answer was read"
+
+
+@engine_test
+async def test_the_first_message_of_a_call_is_not_delayed() -> None:
+    wait, event = gate()
+
+    async def tell(exchange: Exchange) -> object:
+        await exchange.notify("notifications/message", {"n": 1})
+        return await wait(exchange)
+
+    async with pair(tell) as (_, _, other):
+        begun = asyncio.get_running_loop().time()
+        repeat = await other.submit(1)
+        assert asyncio.get_running_loop().time() - begun < TIMES.stream_after
+        reading = asyncio.create_task(read(other, repeat))
+        await settle_down()
+        event.set()
+        assert [message.get("method") for message in await reading] == ["notifications/message", None]
+
+
+@engine_test
+async def test_a_large_answer_is_read_from_the_stream() -> None:
+    async def large(exchange: Exchange) -> object:
+        return {"text": "x" * 100_000}
+
+    async with pair(large) as (_, _, other):
+        assert len((await read(other, await other.submit(1)))[-1]["result"]["text"]) == 100_000
+
+
+@engine_test
+async def test_an_id_in_flight_is_refused_at_every_replica_and_a_lost_post_is_repeated() -> None:
+    wait, event = gate()
+    async with pair(wait) as (world, home, other):
+        first = await other.submit(1, digest=b"one")
+        with pytest.raises(DuplicateId):
+            await other.submit(1, digest=b"two")
+        reader = await other.engine.readers.repeat(first.session, first.stream)  # type: ignore[union-attr]
+        await Get(other, reader).cut()
+        again = await home.submit(1, digest=b"one")
+        event.set()
+        assert (await read(home, again))[-1]["result"] == {"id": 1}
+        assert world.start_count() == 1
+
+
+@engine_test
+async def test_limits_of_the_home_refuse_before_and_after_a_wait() -> None:
+    wait, event = gate()
+    async with pair(wait, Limits(running=1, queued=1, queue_seconds=5.0)) as (world, _, other):
+        first = await other.submit(1)
+        queued = asyncio.create_task(other.submit(2))
+        await settle_down()
+        with pytest.raises(Busy):
+            await other.submit(3)
+        with pytest.raises(Busy, match="no slot became free"):
+            await queued
+        event.set()
+        assert (await read(other, first))[-1]["result"] == {"id": 1}
+        assert world.start_count() == 1
+
+
+@engine_test
+async def test_another_principal_gets_no_session_from_a_replica_that_knows_the_home() -> None:
+    async with pair() as (world, _, other):
+        await other.call(1)
+        request = msgspec.structs.replace((await other.submit(2)).request)  # type: ignore[union-attr]
+        stranger = replace(CALLER, key="stranger")
+        with pytest.raises(SessionGone):
+            await other.engine.exchanges.submit(other.key, stranger, replace(request, id=3), b"")
+        assert world.start_count() == 2
+
+
+@engine_test
+async def test_a_cancellation_and_a_notification_reach_the_home() -> None:
+    wait, _ = gate()
+    async with pair(wait) as (_, home, other):
+        repeat = await other.submit(1)
+        await other.cancel(1)
+        assert (await read(other, repeat))[-1]["error"]["code"] == -32800
+        await other.engine.sessions.notify(other.key, PRINCIPAL, "notifications/roots/list_changed", {"a": 1})
+        await settle_down()
+        assert home.back.notified == [("notifications/roots/list_changed", {"a": 1})]
+        assert other.back.notified == []
+
+
+@engine_test
+async def test_the_home_lets_go_of_a_session_that_another_replica_closes() -> None:
+    wait, _ = gate()
+    async with pair(wait) as (_, home, other):
+        await other.submit(1)
+        session = await other.engine.sessions.find(other.key, PRINCIPAL)
+        assert await other.engine.sessions.close(session, Input.DELETED)
+        await settle_down()
+        assert "left" in home.back.events
+        with pytest.raises(SessionGone):
+            await other.submit(2)
+
+
+@engine_test
+async def test_an_answer_whose_client_went_while_the_replica_waited_is_kept_for_a_repeat() -> None:
+    wait, event = gate()
+    async with pair(wait) as (world, home, other):
+        waiting = asyncio.create_task(other.submit(1, digest=b"one"))
+        await settle_down()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        event.set()
+        await settle_down()
+        again = await home.submit(1, digest=b"one")
+        assert (await read(home, again))[-1]["result"] == {"id": 1}
+        assert world.start_count() == 1
+
+
+# The home goes
+
+
+@engine_test
+async def test_a_session_whose_home_is_gone_gets_a_new_one() -> None:
+    async with orphaned() as (world, other, ghost):
+        await ghost.release()
+        calls = [asyncio.create_task(other.call(number)) for number in range(5)]
+        assert [(await one)["result"]["id"] for one in calls] == [0, 1, 2, 3, 4]
+        assert world.home(other.key) == "other"
+        assert other.back.events.count("moved") == 1
+        assert len(other.noted.named("session.moved")) == 1
+
+
+@engine_test
+async def test_a_request_that_a_dead_home_did_not_take_runs_at_the_new_one() -> None:
+    async with orphaned() as (world, other, ghost):
+        begun = asyncio.get_running_loop().time()
+        assert (await other.call(1))["result"] == {"id": 1}
+        assert LEASE <= asyncio.get_running_loop().time() - begun < LEASE + 2
+        assert world.home(other.key) == "other"
+        await ghost.renew(LEASE)
+        assert await ghost.inbox() == [], "it was taken back"
+
+
+async def submitted(ghost: ReplicaConnection) -> tuple[str, Submit]:
+    """Wait until a request is in the inbox of a home that the test plays."""
+    while not (waiting := await ghost.inbox()):
+        await asyncio.sleep(0.1)
+    message = decode_message(waiting[0].payload)
+    assert isinstance(message, Submit)
+    return waiting[0].name, message
+
+
+@engine_test
+async def test_a_request_that_a_dead_home_took_is_not_started_again() -> None:
+    async with orphaned() as (world, other, ghost):
+        posted = asyncio.create_task(other.submit(1))
+        name, _ = await submitted(ghost)
+        await ghost.remove_forwarded(name)
+        answer = await posted
+        with pytest.raises(OutcomeUnknown):
+            await read(other, answer)
+        assert world.start_count() == 0
+        assert (await other.call(2))["result"] == {"id": 2}, "the next request has a new home"
+
+
+@engine_test
+async def test_a_request_that_a_dead_home_claimed_ends_with_the_end_that_others_wrote() -> None:
+    for takes in (True, False):
+        async with orphaned() as (world, other, ghost):
+            posted = asyncio.create_task(other.submit(1))
+            name, submit = await submitted(ghost)
+            claimed = await ghost.claim(other.key, PRINCIPAL, Claim(1, submit.stream, b""))
+            assert isinstance(claimed, Claimed)
+            if takes:
+                await ghost.remove_forwarded(name)
+            answer = await posted
+            orphan = Orphan(other.key, submit.stream, 1, ghost.owner)
+            assert await other.engine.store.reap(orphan, b'{"id":1,"error":{"code":-31002}}', tag=5)
+            assert (await read(other, answer))[-1]["error"]["code"] == -31002
+            assert world.start_count() == 0
+
+
+@engine_test
+async def test_a_home_that_wakes_up_after_it_lost_the_session_starts_nothing() -> None:
+    for has_ended in (True, False):
+        wait, event = gate()
+        async with pair(wait) as (world, home, other):
+            paused = world.cluster.connect("home")
+            paused.on_wake = None
+            posted = asyncio.create_task(other.call(1))
+            await settle_down()
+            [(name, (_, payload))] = world.cluster._inboxes["home"].items()
+            world.cluster._leases[paused.owner] = 0.001
+            while not other.back.handled:
+                await asyncio.sleep(0.1)
+            # While it runs, its claim protects; after that, the home in the record does.
+            if has_ended:
+                event.set()
+                await posted
+                assert not world.cluster._sessions[other.key].exchanges
+            take = home.engine.replica._inbox.handlers[Submit]
+            await take(name, decode_message(payload), payload)
+            event.set()
+            assert (await posted)["result"] == {"id": 1}
+            assert (len(home.back.handled), len(other.back.handled)) == (0, 1)
+            assert ("left" in home.back.events) is has_ended
+
+
+@engine_test
+async def test_a_home_that_stops_gives_the_session_away_and_finishes_its_calls() -> None:
+    wait, event = gate()
+    async with pair(wait) as (world, home, other):
+        first = await other.submit(1)
+        home.engine.draining = True
+        event.set()
+        assert (await other.call(2))["result"] == {"id": 2}
+        assert world.home(other.key) == "other"
+        assert (await read(other, first))[-1]["result"] == {"id": 1}
+        assert (len(home.back.handled), len(other.back.handled)) == (1, 1)
+
+
+@engine_test
+async def test_a_replica_with_an_old_entry_finds_the_new_home() -> None:
+    async with pair() as (world, home, other):
+        third = await world.add("third", ScriptedBack({CALL: echo}, has_home=True))
+        third.session = other.session
+        for made in (other, third):
+            await made.call(1)
+        home.engine.draining = True
+        assert (await other.call(2))["result"] == {"id": 2}
+        home.engine.draining = False
+        assert (await third.call(3))["result"] == {"id": 3}
+        assert (await home.call(4))["result"] == {"id": 4}
+        assert [len(made.back.handled) for made in (home, other, third)] == [2, 3, 0]
+        assert "left" in home.back.events
+
+
+class Strict(ScriptedBack):
+    @override
+    async def moved(self, record: SessionRecord) -> None:
+        raise SessionGone
+
+
+@engine_test
+async def test_a_back_that_cannot_go_on_has_the_session_closed() -> None:
+    async with pair(back=Strict) as (world, home, other):
+        home.engine.draining = True
+        with pytest.raises(SessionGone):
+            await other.submit(1)
+        assert other.key not in world.cluster._sessions
+        assert world.start_count() == 0
+
+
+@engine_test
+async def test_a_back_learns_which_sessions_it_still_has_and_closes_one_by_its_key() -> None:
+    async with pair() as (world, home, other):
+        inside = home.engine._homes
+        assert inside is not None
+        assert await inside.is_home(home.key)
+        home.engine.draining = True
+        await other.call(1)
+        assert not await inside.is_home(home.key)
+        assert not await inside.is_home("unknown")
+        await other.engine.sessions.close_key(other.key, Input.SHUTDOWN)
+        assert other.key not in world.cluster._sessions
