@@ -31,6 +31,7 @@ class Subscriptions:
         self._uris: dict[str, float] = {}
         self._listening: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
+        self._broke = False
 
     def __repr__(self) -> str:
         return f"<Subscriptions to {len(self._uris)} resources>"
@@ -46,9 +47,11 @@ class Subscriptions:
         if agreed.is_sessionless:
             self._listen(agreed)
 
-    def acknowledged(self) -> None:
-        """The server has confirmed the listen stream."""
+    def acknowledged(self) -> bool:
+        """The server has confirmed the listen stream. True if the one before broke: a change may have been missed."""
         self._ready.set()
+        broke, self._broke = self._broke, False
+        return broke
 
     async def ready(self) -> None:
         """Wait until the server reports changes, at most READY_SECONDS."""
@@ -103,6 +106,7 @@ class Subscriptions:
                 await self._connection.request("subscriptions/listen", {"notifications": wanted})
             except HoldfastError as error:
                 self._observer.note("upstream.listen_broke", error=error)
+            self._broke = True
             self._ready.set()
             await asyncio.sleep(_AGAIN_SECONDS)
 

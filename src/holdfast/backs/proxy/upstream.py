@@ -12,7 +12,8 @@ response to a request, or names the request. On pipes and on the standalone stre
                                                                    that can be asked run one at a time
     no call              the session's standalone stream           a question is refused, a message is dropped
 
-After the server has lost our session, or its process has ended, the connection opens another one. Each call that was in
+After the server has lost our session, or its process has ended, the connection opens another one: for the next call, and
+for a lost session of a URL also without a call (reconnection.py). Each call that was in
 flight has ended with one error. Before the next call, the new session gets the log level and the subscriptions of the old
 one, and the client receives `list_changed` for every list: the new process may offer something else. With `strict`
 the client's session is closed instead.
@@ -33,6 +34,7 @@ from holdfast.backs.proxy.lists import Key as ListKey
 from holdfast.backs.proxy.mirrors import Mirrors
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Outbox, Space
+from holdfast.backs.proxy.reconnection import Reconnection
 from holdfast.backs.proxy.subscriptions import Subscriptions, change_kind, list_kinds
 from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
@@ -99,6 +101,7 @@ class Upstream:
             client_info(client.info), client_capabilities(client.capabilities, tasks=not client.session)
         )
         self._connection = self._connection_to(target, ports)
+        self._reconnection = Reconnection(self._connection.link, ports)
         may_be_asked = bool({"sampling", "elicitation", "roots"} & client.capabilities.keys())
         one_at_a_time = not target.names_calls and not client.session and may_be_asked
         self._turn = Slots(1, options.queued) if one_at_a_time else None
@@ -187,6 +190,7 @@ class Upstream:
 
     async def aclose(self) -> None:
         """End the conversation."""
+        self._reconnection.close()
         self.subscriptions.close()
         self._outbox.close()
         await self._connection.aclose()
@@ -330,7 +334,8 @@ class Upstream:
     def _on_notification(self, notification: Notification, origin: OutgoingRequest | None) -> None:
         method, params = notification.method, notification.params
         if method == _ACKNOWLEDGED:
-            self.subscriptions.acknowledged()
+            if self.subscriptions.acknowledged():
+                self._lists_changed(self.agreed)
         elif method == "notifications/cancelled":
             return  # the connection has cancelled the question
         elif (kind := change_kind(method)) is not None:
@@ -365,6 +370,8 @@ class Upstream:
             return
         self._observer.note("upstream.ended", reason=end.reason.value, status=end.exit_status)
         if not self._options.strict:
+            if end.reason is EndReason.SESSION_GONE and self._has_listener:
+                self._reconnection.soon()
             return
         self._is_over = True
         if self.record is not None:
@@ -406,7 +413,13 @@ class Upstream:
             for uri in self.subscriptions.uris:
                 await self._restored(link, "resources/subscribe", {"uri": uri})
 
+    @property
+    def _has_listener(self) -> bool:
+        """True if a client may wait for changes."""
+        return bool(self.client.session or self._outside.listened(self.client.caller.key))
+
     def _lists_changed(self, agreed: Agreed) -> None:
+        """Report a change of every list: we may have missed one."""
         for kind in list_kinds(agreed.capabilities):
             self._changed(kind)
             self._outbox.put(TOPICS[kind].method, {})

@@ -1,0 +1,198 @@
+"""A server behind a URL, in every form that servers have: it restarts, forgets sessions, and cuts streams."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+
+from holdfast import Client, McpError, Remote
+from holdfast.backs.proxy import reconnection, subscriptions
+from holdfast.backs.proxy.reconnection import ATTEMPTS, STEADY_SECONDS, Reconnection
+from holdfast.errors import OUTCOME_UNKNOWN, NotSent
+from holdfast.ports import SystemRandom
+from holdfast.testing import NotingObserver
+from holdfast.upstream.settings import ClientTimes
+from tests.asgi import Peer
+from tests.backs.fake import Cut, Fake
+from tests.messages import notification, request
+from tests.support import LoopClock, async_test, until, virtual_test_within
+
+TIMES: Final = ClientTimes(backoff=(0.01, 0.05), patience=5.0, standalone=0.5)
+SHAPES: Final[dict[str, dict[str, Any]]] = {
+    "JSON": {},
+    "events": {"form": "sse"},
+    "GET answers 405": {"get": False},
+    "stateless": {"stateless": True, "get": False},
+    "stateless with events": {"stateless": True, "get": False, "form": "sse"},
+    "2026-07-28": {"era": "modern"},
+    "2026-07-28 with events": {"era": "modern", "form": "sse"},
+}
+CHANGED: Final = "notifications/tools/list_changed"
+
+
+@asynccontextmanager
+async def served(fake: Fake, **options: Any) -> AsyncIterator[Remote]:
+    async with fake:
+        remote = Remote(fake.url, times=TIMES, **options)
+        try:
+            yield remote
+        finally:
+            await remote.engine.aclose()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is tried again be tried soon."""
+    monkeypatch.setattr(reconnection, "PAUSES", (0.02, 0.1))
+    monkeypatch.setattr(subscriptions, "_AGAIN_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("client_era", ["legacy", "modern"])
+def test_every_shape_of_server_is_served_and_may_restart(shape: str, client_era: str) -> None:
+    @async_test
+    async def run() -> None:
+        fake = Fake(**SHAPES[shape])
+        async with served(fake) as remote, Client(remote, version=client_era) as client:
+            assert await client.list_tools() == []
+            assert "'n': 1" in (await client.call_tool("a", {"n": 1})).text
+            await fake.stop()
+            await fake.start()
+            assert "'n': 2" in (await client.call_tool("a", {"n": 2})).text
+            fake.hold = asyncio.Event()
+            calls = fake.asked["tools/call"]
+            lost = asyncio.ensure_future(client.call_tool("a", {"n": 3}))
+            await until(lambda: fake.asked["tools/call"] > calls)
+            await fake.stop()
+            with pytest.raises(McpError) as failed:
+                await lost
+            assert failed.value.code == OUTCOME_UNKNOWN
+            fake.hold = None
+            await fake.start()
+            assert "'n': 4" in (await client.call_tool("a", {"n": 4})).text
+            # A request that gets 404 was not executed, and is sent again in the new session.
+            has_session = "era" not in SHAPES[shape] and "stateless" not in SHAPES[shape]
+            assert fake.asked["tools/call"] - calls <= 2 + has_session
+
+    run()
+
+
+@pytest.mark.parametrize("client_era", ["legacy", "modern"])
+def test_a_stream_that_the_server_cuts_is_resumed_and_the_call_is_sent_once(client_era: str) -> None:
+    def cut(_params: dict[str, Any]) -> dict[str, Any]:
+        raise Cut
+
+    @async_test
+    async def run() -> None:
+        fake = Fake(form="sse")
+        fake.answers["tools/call"] = cut
+        async with served(fake) as remote, Client(remote, version=client_era) as client:
+            assert (await client.call_tool("a")).text == "after the cut"
+        assert fake.asked["tools/call"] == 1
+        assert [h["last-event-id"] for h in fake.sent_with("GET") if "last-event-id" in h]
+
+    run()
+
+
+RESTORED: Final[dict[str, Any]] = {
+    "tools": {"listChanged": True},
+    "logging": {},
+    "resources": {"subscribe": True},
+}
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["404", "restart"])
+def test_a_lost_session_is_replaced_without_a_call_and_gets_what_the_old_one_had(restarts: bool) -> None:
+    @async_test
+    async def run() -> None:
+        fake = Fake(capabilities=RESTORED)
+        fake.answers |= {"logging/setLevel": lambda _params: {}, "resources/subscribe": lambda _params: {}}
+        async with served(fake) as remote:
+            peer = Peer(remote.asgi())
+            await peer.initialize()
+            await peer.post(notification("notifications/initialized")).done()
+            await peer.post(request(1, "logging/setLevel", {"level": "debug"})).done()
+            await peer.post(request(2, "resources/subscribe", {"uri": "memo://one"})).done()
+            standalone = await peer.get().begun()
+            await until(lambda: len(fake.streams) == 1)
+            if restarts:
+                await fake.stop()
+                await fake.start()
+            else:
+                fake.forget_sessions()
+            await standalone.until(2)
+            methods = {message["method"] for message in standalone.messages}
+            assert methods >= {CHANGED, "notifications/resources/list_changed"}
+            assert fake.asked["logging/setLevel"] == fake.asked["resources/subscribe"] == 2
+            # The new session reports changes.
+            await until(lambda: len(fake.streams) == 1)
+            seen = len(standalone.messages)
+            fake.notify("notifications/resources/updated", uri="memo://one")
+            await standalone.until(seen + 1)
+            assert standalone.messages[-1]["params"] == {"uri": "memo://one"}
+            await standalone.cut()
+
+    run()
+
+
+@async_test
+async def test_after_a_break_of_the_listen_stream_of_a_2026_server_its_lists_may_have_changed() -> None:
+    fake = Fake(era="modern", capabilities=RESTORED)
+    async with served(fake) as remote:
+        peer = Peer(remote.asgi())
+        await peer.initialize()
+        standalone = await peer.get().begun()
+        await until(lambda: len(fake.streams) == 1)
+        await fake.stop()
+        await fake.start()
+        await standalone.until(2)
+        assert CHANGED in {message["method"] for message in standalone.messages}
+        await standalone.cut()
+
+
+@async_test
+async def test_a_strict_proxy_closes_the_session_and_opens_no_other_one() -> None:
+    fake = Fake()
+    async with served(fake, strict=True) as remote:
+        peer = Peer(remote.asgi())
+        await peer.initialize()
+        await until(lambda: len(fake.streams) == 1)
+        fake.forget_sessions()
+
+        async def is_closed() -> bool:
+            return (await peer.post(request(1, "ping", {})).done()).status == 404
+
+        await until(is_closed)
+        assert fake.asked["initialize"] == 1
+
+
+@virtual_test_within(100_000)
+async def test_attempts_to_reconnect_are_bounded_and_start_again_after_a_steady_time() -> None:
+    clock, notes = LoopClock(), NotingObserver()
+    times: list[float] = []
+    works = False
+
+    async def connect() -> None:
+        times.append(clock.now())
+        if not works:
+            raise NotSent("no")
+
+    again = Reconnection(connect, (clock, SystemRandom(), notes))
+    again.soon()
+    again.soon()
+    await asyncio.sleep(3_000)
+    assert len(times) == ATTEMPTS == len(notes.named("upstream.not_reconnected"))
+    assert times[-1] - times[-2] > times[1] - times[0]
+    works = True
+    # Each new session is lost at once: these attempts are bounded too.
+    for _ in range(3 * ATTEMPTS):
+        again.soon()
+        await asyncio.sleep(0.2)
+    assert len(times) == 2 * ATTEMPTS
+    await asyncio.sleep(STEADY_SECONDS)
+    again.soon()
+    await asyncio.sleep(0.2)
+    assert len(times) == 2 * ATTEMPTS + 1
+    again.close()
