@@ -269,6 +269,17 @@ StateOf = Literal["session", "principal"]
 ResponseMode = Literal["adaptive", "json", "sse"]
 
 
+class Quirks(Struct, frozen=True, kw_only=True):
+    """How one client departs from the protocol, and how we treat it."""
+
+    isolate: bool = False
+    """It reuses ids that are in flight: run both requests, each with its own response."""
+    no_priming: bool = False
+    """It fails on an event without data: begin its streams with a message that it ignores."""
+    reinitialize: bool = False
+    """It sends initialize within a live session, over HTTP: open a new session and close the old one."""
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """The behaviour of a server.
 
@@ -288,6 +299,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     eras: Eras = "both"
     eras_by_client: Mapping[str, Eras] = {}
     """The eras for clients with this name, if one era is known not to work with them."""
+    quirks: Mapping[str, Quirks] | None = None
+    """How clients with this name in their `clientInfo` are treated; None: the table of known clients."""
     state: StateOf = "session"
     """The owner of `ctx.state`: the session (then clients of 2026-07-28 have no state), or the principal."""
     mask_errors: bool = False

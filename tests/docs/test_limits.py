@@ -18,6 +18,7 @@ WORDS: Final[dict[str, str]] = {
     "limits": "above",
     "times": "above",
     "allow_anonymous": "this machine only",
+    "quirks": "known clients",
 }
 """Defaults that a word says better than their value."""
 

@@ -5,7 +5,7 @@ tasks between the two.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -38,7 +38,7 @@ from holdfast.engine.tasks import Tasks
 from holdfast.errors import Cancelled, ConfigError
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom, uptime
 from holdfast.protocol.mirror import Mirrored
-from holdfast.protocol.quirks import KNOWN, Quirks
+from holdfast.protocol.quirks import ClientQuirks
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Store, WakeUp
@@ -78,7 +78,7 @@ class Engine:
     store: Store
     load: Load
     """Memory budgets of the messages in work."""
-    quirks: Mapping[str, Quirks]
+    quirks: ClientQuirks
     """What known clients do differently."""
     mirrored: Callable[[Request, RequestMeta, Caller], Awaitable[tuple[Mirrored, ...]]]
     """The parameters of a request that its headers must mirror (2026-07-28)."""
@@ -114,7 +114,6 @@ class Engine:
         clock: Clock | None = None,
         random: Random | None = None,
         observer: Observer | None = None,
-        quirks: Mapping[str, Quirks] = KNOWN,
         forward_key: ForwardKey | None = None,
     ) -> None:
         self.settings = settings
@@ -122,7 +121,6 @@ class Engine:
         self.random = random or SystemRandom()
         self.observer = observer or SilentObserver()
         self.store = store or MemoryStore(settings.limits, self.clock)
-        self.quirks = quirks
         self.mirrored = back.mirrored
         self.runtime = runtime = Runtime(
             back,
@@ -131,9 +129,8 @@ class Engine:
             clock=self.clock,
             random=self.random,
             observer=self.observer,
-            quirks=quirks,
         )
-        self.load, self.spawn = runtime.load, runtime.spawn
+        self.load, self.spawn, self.quirks = runtime.load, runtime.spawn, runtime.quirks
         self.exchanges = Exchanges(runtime)
         self.sessions = Sessions(runtime, self.exchanges)
         self.readers = Readers(runtime, self.sessions)

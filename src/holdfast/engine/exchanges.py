@@ -257,7 +257,8 @@ class Exchanges:
             return Repeat(session, refused.stream, request_id)
         if session is not None:
             self._runtime.release(session)
-        self._runtime.observer.note("exchange.duplicate", session=key[:8])
+        local = self._runtime.sessions.get(key)
+        self._runtime.quirks.duplicate(local.record.client if local is not None else None, key[:8])
         raise DuplicateId
 
     # Running

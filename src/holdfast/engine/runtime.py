@@ -1,7 +1,7 @@
 """What the parts of the engine share: settings, store, clock, random, observer; the local sessions; the tasks."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from holdfast.config import Settings
@@ -10,7 +10,7 @@ from holdfast.engine.load import Load
 from holdfast.engine.session import Channel, Session
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock, Observer, Random
-from holdfast.protocol.quirks import Quirks
+from holdfast.protocol.quirks import ClientQuirks
 from holdfast.stores.base import SessionRecord, Store
 
 T = TypeVar("T")
@@ -44,7 +44,6 @@ class Runtime:
         clock: Clock,
         random: Random,
         observer: Observer,
-        quirks: Mapping[str, Quirks],
     ) -> None:
         self.back: Back = back
         self.settings: Settings = settings
@@ -53,7 +52,7 @@ class Runtime:
         self.clock: Clock = clock
         self.random: Random = random
         self.observer: Observer = observer
-        self.quirks: Mapping[str, Quirks] = quirks
+        self.quirks: ClientQuirks = ClientQuirks(settings.quirks, observer)
         self.sessions: dict[str, Session] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         self.on_gone: Callable[[Session], None] = lambda _: None

@@ -20,9 +20,8 @@ from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Channel, Session
 from holdfast.errors import Cancelled, InvalidParams, SessionGone, StoreError, TooManySessions
-from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.subscriptions import TOPICS, Change
-from holdfast.protocol.versions import negotiate
+from holdfast.protocol.versions import Revision, negotiate
 from holdfast.stores.base import STANDALONE_FENCE, Answered, Closed, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Response, encode, notification_message
 
@@ -110,12 +109,21 @@ class Sessions:
         session = runtime.local_session(record, channel)
         if lasting:
             runtime.observer.note("session.opened", session=session.name, version=revision.name)
+            self._note_quirks(record, revision)
             session.queue_listener(lambda: runtime.back.opened(session))
         return Opened(session, session_id, encode({"protocolVersion": revision.name, **described}))
 
     def _isolates(self, client: dict[str, Any]) -> bool:
         runtime = self._runtime
-        return runtime.settings.duplicates == "isolate" or quirks_of(client, runtime.quirks).isolate
+        return runtime.settings.duplicates == "isolate" or runtime.quirks.of(client).isolate
+
+    def _note_quirks(self, record: SessionRecord, revision: Revision) -> None:
+        quirks = self._runtime.quirks
+        found = quirks.of(record.client)
+        if found.isolate and record.isolate:
+            quirks.applied(record.client, "isolate")
+        if found.no_priming and revision.priming:
+            quirks.applied(record.client, "no_priming")
 
     async def find(self, key: str, principal: str) -> Session:
         """Return a living session of this principal.

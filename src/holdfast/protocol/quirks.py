@@ -1,30 +1,83 @@
-"""Known clients that depart from the protocol. The table is used by default; a setting replaces it."""
+"""Known clients that depart from the protocol. The table is used by default; `Settings.quirks` replaces it."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final, Literal
 
-from msgspec import Struct
+from holdfast.config import Quirks
+from holdfast.ports import Observer
 
-
-class Quirks(Struct, frozen=True, kw_only=True):
-    """How one client departs from the protocol, and how we treat it."""
-
-    isolate: bool = False
-    """It reuses ids that are in flight: run both requests, each with its own response."""
-    reinitialize: bool = False
-    """It sends initialize within a live session: open a new session instead of refusing."""
-
-
+Name = Literal["isolate", "no_priming", "reinitialize"]
+"""A member of `Quirks`."""
 NONE: Final = Quirks()
 
 KNOWN: Final[Mapping[str, Quirks]] = {
     # Every request has id 1, and one session is shared by a user's conversations (claude-ai-mcp #539).
     "claude-ai": Quirks(isolate=True),
     "Anthropic/ClaudeAI": Quirks(isolate=True),
+    # An event without data is parsed as JSON: a warning in the log (vscode #309104), a failed call (java-sdk #765).
+    "Visual Studio Code": Quirks(no_priming=True),
+    "Visual Studio Code - Insiders": Quirks(no_priming=True),
+    "Java SDK MCP Client": Quirks(no_priming=True),
+    # It connects again with the session id that it had before (frontmcp #474).
+    "inspector-client": Quirks(reinitialize=True),
 }
+NAMES: Final = 64
+"""How many clients are counted by name."""
+_NAME_SIZE: Final = 64
 
 
-def quirks_of(client: object, table: Mapping[str, Quirks]) -> Quirks:
-    """Return the quirks of a client by the exact name in its clientInfo."""
-    name: Any = client.get("name") if isinstance(client, dict) else None
-    return table.get(name, NONE) if isinstance(name, str) else NONE
+class ClientCounts:
+    """How often something happened, by client. Clients beyond a limit are counted together as `others`."""
+
+    __slots__ = ("_counts", "_names")
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
+        self._names: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<ClientCounts of {len(self._names)} clients>"
+
+    def add(self, client: object, event: str) -> tuple[str, int]:
+        """Count an event of a client. Return the name under which it is counted, and how often it happened."""
+        name = name_of(client)[:_NAME_SIZE] or "unknown"
+        if name not in self._names:
+            if len(self._names) >= NAMES:
+                name = "others"
+            self._names.add(name)
+        count = self._counts[name, event] = self._counts.get((name, event), 0) + 1
+        return name, count
+
+
+class ClientQuirks:
+    """The table that a server uses. It counts by client what the table changed, and reports it."""
+
+    __slots__ = ("_counts", "_observer", "_table")
+
+    def __init__(self, table: Mapping[str, Quirks] | None, observer: Observer) -> None:
+        self._table = KNOWN if table is None else table
+        self._counts = ClientCounts()
+        self._observer = observer
+
+    def __repr__(self) -> str:
+        return f"<ClientQuirks of {len(self._table)} clients>"
+
+    def of(self, client: object) -> Quirks:
+        """Return the quirks of a client by the exact name in its clientInfo."""
+        return self._table.get(name_of(client), NONE)
+
+    def applied(self, client: object, quirk: Name) -> None:
+        """Report that a client was treated by one of its quirks."""
+        name, count = self._counts.add(client, quirk)
+        self._observer.note("quirk.applied", client=name, quirk=quirk, count=count)
+
+    def duplicate(self, client: object, session: str) -> None:
+        """Report that a client used an id that is in flight."""
+        name, count = self._counts.add(client, "duplicate")
+        self._observer.note("exchange.duplicate", session=session, client=name, count=count)
+
+
+def name_of(client: object) -> str:
+    """Return the name in a clientInfo; empty if there is none."""
+    name = client.get("name") if isinstance(client, dict) else None
+    return name if isinstance(name, str) else ""

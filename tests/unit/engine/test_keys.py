@@ -37,7 +37,6 @@ class World:
             clock=clock,
             random=SeededRandom(next(self._seeds)),
             observer=SilentObserver(),
-            quirks={},
         )
         keys = Keys(runtime, "test", "purpose", parked)
         await keys.renew()

@@ -28,9 +28,11 @@ the POST waits, and a call whose session was closed ends with an error in a 200,
 """
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from holdfast.core.lifecycle import Input
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, SessionExchange
@@ -61,7 +63,6 @@ from holdfast.fronts.http.batch import BatchedRequests
 from holdfast.fronts.http.connection import Connection, Gone
 from holdfast.fronts.http.response import Response as HttpResponse
 from holdfast.fronts.http.streams import Streamer
-from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.versions import ASSUMED
 from holdfast.stores.base import Answered
 from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response, refusal, result_message
@@ -79,9 +80,14 @@ class Posts:
         self._streamer = streamer
 
     async def initialize(self, request: Request, session_id: str, caller: Caller) -> Answer:
-        """Open a session; refuse a second initialize inside one, whose first parameters stay."""
+        """Open a session; refuse a second initialize inside one, whose first parameters stay.
+
+        A client that is known to do it gets a new session, and the old one is closed.
+        """
+        client, quirks = request.params.get("clientInfo"), self._engine.quirks
         try:
-            if session_id and await self._is_live(session_id, caller, request):
+            is_live = bool(session_id) and await self._is_live(session_id, caller)
+            if is_live and not quirks.of(client).reinitialize:
                 return refuse(
                     400,
                     "Bad request: this session is already initialized; its first parameters stay",
@@ -92,6 +98,9 @@ class Posts:
             )
         except HoldfastError as error:
             return refused_unstarted(error, request.id)
+        if is_live:
+            quirks.applied(client, "reinitialize")
+            self._engine.spawn(self._close(session_key(session_id), caller.key))
         answer = ready_answer(result_message(request.id, opened.result), self._mode)
         if self._engine.settings.stateless:
             await self._engine.sessions.forget(opened.session)
@@ -99,18 +108,22 @@ class Posts:
             answer.headers.append((b"mcp-session-id", opened.session_id.encode()))
         return answer
 
-    async def _is_live(self, session_id: str, caller: Caller, request: Request) -> bool:
+    async def _is_live(self, session_id: str, caller: Caller) -> bool:
         """True if the client is in a session of its own, which a second initialize would disturb.
 
         The id of another session is no reason to refuse, and never becomes the new session's id.
         """
-        if quirks_of(request.params.get("clientInfo"), self._engine.quirks).reinitialize:
-            return False
         try:
             await self._engine.check_session(session_key(session_id), caller.key)
         except SessionGone:
             return False
         return True
+
+    async def _close(self, key: str, principal: str) -> None:
+        """Close the session that its client has left for a new one."""
+        with suppress(SessionGone):
+            sessions = self._engine.sessions
+            await sessions.close(await sessions.find(key, principal), Input.DELETED)
 
     async def control(self, key: str, caller: Caller, message: Notification | Response) -> Answer:
         """Take a notification or the answer to an ask. Does not wait for a handler."""

@@ -71,13 +71,13 @@ class Streamer:
         """Return the first bytes of a response; `posted`: it answers a POST, and its client has no event id yet.
 
         A client can resume only after an event with an id, so a request's stream begins with one. From
-        2025-11-25 on that is an empty event. Clients of older revisions fail on it (TypeScript, Go), and
-        some fail on an event of another type (Java). All of them accept a notification: the cancellation
+        2025-11-25 on that is an empty event. Clients of older revisions fail on it (TypeScript, Go), and so do
+        some of 2025-11-25 (`Quirks.no_priming`); some fail on an event of another type (Java). All of them accept a notification: the cancellation
         of a request that does not exist, which the specification tells receivers to ignore.
         """
         retry = round(self._engine.random.uniform(*self._times.retry) * 1_000)
         session, position = reader.session, event_id(reader.stream, reader.cursor)
-        if session.revision.priming:
+        if session.revision.priming and not self._engine.quirks.of(session.record.client).no_priming:
             return sse.priming(position, retry)
         if posted and session.lasting:
             return sse.priming(position, retry, _no_request(reader.stream))
