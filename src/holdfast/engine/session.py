@@ -14,6 +14,7 @@ from holdfast.core.admission import Gate
 from holdfast.core.stream import Position
 from holdfast.engine.faults import ends_the_task
 from holdfast.engine.wake import Wake
+from holdfast.protocol.quirks import quirks_of
 from holdfast.protocol.versions import REVISIONS, Revision
 from holdfast.stores.base import SessionRecord
 
@@ -58,7 +59,8 @@ class Session:
         self.record: SessionRecord = record
         self.lasting: bool = channel is not None or not settings.stateless
         """False for a session that lives for a single request: no listener is called for it, and no client comes back to it."""
-        self.revision: Revision = _revision(record.version, lasting=self.lasting)
+        primes = self.lasting and not quirks_of(record.client, settings.quirks).no_priming
+        self.revision: Revision = _revision(record.version, lasting=self.lasting, primes=primes)
         self.channel: Channel | None = channel
         self.exchanges: dict[str, SessionExchange] = {}
         self.gate: Gate[SessionExchange] = Gate(limits.running, limits.queued)
@@ -165,10 +167,16 @@ class Session:
 
 
 @cache
-def _revision(version: str, *, lasting: bool) -> Revision:
-    """Return the rules of a revision. A client that cannot come back gets no event id, and no stream that ends early."""
+def _revision(version: str, *, lasting: bool, primes: bool) -> Revision:
+    """Return the rules of a revision.
+
+    A client that cannot come back (not `lasting`) gets no event id, and no stream that ends early. One that fails on an
+    empty event gets none (not `primes`).
+    """
     revision = REVISIONS[version]
-    return revision if lasting else replace(revision, priming=False, early_close=False)
+    return replace(
+        revision, priming=revision.priming and primes, early_close=revision.early_close and lasting
+    )
 
 
 def event_id(stream: str, position: Position) -> str:

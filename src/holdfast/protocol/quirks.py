@@ -55,16 +55,16 @@ class ClientQuirks:
     __slots__ = ("_counts", "_observer", "_table")
 
     def __init__(self, table: Mapping[str, Quirks] | None, observer: Observer) -> None:
-        self._table = KNOWN if table is None else table
+        self._table = table
         self._counts = ClientCounts()
         self._observer = observer
 
     def __repr__(self) -> str:
-        return f"<ClientQuirks of {len(self._table)} clients>"
+        return f"<ClientQuirks {self._counts!r}>"
 
     def of(self, client: object) -> Quirks:
-        """Return the quirks of a client by the exact name in its clientInfo."""
-        return self._table.get(name_of(client), NONE)
+        """Return the quirks of a client."""
+        return quirks_of(client, self._table)
 
     def applied(self, client: object, quirk: Name) -> None:
         """Report that a client was treated by one of its quirks."""
@@ -75,6 +75,11 @@ class ClientQuirks:
         """Report that a client used an id that is in flight."""
         name, count = self._counts.add(client, "duplicate")
         self._observer.note("exchange.duplicate", session=session, client=name, count=count)
+
+
+def quirks_of(client: object, table: Mapping[str, Quirks] | None) -> Quirks:
+    """Return the quirks of a client by the exact name in its clientInfo; the table None stands for the known clients."""
+    return (KNOWN if table is None else table).get(name_of(client), NONE)
 
 
 def name_of(client: object) -> str:

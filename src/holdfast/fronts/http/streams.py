@@ -77,7 +77,7 @@ class Streamer:
         """
         retry = round(self._engine.random.uniform(*self._times.retry) * 1_000)
         session, position = reader.session, event_id(reader.stream, reader.cursor)
-        if session.revision.priming and not self._engine.quirks.of(session.record.client).no_priming:
+        if session.revision.priming:
             return sse.priming(position, retry)
         if posted and session.lasting:
             return sse.priming(position, retry, _no_request(reader.stream))
