@@ -174,9 +174,9 @@ def _revision(version: str, *, lasting: bool, primes: bool) -> Revision:
     empty event gets none (not `primes`).
     """
     revision = REVISIONS[version]
-    return replace(
-        revision, priming=revision.priming and primes, early_close=revision.early_close and lasting
-    )
+    if lasting and primes:
+        return revision
+    return replace(revision, priming=False, early_close=revision.early_close and lasting)
 
 
 def event_id(stream: str, position: Position) -> str:
