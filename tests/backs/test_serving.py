@@ -233,7 +233,7 @@ def holdfast(*arguments: str) -> str:
         ((URL, "--upstream-version", "1999"), "protocol version is one of"),
         (("--header", "A=1", "--", "npx"), "--header does not fit a command"),
         (("--stdio", "--env", "HOLDFAST_STORE=1", "--", "npx"), "variable of Holdfast itself"),
-        (("app.py", "--strict"), "--strict does not fit a server object"),
+        ((SHOP, "--strict"), "--strict is for a server in front of another one"),
         ((SHOP, "--home", "any"), "--home is for a server in front of another one"),
         ((URL, "--home", "any", "--strict"), "strict does not fit"),
         ((URL, "--forward-key-file", "/nowhere"), "--forward-key-file /nowhere cannot be read"),

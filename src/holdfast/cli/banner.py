@@ -1,6 +1,7 @@
 """What `holdfast serve` prints when it is ready: the address, and how to call it. It goes to stderr, as all logs do."""
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.server.served import Served
 
 
-class Facts(Struct, frozen=True):
+class Facts(Struct, frozen=True, kw_only=True):
     """What the banner shows of a server."""
 
     name: str
@@ -20,21 +21,25 @@ class Facts(Struct, frozen=True):
     url: str
     store: str = ""
     """The store, without secrets; empty for memory."""
-    patience: float = 0.0
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What a process reports when it is ready."""
+
+    servers: tuple[Facts, ...]
+    patience: float
     """Seconds that stopping may take."""
 
 
-def facts(server: "Served", url: str) -> Facts:
-    """Return what the banner shows of a server."""
+def facts(server: "Served", *, url: str, name: str = "") -> Facts:
+    """Return what the banner shows of a server. `name` is its name in a file."""
     store = server.store
-    times = server.settings.times
     return Facts(
-        name=server.name,
+        name=name or server.name,
         version=server.version,
         has=server.summary,
         url=url,
         store="" if store is None else shown(store, server.namespace),
-        patience=times.drain_notice + times.drain,
     )
 
 
@@ -52,23 +57,25 @@ def initialize_call(url: str) -> str:
     )
 
 
-def client_config(name: str, url: str) -> str:
-    """Return the entry for the configuration file of most clients."""
-    return json.dumps({"mcpServers": {name: {"type": "http", "url": url}}})
+def client_config(servers: Iterable[Facts]) -> str:
+    """Return the entries for the configuration file of most clients."""
+    entries = {server.name: {"type": "http", "url": server.url} for server in servers}
+    return json.dumps({"mcpServers": entries})
 
 
-def show(known: Facts, workers: int = 1) -> None:
+def show(known: Report, workers: int = 1) -> None:
     """Print the banner."""
     from rich.console import Console  # noqa: PLC0415 - only if something is printed
     from rich.markup import escape  # noqa: PLC0415
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    has = known.has or "nothing yet"
     several = f", {workers} workers" if workers > 1 else ""
-    version = f" {escape(known.version)}" if known.version else ""
-    console.print(f"[bold]{escape(known.name)}[/bold]{version}: {escape(has)}")
-    console.print(f"  serving   [bold cyan]{escape(known.url)}[/bold cyan]  (Ctrl+C stops){several}")
-    if known.store:
-        console.print(f"  store     {escape(known.store)}")
-    console.print(f"  try       {escape(initialize_call(known.url))}")
-    console.print(f"  clients   {escape(client_config(known.name, known.url))}")
+    for server in known.servers:
+        version = f" {escape(server.version)}" if server.version else ""
+        console.print(f"[bold]{escape(server.name)}[/bold]{version}: {escape(server.has or 'nothing yet')}")
+        console.print(f"  serving   [bold cyan]{escape(server.url)}[/bold cyan]  (Ctrl+C stops){several}")
+        if server.store:
+            console.print(f"  store     {escape(server.store)}")
+        if len(known.servers) == 1:
+            console.print(f"  try       {escape(initialize_call(server.url))}")
+    console.print(f"  clients   {escape(client_config(known.servers))}")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from holdfast.cli.options import COMMAND, OBJECT, URL, Kind, Options, entries
+from holdfast.cli.options import COMMAND, FILE, OBJECT, URL, Kind, Options, entries
 from holdfast.cli.secrets import upstream_token
 from holdfast.cli.target import load
 from holdfast.errors import ConfigError
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.server.served import Served
 
 _SCHEMES: Final = ("http://", "https://")
+_WORDS: Final = {COMMAND: "a command after --"}
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -22,6 +23,8 @@ class Source(Struct, frozen=True, kw_only=True):
     """A server object: file.py:object or package.module:object."""
     url: str = ""
     command: tuple[str, ...] = ()
+    directory: str = ""
+    """Where relative paths begin and a command runs: the directory of a file. Empty: the working directory."""
 
     @property
     def kind(self) -> Kind:
@@ -36,7 +39,9 @@ class Source(Struct, frozen=True, kw_only=True):
         """
         if self.url:
             return _remote(self.url, options)
-        return _process(self.command, options) if self.command else load(self.object)
+        if self.command:
+            return _process(self.command, options, self.directory)
+        return load(self.object, self.directory)
 
 
 def source(target: str | None, command: tuple[str, ...]) -> Source:
@@ -56,16 +61,20 @@ def source(target: str | None, command: tuple[str, ...]) -> Source:
     return Source(url=target) if target.lower().startswith(_SCHEMES) else Source(object=target)
 
 
-def check_fit(options: Options, kind: Kind) -> None:
-    """Refuse an option that has no meaning for this kind of target.
+def check_fit(options: Options, kind: Kind, where: str = "") -> None:
+    """Refuse an option that has no meaning for this kind of target. `where` names the table of a file that has it.
 
     Raises:
         ConfigError: an option does not fit.
     """
     for entry in entries(Options):
         if kind not in entry.row.fits and entry.of(options) is not None:
-            meant = ", or ".join("a command after --" if one is COMMAND else one for one in entry.row.fits)
-            raise ConfigError(f"{entry.flag} does not fit {kind}: it is for {meant}")
+            meant = ", or ".join(
+                one if where else _WORDS.get(one, one) for one in entry.row.fits if one != FILE
+            )
+            named = f"{where} {entry.key}" if where else entry.flag
+            hint = "; write it into the table of a server" if kind == FILE else ""
+            raise ConfigError(f"{named} does not fit {kind}: it is for {meant}{hint}")
 
 
 def _remote(url: str, options: Options) -> "Served":
@@ -74,7 +83,7 @@ def _remote(url: str, options: Options) -> "Served":
     return Remote(
         url,
         headers=options.headers,
-        token=upstream_token(options.token_file),
+        token=upstream_token(options.token_file, options.token_env),
         pass_token=options.pass_token or False,
         pass_headers=options.pass_headers or (),
         concurrency=options.concurrency,
@@ -83,12 +92,13 @@ def _remote(url: str, options: Options) -> "Served":
     )
 
 
-def _process(command: tuple[str, ...], options: Options) -> "Served":
+def _process(command: tuple[str, ...], options: Options, directory: str) -> "Served":
     from holdfast.server.proxies import CHILDREN, Process  # noqa: PLC0415 - `--help` does not need it
 
     return Process(
         command,
         env=options.env,
+        cwd=options.cwd or directory or None,
         children=options.children or CHILDREN,
         concurrency=options.concurrency,
         strict=options.strict or False,

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from holdfast import __version__
-from holdfast.cli.behind import check_fit, source
+from holdfast.cli.config.sources import planned
 from holdfast.cli.options import DEFAULT_ADDRESS, Options, ProcessOptions
 from holdfast.cli.parameters import collected, parameters
 from holdfast.cli.serve import serve
@@ -52,12 +52,17 @@ Version = Annotated[
 Target = Annotated[
     str | None,
     typer.Argument(
-        help="path/to/file.py:object, package.module:object, the URL of a server, or nothing and `-- COMMAND…`: a program "
-        "that speaks MCP on its standard input and output.",
+        help="path/to/file.py:object, package.module:object, the URL of a server, a file with several servers "
+        "(holdfast.toml, mcp.json), or nothing and `-- COMMAND…`: a program that speaks MCP on its standard input and output.",
         show_default=False,
     ),
 ]
 Stdio = Annotated[bool, typer.Option("--stdio", help="Serve standard input and output instead of HTTP.")]
+
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Serve this server of the file, and no other; may be repeated."),
+]
 
 
 @app.callback()
@@ -79,22 +84,24 @@ class _ServeCommand(TyperCommand):
         return super().parse_args(ctx, own)
 
 
-def _serve(context: typer.Context, target: str | None, stdio: bool, **given: Any) -> None:
-    """Serve a server object, or the server behind a URL or a command, over HTTP or over stdio.
+def _serve(
+    context: typer.Context, target: str | None, stdio: bool, only: list[str] | None, **given: Any
+) -> None:
+    """Serve a server object, the server behind a URL or a command, or every server of a file.
 
-    An option for every kind of target can also be set by a variable: HOLDFAST_GRACE for --grace, and so on.
+    An option for every kind of target can also be set by a variable: HOLDFAST_GRACE for --grace, and so on. The command
+    line counts before the variables, and these count before a file.
     """
     options, process = collected(Options, given), collected(ProcessOptions, given)
-    served, workers = source(target, context.meta[_COMMAND]), process.workers or 1
-    check_fit(options, served.kind)
-    log_level = process.log_level or "warning"
+    plan = planned(target, context.meta[_COMMAND], options, process, only=tuple(only or ()))
+    workers = plan.process.workers or 1
     if stdio and workers == 1 and _is_argument(context, "http"):
         raise ConfigError(f"--stdio does not use an address: leave out --stdio, or --http {process.http}")
-    where = None if stdio else process.http or DEFAULT_ADDRESS
+    where = None if stdio else plan.process.http or DEFAULT_ADDRESS
     if workers == 1:
-        serve(served, where, options, log_level=log_level)
+        serve(plan, where)
     else:
-        raise typer.Exit(serve_with_workers(served, where, options, workers, log_level=log_level))
+        raise typer.Exit(serve_with_workers(plan, where, workers))
 
 
 def _is_argument(context: typer.Context, name: str) -> bool:
@@ -109,6 +116,7 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
         inspect.Parameter("target", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Target),
         inspect.Parameter("stdio", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Stdio),
+        inspect.Parameter("only", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Only),
     ]
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [*own, *parameters(ProcessOptions), *parameters(Options)]

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from holdfast.backs.proxy.options import Home
-from holdfast.config import LOOPBACK_HOSTS, Duplicates, HttpSettings, ResponseMode, Settings
+from holdfast.backs.proxy.options import Home, ProxyOptions
+from holdfast.config import LOOPBACK_HOSTS, Duplicates, HttpSettings, Limits, ResponseMode, Settings, Times
 
 Kind = Literal["a URL", "a command", "a server object of Python", "a file with several servers"]
 URL: Final[Kind] = "a URL"
@@ -33,9 +33,6 @@ DEFAULT_PATH: Final = "/mcp"
 Count = Annotated[int, Meta(ge=1)]
 Number = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
-Setting = int | float | tuple[float, float]
-"""A value of `Limits` or `Times`, which check it."""
-
 S = TypeVar("S", bound=Struct)
 
 
@@ -48,8 +45,11 @@ class Row(Struct, frozen=True, kw_only=True):
     flag: str = ""
     """Its name on the command line, if that is not the member's own: an option that may be repeated is named in the singular."""
     metavar: str | None = None
+    """The form of its value. PATH: a path, which in a file begins at the directory of that file."""
     default: str | None = None
     """The default, as `--help` shows it."""
+    settings: Any = None
+    """For a table of settings: their structure, which checks them."""
     members: dict[str, "Row"] | None = None
     """For a table of settings: those that are options of the command line by themselves."""
 
@@ -60,10 +60,11 @@ class Options(Struct, frozen=True, kw_only=True):
     path: Annotated[
         str | None, Row(help="The path of the MCP endpoint.", fits=ONE_SERVER, default=DEFAULT_PATH)
     ] = None
-    limits: Annotated[dict[str, Setting] | None, Row(members={})] = None
+    limits: Annotated[dict[str, Any] | None, Row(settings=Limits, members={})] = None
     times: Annotated[
-        dict[str, Setting] | None,
+        dict[str, Any] | None,
         Row(
+            settings=Times,
             members={
                 "grace": Row(help="Seconds that a session lives after its last connection broke."),
                 "drain": Row(help="Seconds that running calls have to finish when the server stops."),
@@ -71,7 +72,7 @@ class Options(Struct, frozen=True, kw_only=True):
                     help="Seconds before the drain in which the server still serves but reports not ready, so that load "
                     "balancers stop sending."
                 ),
-            }
+            },
         ),
     ] = None
     duplicates: Annotated[
@@ -114,6 +115,13 @@ class Options(Struct, frozen=True, kw_only=True):
         Row(flag="allow_origin", help="A browser origin that is accepted; may be repeated."),
     ] = None
     allow_anonymous: Annotated[bool | None, Row(help="Serve other machines without authentication.")] = None
+    verifier: Annotated[
+        str | None,
+        Row(
+            metavar="FILE:NAME",
+            help="The function that checks the tokens of clients: path/to/file.py:name or package.module:name.",
+        ),
+    ] = None
 
     forward_key_file: Annotated[
         str | None,
@@ -126,18 +134,20 @@ class Options(Struct, frozen=True, kw_only=True):
 
     # The server behind.
 
+    proxy: Annotated[dict[str, Any] | None, Row(settings=ProxyOptions, members={}, fits=ONE_SERVER)] = None
+
     concurrency: Annotated[
         Count | None,
         Row(
             help="How many calls of one session the server behind gets at once; 1 for one that cannot run several.",
-            fits=BEHIND,
+            fits=ONE_SERVER,
         ),
     ] = None
     strict: Annotated[
         bool | None,
         Row(
             help="Close a session when the server behind loses its own, or its process ends.",
-            fits=BEHIND,
+            fits=ONE_SERVER,
         ),
     ] = None
     home: Annotated[
@@ -187,6 +197,10 @@ class Options(Struct, frozen=True, kw_only=True):
             fits=(URL,),
         ),
     ] = None
+    token_env: Annotated[
+        str | None,
+        Row(metavar="NAME", help="The environment variable with that token.", fits=(URL,)),
+    ] = None
     env: Annotated[
         dict[str, str] | None,
         Row(
@@ -194,6 +208,9 @@ class Options(Struct, frozen=True, kw_only=True):
             help="A variable for the command after --; may be repeated.",
             fits=(COMMAND,),
         ),
+    ] = None
+    cwd: Annotated[
+        str | None, Row(metavar="PATH", help="The directory in which the command runs.", fits=(COMMAND,))
     ] = None
     children: Annotated[
         Count | None,
@@ -208,7 +225,7 @@ class Options(Struct, frozen=True, kw_only=True):
         """
         said: dict[str, Any] = {
             "limits": replace(settings.limits, **self.limits) if self.limits else None,
-            "times": replace(settings.times, **self.times) if self.times else None,
+            "times": replace(settings.times, **_ranges(self.times)) if self.times else None,
             "duplicates": self.duplicates,
             "in_order": self.in_order,
             "reruns": self.reruns,
@@ -256,6 +273,11 @@ class Entry(Struct, frozen=True):
     row: Row
 
     @property
+    def key(self) -> str:
+        """Its key in the file."""
+        return ".".join(self.place)
+
+    @property
     def parameter(self) -> str:
         """Its name on the command line, with underscores."""
         return self.row.flag or self.place[-1]
@@ -285,6 +307,17 @@ def entries(kind: type[Struct]) -> Iterator[Entry]:
         else:
             for member, inner in row.members.items():
                 yield Entry((name, member), Seconds | None, inner)
+
+
+def rows(kind: type[Struct]) -> dict[str, Row]:
+    """Return the row of each member."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: annotation.__metadata__[0] for name, annotation in hints.items()}
+
+
+def _ranges(times: dict[str, Any]) -> dict[str, Any]:
+    """Return times whose ranges are tuples: on their way to a worker they become lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in times.items()}
 
 
 def laid_over(low: S, high: S) -> S:

@@ -11,13 +11,18 @@ TOKEN_VARIABLE: Final = "HOLDFAST_UPSTREAM_TOKEN"  # noqa: S105 - a name
 KEY_VARIABLE: Final = "HOLDFAST_FORWARD_KEY"
 
 
-def upstream_token(file: str | None) -> str | None:
+def upstream_token(file: str | None, variable: str | None) -> str | None:
     """Return our bearer token for the server behind; None if there is none.
 
     Raises:
-        ConfigError: the file cannot be read or is empty.
+        ConfigError: the file cannot be read or is empty, or the variable is not set.
     """
-    return _secret(file, "--token-file", TOKEN_VARIABLE)
+    if file is None and variable is None:
+        return None
+    token = _secret(file, "--token-file", variable or "")
+    if token is None:
+        raise ConfigError(f"the variable {variable} has no token for the server behind")
+    return token
 
 
 def forward_key(file: str | None) -> ForwardKey | None:

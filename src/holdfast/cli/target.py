@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from holdfast.auth import Verifier
 from holdfast.backs.hosted.frameworks import SUPPORTED, framework_of
 from holdfast.errors import ConfigError
 
@@ -24,8 +25,12 @@ _IMPORTING: Final = (__file__, importlib.__file__, "<frozen importlib")
 """The files of the frames between the command line and the author's module."""
 
 
-def load(target: str) -> "Served":
-    """Return the server that a target names.
+_FILES: Final[dict[Path, ModuleType]] = {}
+"""The files that were imported, so that two objects of one file come from one module."""
+
+
+def load(target: str, directory: str = "") -> "Served":
+    """Return the server that a target names. Relative paths begin at a directory; without one, at the working directory.
 
     Raises:
         ConfigError: there is no such server.
@@ -34,8 +39,7 @@ def load(target: str) -> "Served":
     from holdfast.server.served import Served  # noqa: PLC0415 - a heavy import that `--help` does not need
 
     place, name = split(target)
-    with _errors_shown(place):
-        module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+    module = _imported(place, directory)
     found = getattr(module, name, None)
     if isinstance(found, Served):
         return found
@@ -56,6 +60,25 @@ def load(target: str) -> "Served":
     )
 
 
+def load_verifier(target: str, directory: str = "") -> Verifier:
+    """Return the function that checks tokens.
+
+    Raises:
+        ConfigError: there is no such function.
+        SystemExit: the author's code cannot be imported; its error has been printed.
+    """
+    place, separator, name = target.rpartition(":")
+    if not separator:
+        raise ConfigError(
+            f"the verifier {target!r} names no function: write file.py:name or package.module:name"
+        )
+    found = getattr(_imported(place, directory), name, None)
+    if not callable(found):
+        raise ConfigError(f"the verifier {target}: {place} has no function {name!r}")
+    verifier: Verifier = found
+    return verifier
+
+
 def split(target: str) -> tuple[str, str]:
     """Return file or module, and object name. The colon of a drive letter is not a separator."""
     place, separator, name = target.rpartition(":")
@@ -64,6 +87,13 @@ def split(target: str) -> tuple[str, str]:
     if not place or not name.isidentifier():
         raise ConfigError(f"{target!r} names no server. {_FORMS}")
     return place, name
+
+
+def _imported(place: str, directory: str) -> ModuleType:
+    with _errors_shown(place):
+        if place.endswith(".py"):
+            return _from_file(Path(directory, place))
+        return _from_module(place, Path(directory) if directory else Path.cwd())
 
 
 @contextlib.contextmanager
@@ -91,6 +121,8 @@ def _trim(report: traceback.TracebackException) -> None:
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ConfigError(f"there is no file {path} (looked in {Path.cwd()}). {_FORMS}")
+    if (known := _FILES.get(path.resolve())) is not None:
+        return known
     # As with `python file.py`, modules beside the file can be imported.
     sys.path.insert(0, str(path.resolve().parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -99,15 +131,16 @@ def _from_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
+    _FILES[path.resolve()] = module
     return module
 
 
-def _from_module(name: str) -> ModuleType:
-    sys.path.insert(0, str(Path.cwd()))
+def _from_module(name: str, directory: Path) -> ModuleType:
+    sys.path.insert(0, str(directory))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         # Only if the target itself is missing. A missing import inside it is an error of the author's code.
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
-        raise ConfigError(f"there is no module {name!r} (looked in {Path.cwd()}). {_FORMS}") from None
+        raise ConfigError(f"there is no module {name!r} (looked in {directory}). {_FORMS}") from None

@@ -11,20 +11,23 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.auth.forward_key import ForwardKey
 from holdfast.cli import banner
-from holdfast.cli.behind import Source
-from holdfast.cli.options import Options
-from holdfast.cli.serve import explained, front_of, log_to_stderr, prepare
+from holdfast.cli.config.plan import Endpoint
+from holdfast.cli.prepared import Prepared
+from holdfast.cli.serve import log_to_stderr
 from holdfast.cli.stores import PrivateStoreUser
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import check_exposure, serve
 from holdfast.transports.loops import run
+
+if TYPE_CHECKING:
+    from holdfast.server.served import Served
 
 WRONG: Final = 2
 """The exit status of a worker that cannot start. Starting it again would fail in the same way."""
@@ -35,9 +38,8 @@ MARGIN: Final = 5.0
 class Job(Struct, frozen=True, kw_only=True):
     """What a worker serves. It is sent through a socket, so that no secret is in an argument list."""
 
-    source: Source
-    options: Options
-    log_level: str
+    endpoints: tuple[Endpoint, ...]
+    log_level: str | None
     listener: int
     """The descriptor of the inherited listening socket."""
     host: str
@@ -81,35 +83,44 @@ def _line(channel: socket.socket) -> bytes:
 
 def _serve(job: Job, channel: socket.socket) -> None:
     log_to_stderr(job.log_level)
-    options = job.options
-    server = prepare(job.source, options)
+    prepared = Prepared(job.endpoints)
     with contextlib.ExitStack() as stack:
-        if server.store is None and job.private is not None:
-            server.store = job.private
-            server.forward_key = server.forward_key or ForwardKey(job.private_key)
-        watch = _Watch(channel, server.settings.times.drain_notice + server.settings.times.drain)
-        if server.store == job.private and job.private is not None:
+        watch = _Watch(channel, prepared.patience)
+        if job.private is not None and _use_private(prepared, job.private, job.private_key):
             stack.enter_context(watch.using_private_store(job.private))
         listener = stack.enter_context(socket.socket(fileno=job.listener))
-        stack.enter_context(explained(server))
-        front = front_of(server, options)
-        if not server.engine.store.is_shared:
-            raise ConfigError(
-                "several workers need a shared store, and "
-                f"{type(server.engine.store).__name__} serves one process only: use --store sqlite:///path or "
-                "redis://…, or leave --store out"
-            )
+        front = prepared.front()
+        stack.enter_context(prepared.running(front))
+        for name, server in prepared.servers.items():
+            with prepared.explained(lambda: name):  # noqa: B023 - it is called in this turn of the loop
+                _check_shared(server)
         check_exposure(front, job.host)
         watch.start()
         run(
-            serve(
-                front, listener, ready=lambda url: _report(channel, banner.facts(server, url)), siblings=True
-            ),
-            threads=server.settings.limits.threads,
+            serve(front, listener, ready=lambda url: _report(channel, prepared.report(url)), siblings=True),
+            threads=front.engine.settings.limits.threads,
         )
 
 
-def _report(channel: socket.socket, known: banner.Facts) -> None:
+def _use_private(prepared: Prepared, store: str, key: str) -> bool:
+    """Give the private store to every server that names none; False if all have one."""
+    without = [server for server in prepared.servers.values() if server.store is None]
+    for server in without:
+        server.store = store
+        server.forward_key = server.forward_key or ForwardKey(key)
+    return bool(without)
+
+
+def _check_shared(server: "Served") -> None:
+    store = server.engine.store
+    if not store.is_shared:
+        raise ConfigError(
+            f"several workers need a shared store, and {type(store).__name__} serves one process only: use --store "
+            "sqlite:///path or redis://…, or leave --store out"
+        )
+
+
+def _report(channel: socket.socket, known: banner.Report) -> None:
     with contextlib.suppress(OSError):
         channel.sendall(msgspec.json.encode(known) + b"\n")
 

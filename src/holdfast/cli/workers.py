@@ -19,8 +19,7 @@ import msgspec
 
 from holdfast.auth.forward_key import new_key
 from holdfast.cli import banner, stores
-from holdfast.cli.behind import Source
-from holdfast.cli.options import Options
+from holdfast.cli.config.plan import Plan
 from holdfast.cli.serve import address, log_to_stderr
 from holdfast.cli.worker import MARGIN, Job
 from holdfast.errors import ConfigError
@@ -34,12 +33,10 @@ STEADY: Final = 10.0
 """A worker that has served for this many seconds did start properly: its successor starts at once."""
 _ROOT: Final = Path(__file__).parents[2]
 
-Shown = Callable[[banner.Facts], None]
+Shown = Callable[[banner.Report], None]
 
 
-def serve_with_workers(
-    source: Source, http: str | None, options: Options, count: int, *, log_level: str
-) -> int:
+def serve_with_workers(plan: Plan, http: str | None, count: int) -> int:
     """Serve over HTTP by `count` processes until a signal stops them; return the exit status.
 
     Raises:
@@ -48,17 +45,18 @@ def serve_with_workers(
     if http is None:
         raise ConfigError("--stdio serves one client in one process: leave --workers out")
     stores.check_system()
-    log_to_stderr(log_level)
+    log_to_stderr(plan.process.log_level)
     host, port = address(http)
-    if options.store is not None:
-        stores.check(options.store)
+    named = [endpoint.options.store for endpoint in plan.endpoints]
+    for store in named:
+        if store is not None:
+            stores.check(store)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(bind(host, port))
-        private = None if options.store is not None else stack.enter_context(stores.private_store())
+        private = stack.enter_context(stores.private_store()) if None in named else None
         job = Job(
-            source=source,
-            options=options,
-            log_level=log_level,
+            endpoints=plan.endpoints,
+            log_level=plan.process.log_level,
             listener=listener.fileno(),
             host=host,
             private=private,
@@ -77,7 +75,7 @@ class Worker:
         self.process = process
         self._reader = reader
         self.began: float = asyncio.get_running_loop().time()
-        self.facts: banner.Facts | None = None
+        self.facts: banner.Report | None = None
         """What the worker reported when it was ready."""
         self.retired = False
         """True if the worker got the signal to stop: it is not restarted."""
@@ -90,7 +88,7 @@ class Worker:
         # A worker that ends before it has read its job resets the connection.
         with contextlib.suppress(OSError):
             if line := await self._reader.readline():
-                self.facts = msgspec.json.decode(line, type=banner.Facts)
+                self.facts = msgspec.json.decode(line, type=banner.Report)
         return self.facts is not None
 
     def tell(self, number: signal.Signals) -> None:

@@ -86,8 +86,8 @@ def test_higher_options_win_and_tables_of_settings_are_merged() -> None:
         (Source(command=("x",)), Options(headers={}), "--header does not fit a command: it is for a URL"),
         (
             Source(object="a.py"),
-            Options(strict=False),
-            "--strict does not fit a server object of Python: it is for a URL, or a command after --",
+            Options(upstream_version="auto"),
+            "--upstream-version does not fit a server object of Python: it is for a URL, or a command after --",
         ),
     ],
 )

@@ -11,10 +11,11 @@ from typing import Final
 import pytest
 
 from holdfast import Server, Settings, Times, __version__
-from holdfast.cli.banner import client_config, initialize_call
+from holdfast.cli.banner import client_config, facts, initialize_call
 from holdfast.cli.behind import Source
 from holdfast.cli.options import Options
-from holdfast.cli.serve import address, prepare
+from holdfast.cli.prepared import prepare
+from holdfast.cli.serve import address
 from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
 
@@ -80,7 +81,7 @@ def test_the_banner_can_be_pasted() -> None:
     command = shlex.split(initialize_call("http://127.0.0.1:1/mcp"))
     body = json.loads(command[command.index("-d") + 1])
     assert (command[0], body["method"]) == ("curl", "initialize")
-    config = json.loads(client_config("mine", "http://127.0.0.1:1/mcp"))
+    config = json.loads(client_config([facts(Server("mine"), url="http://127.0.0.1:1/mcp")]))
     assert config["mcpServers"]["mine"]["url"] == "http://127.0.0.1:1/mcp"
 
 

@@ -57,7 +57,7 @@ def test_a_url_is_shown_without_its_credentials(url: str, shown: str) -> None:
 async def test_a_file_is_shown_as_the_one_that_exists() -> None:
     with tempfile.TemporaryDirectory() as home, contextlib.chdir(home):
         server = Server("orders", store="sqlite:///st%20ore.db")
-        shown = facts(server, "http://h").store
+        shown = facts(server, url="http://h").store
         assert shown == f"SQLite file {Path.cwd()}/st ore.orders.db"
         async with serving(server):
             assert Path(shown.removeprefix("SQLite file ")).exists()

@@ -1,0 +1,50 @@
+"""The plan: every server that a process serves, with its options, and the options of the process."""
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.cli.behind import Source
+from holdfast.cli.options import Options, ProcessOptions
+from holdfast.errors import ConfigError
+
+_NAME: Final = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,64}")
+_PATH: Final = re.compile(r"(?:/(?!\.+(?:/|$))[A-Za-z0-9._~-]+)+/?")
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """One server of a process."""
+
+    source: Source
+    options: Options
+    name: str = ""
+    """Its name in the file; empty for a target of the command line, which is the only one."""
+    where: str = ""
+    """The file and the table, for errors."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What a process serves."""
+
+    endpoints: tuple[Endpoint, ...]
+    process: ProcessOptions = ProcessOptions()
+
+
+def path_of(name: str, path: str | None, where: str) -> str:
+    """Return the path of a server of a file: the given one, or /NAME/mcp.
+
+    Raises:
+        ConfigError: the path, or the name, cannot be part of a URL as it is.
+    """
+    if path is None:
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{where} the name cannot be part of a path: use letters, digits, '.', '_' and '-', or set path"
+            )
+        return f"/{name}/mcp"
+    if not _PATH.fullmatch(path):
+        raise ConfigError(
+            f"{where} path must begin with a slash and have letters, digits, '.', '_', '~' and '-' between slashes"
+        )
+    return path

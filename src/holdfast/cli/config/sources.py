@@ -1,0 +1,62 @@
+"""Which value counts: the command line over the environment over the file over the default. Nothing else decides it."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from holdfast.cli.behind import check_fit, source
+from holdfast.cli.config.mcp_json import read_mcp_json
+from holdfast.cli.config.plan import Endpoint, Plan
+from holdfast.cli.config.toml_file import read_toml
+from holdfast.cli.options import FILE, URL, Options, ProcessOptions, laid_over
+from holdfast.cli.secrets import TOKEN_VARIABLE
+from holdfast.errors import ConfigError
+
+_FILES: Final = {".toml": read_toml, ".json": read_mcp_json}
+
+
+def planned(
+    target: str | None,
+    command: tuple[str, ...],
+    options: Options,
+    process: ProcessOptions,
+    *,
+    only: tuple[str, ...] = (),
+) -> Plan:
+    """Return what is served. `options` and `process` are those of the command line, over the environment.
+
+    Raises:
+        ConfigError: the target, the file or the options cannot work.
+    """
+    read = None if target is None or command else _FILES.get(Path(target).suffix.lower())
+    if read is None or target is None:
+        if only:
+            raise ConfigError("--only is for a file with several servers")
+        return Plan(endpoints=(_single(target, command, options),), process=process)
+    check_fit(options, FILE)
+    plan = read(Path(target))
+    return Plan(
+        endpoints=tuple(
+            replace(one, options=laid_over(one.options, options)) for one in _chosen(plan.endpoints, only)
+        ),
+        process=laid_over(plan.process, process),
+    )
+
+
+def _single(target: str | None, command: tuple[str, ...], options: Options) -> Endpoint:
+    served = source(target, command)
+    check_fit(options, served.kind)
+    if served.kind is URL and options.token_file is None and os.environ.get(TOKEN_VARIABLE):
+        # Only for the one URL of a command line: a file may name several, and each has a token of its own.
+        options = laid_over(Options(token_env=TOKEN_VARIABLE), options)
+    return Endpoint(source=served, options=options)
+
+
+def _chosen(endpoints: tuple[Endpoint, ...], only: tuple[str, ...]) -> tuple[Endpoint, ...]:
+    names = [endpoint.name for endpoint in endpoints]
+    for name in only:
+        if name not in names:
+            raise ConfigError(f"--only {name}: the file has no such server; it has {', '.join(names)}")
+    return tuple(endpoint for endpoint in endpoints if not only or endpoint.name in only)

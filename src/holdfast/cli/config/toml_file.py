@@ -1,0 +1,129 @@
+"""`holdfast.toml`: the options of the process, options for all servers, and a table for each server.
+
+It is read strictly. Secrets are not in it: they come from files and from environment variables.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from msgspec.structs import replace
+
+from holdfast.cli.behind import Source, check_fit
+from holdfast.cli.config.decoding import decoded, known
+from holdfast.cli.config.plan import Endpoint, Plan, path_of
+from holdfast.cli.config.variables import expanded, refers
+from holdfast.cli.options import FILE, Options, ProcessOptions, laid_over, rows
+from holdfast.errors import ConfigError
+from holdfast.server.running.store_choice import namespace_of
+
+_SERVERS: Final = "servers"
+_PROCESS: Final = ProcessOptions.__struct_fields__
+_SHARED: Final[tuple[str, ...]] = tuple(name for name, row in rows(Options).items() if FILE in row.fits)
+_BACKS: Final = ("command", "url", "object")
+_SECRET: Final = re.compile(r"(?i)(?:^|[-_])(?:api-?key|key|token|secret|password|authorization|cookie)$")
+"""The names of headers and variables whose values are secrets."""
+_FROM_CLIENT: Final = ("header:", "claim:")
+"""A value that comes from each client."""
+
+
+class ServerTable(Options, frozen=True, kw_only=True):
+    """The table of one server: its options, and one of the three that say what it is."""
+
+    command: tuple[str, ...] | None = None
+    url: str | None = None
+    object: str | None = None
+
+
+def read_toml(file: Path) -> Plan:
+    """Read a `holdfast.toml`.
+
+    Raises:
+        ConfigError: it cannot be read, or something in it is wrong.
+    """
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+    servers = content.pop(_SERVERS, None)
+    if not isinstance(servers, dict) or not servers:
+        raise ConfigError(f"{file} names no server: it needs a table [servers.NAME] for each")
+    known(content, (*_PROCESS, *_SHARED, _SERVERS), f"{file}:")
+    _refuse_literals(content, f"{file}:")
+    content = expanded(content, f"{file}:", {})
+    process = decoded(ProcessOptions, {key: content[key] for key in _PROCESS if key in content}, f"{file}:")
+    shared = _beside(
+        decoded(Options, {key: content[key] for key in _SHARED if key in content}, f"{file}:"),
+        file.resolve().parent,
+    )
+    return Plan(
+        process=process,
+        endpoints=tuple(_endpoint(name, table, shared, file) for name, table in servers.items()),
+    )
+
+
+def _endpoint(name: str, table: Any, shared: Options, file: Path) -> Endpoint:
+    where = f"{file}: [servers.{name}]"
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where} must be a table")
+    if "token" in table:
+        raise ConfigError(f"{where} token: write no secret into this file; use token_file or token_env")
+    _refuse_literals(table, where)
+    server = decoded(ServerTable, expanded(table, where, {}), where)
+    said = [one for one in _BACKS if getattr(server, one)]
+    if len(said) != 1:
+        raise ConfigError(
+            f"{where} needs one of command, url and object; it has {' and '.join(said) or 'none'}"
+        )
+    source = Source(
+        command=server.command or (),
+        url=server.url or "",
+        object=server.object or "",
+        directory=str(file.resolve().parent),
+    )
+    given = Options(**{member: getattr(server, member) for member in Options.__struct_fields__})
+    check_fit(given, source.kind, where)
+    own = Options(path=path_of(name, server.path, where), namespace=namespace_of(name))
+    options = laid_over(laid_over(shared, own), _beside(given, Path(source.directory)))
+    return Endpoint(name=name, where=where, source=source, options=options)
+
+
+def _refuse_literals(table: dict[str, Any], where: str) -> None:
+    """Refuse a secret that is written into the file. The names of headers and variables say what is one."""
+    for kind in ("headers", "env"):
+        pairs = table.get(kind)
+        for name, value in pairs.items() if isinstance(pairs, dict) else ():
+            if _SECRET.search(name) and isinstance(value, str) and value and not _is_reference(value):
+                raise ConfigError(
+                    f"{where} {kind}.{name}: write no secret into this file; take it from an environment variable: "
+                    '"${NAME}"'
+                )
+    store = table.get("store")
+    if isinstance(store, str) and "@" in store and not _is_reference(store):
+        raise ConfigError(
+            f"{where} store: write no password into this file; leave out the store and set HOLDFAST_STORE, or take "
+            'it from an environment variable: "${NAME}"'
+        )
+
+
+def _is_reference(text: str) -> bool:
+    return refers(text) or text.startswith(_FROM_CLIENT)
+
+
+def _beside(options: Options, directory: Path) -> Options:
+    """Return options whose relative paths begin at the directory of the file."""
+    paths = [name for name, row in rows(Options).items() if row.metavar == "PATH"]
+    absolute = {name: str(directory / path) for name in paths if (path := getattr(options, name)) is not None}
+    if options.store is not None:
+        absolute["store"] = _store_beside(options.store, directory)
+    return replace(options, **absolute)
+
+
+def _store_beside(store: str, directory: Path) -> str:
+    place = store.removeprefix("sqlite:")
+    path = place.removeprefix("///")
+    if place == store or path.startswith("/") or not path:
+        return store
+    return f"sqlite:///{quote(str(directory))}/{path}"

@@ -1,0 +1,148 @@
+"""The servers of a plan: loaded, with their options applied, behind one front. An error names the server of the file."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from holdfast.cli import banner, stores
+from holdfast.cli.behind import Source
+from holdfast.cli.config.plan import Endpoint
+from holdfast.cli.options import Options
+from holdfast.cli.secrets import forward_key
+from holdfast.cli.target import load_verifier
+from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.router import Router
+
+if TYPE_CHECKING:
+    from holdfast.server.served import Served
+
+
+class Prepared:
+    """The servers of a plan, by name. A target of the command line has an empty name."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        """Load the servers. Nothing is connected or started.
+
+        Raises:
+            ConfigError: an option cannot work.
+        """
+        self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
+        self.servers: Mapping[str, Served] = {
+            name: self._prepared(endpoint) for name, endpoint in self._endpoints.items()
+        }
+
+    def _prepared(self, endpoint: Endpoint) -> "Served":
+        with self.explained(lambda: endpoint.name):
+            return prepare(endpoint.source, endpoint.options)
+
+    @property
+    def patience(self) -> float:
+        """Seconds that stopping may take."""
+        every = [server.settings.times for server in self.servers.values()]
+        return max(times.drain_notice + times.drain for times in every)
+
+    def front(self) -> HttpFront | Router:
+        """Build the HTTP endpoints: the one of the command line, or a router for those of a file.
+
+        Raises:
+            ConfigError: servers do not fit their settings, or do not fit together.
+        """
+        from holdfast.server.servers import check_apart  # noqa: PLC0415 - `--help` does not need it
+
+        check_apart(self.servers)
+        fronts: dict[str, HttpFront] = {}
+        for name, server in self.servers.items():
+            with self.explained(lambda: name):  # noqa: B023 - it is called in this turn of the loop
+                fronts[name] = server.front(self._endpoints[name].options.http())
+        return fronts[""] if "" in fronts else Router(fronts)
+
+    @contextlib.contextmanager
+    def explained(self, failed: Callable[[], str]) -> Iterator[None]:
+        """Name the server, and its store, in an error at start. `failed` returns the server's name."""
+        try:
+            yield
+        except StoreUnavailable as error:
+            name = failed()
+            server = self.servers[name]
+            named = "in memory" if server.store is None else stores.shown(server.store, server.namespace)
+            cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
+            raise ConfigError(
+                f"{self._where(name)}the store {named} cannot be used: {error}{cause}; start it, or name another with "
+                "--store URL or HOLDFAST_STORE"
+            ) from None
+        except ConfigError as error:
+            raise ConfigError(f"{self._where(failed())}{error}") from None
+        except Exception as error:
+            if where := self._where(failed()):
+                error.add_note(f"holdfast: {where}could not start")
+            raise
+
+    def _where(self, name: str) -> str:
+        endpoint = self._endpoints.get(name)
+        return f"{endpoint.where} " if endpoint is not None and endpoint.where else ""
+
+    def running(self, front: HttpFront | Router) -> contextlib.AbstractContextManager[None]:
+        """Name the server that cannot start in the error of the process."""
+        return self.explained(lambda: front.engine.failed if isinstance(front, Router) else "")
+
+    def report(self, url: str) -> banner.Report:
+        """Return what the banner shows. The URL is that of the only endpoint, or of the root."""
+        return banner.Report(
+            servers=tuple(
+                banner.facts(
+                    server, name=name, url=url + (self._endpoints[name].options.path or "") if name else url
+                )
+                for name, server in self.servers.items()
+            ),
+            patience=self.patience,
+        )
+
+
+def prepare(source: Source, options: Options) -> "Served":
+    """Return the server that is named, with the options applied.
+
+    Raises:
+        ConfigError: the options cannot work.
+    """
+    if options.store is not None:
+        stores.check(options.store)
+    server = source.server(options)
+    before = (server.settings, server.store, server.namespace)
+    wanted = (
+        options.over(server.settings),
+        server.store if options.store is None else options.store,
+        options.namespace or server.namespace,
+    )
+    key, proxied = forward_key(options.forward_key_file), _proxied(options)
+    if wanted != before or proxied or key is not None:
+        if server.is_built:
+            raise ConfigError(
+                f"{source.object} built its engine while it was imported, so options cannot change it"
+            )
+        server.settings, server.store, server.namespace = wanted
+        server.forward_key = key or server.forward_key
+    if options.verifier is not None:
+        server.verifier = load_verifier(options.verifier, source.directory)
+    if proxied:
+        _set_proxied(server, proxied, "" if source.directory else "--")
+    return server
+
+
+def _proxied(options: Options) -> dict[str, Any]:
+    """Return the options for a server in front of another one that were given."""
+    single = {"concurrency": options.concurrency, "strict": options.strict, "home": options.home}
+    return {**(options.proxy or {}), **{name: value for name, value in single.items() if value is not None}}
+
+
+def _set_proxied(server: "Served", given: dict[str, Any], dashes: str) -> None:
+    from holdfast.server.proxies import Proxy  # noqa: PLC0415 - `--help` does not need it
+
+    if not isinstance(server, Proxy):
+        raise ConfigError(
+            f"{dashes}{next(iter(given))} is for a server in front of another one, and this is a holdfast.Server: its calls "
+            "are limited by limits.running and in_order, and any process answers for it"
+        )
+    server.options = replace(server.options, **given)
