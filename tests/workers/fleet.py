@@ -49,7 +49,7 @@ class Fleet:
         self.port = int(self._said_where()[0])
 
     def _said_where(self) -> list[str]:
-        return re.findall(r"http://127\.0\.0\.1:(\d+)/", self.output())
+        return re.findall(r"serving +http://127\.0\.0\.1:(\d+)/", self.output())
 
     def tell(self, number: signal.Signals) -> None:
         self.popen.send_signal(number)
@@ -80,11 +80,13 @@ def lives(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def fleet(*options: str, env: dict[str, str] | None = None, http: str = "127.0.0.1:0") -> Iterator[Fleet]:
-    """Run `holdfast serve` on the shop. Afterwards no process and no file of it is left."""
+def fleet(
+    *options: str, env: dict[str, str] | None = None, http: str = "127.0.0.1:0", target: str = SHOP
+) -> Iterator[Fleet]:
+    """Run `holdfast serve`, on the shop if nothing else is named. Afterwards no process and no file of it is left."""
     with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory() as home:
         popen = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "serve", SHOP, "--http", http, *options],
+            [sys.executable, "-m", "holdfast", "serve", target, "--http", http, *options],
             cwd=ROOT,
             env={**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": home, **(env or {})},
             stdin=subprocess.DEVNULL,

@@ -127,3 +127,15 @@ class HomeContract(FleetContract):
         ]
         assert sorted(await asyncio.gather(*tries)) == [False, False, True]
         assert await two.store.inbox() == []
+
+    @voyage()
+    async def test_a_request_to_a_replica_that_has_died_or_stopped_is_taken_back(self, fleet: Fleet) -> None:
+        one, two, three = fleet.benches
+        await fleet.lease(0, 1, 2)
+        for gone in (one, three):
+            assert await two.store.forward(gone.store.replica, "f", b"run this", seconds=600)
+        await three.store.release()
+        assert await fleet.left_by_the_dead(1) == []
+        for gone in (one, three):
+            assert not await two.store.forward(gone.store.replica, "g", b"run this", seconds=600)
+            assert await two.store.remove_forwarded("f", replica=gone.store.replica), "it never ran"

@@ -51,7 +51,8 @@ if redis.call('EXISTS', g .. ':own:' .. owner) == 1 then live(g .. ':own:' .. ow
 return {'ok', {}, tonumber(incarnation)}
 
 --## release: shared !allow-oom
--- The replica stops. If it still owns work, others may end that from now on.
+-- The replica stops. If it still owns work, others may end that from now on. Its inbox stays until it expires: a sender takes
+-- back what the replica has not taken, and knows by that that it never ran.
 local name, owner = ARGV[5], ARGV[6]
 if redis.call('EXISTS', g .. ':own:' .. owner) == 1 then
   redis.call('ZADD', g .. ':rep', 'XX', 0, owner)
@@ -60,7 +61,6 @@ else
   redis.call('HDEL', g .. ':seen', owner)
   redis.call('HDEL', g .. ':lease', name)
 end
-redis.call('DEL', g .. ':in:' .. name)
 return {'ok'}
 
 --## replicas: shared !no-writes
@@ -95,7 +95,6 @@ for _, owner in ipairs(redis.call('ZRANGEBYSCORE', g .. ':rep', '-inf', 0)) do
     redis.call('HDEL', g .. ':seen', owner)
     if string.match(redis.call('HGET', g .. ':lease', name) or '', '^(%d+)') == incarnation then
       redis.call('HDEL', g .. ':lease', name)
-      redis.call('DEL', g .. ':in:' .. name)
     end
   else
     found[#found + 1] = {owner, sessions}
