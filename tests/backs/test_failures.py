@@ -10,6 +10,7 @@ from holdfast import Context, McpError, Server
 from holdfast.backs.proxy.call import Call
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
+from holdfast.backs.proxy.silence import Silence
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Caller
 from holdfast.errors import BUSY, OUTCOME_UNKNOWN
@@ -257,7 +258,7 @@ async def test_progress_that_does_not_rise_is_dropped() -> None:
             sent.append(msgspec.json.decode(params)["progress"])
 
     exchange: Any = Told()
-    call = Call(exchange, seconds=1, space=Space(100, 1_000, 1_000), observer=SilentObserver())
+    call = Call(exchange, silence=Silence(1), space=Space(100, 1_000, 1_000), observer=SilentObserver())
     for progress in (1, 3, 2, 3, True, "x", 4.5):
         call._on_progress({"progress": progress, "progressToken": 99})
     await until(lambda: len(sent) == 3)

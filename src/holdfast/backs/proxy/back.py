@@ -22,8 +22,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
@@ -144,32 +142,38 @@ class ProxyBack:
     async def _upstream(
         self, record: SessionRecord, caller: Caller, *, is_stored: bool = True
     ) -> AsyncIterator[Upstream]:
+        if not self._is_for_one_call(caller, record):
+            yield await self._lasting(record, caller, is_stored=is_stored)
+            return
+        # A task would end with the upstream of the call that created it.
+        capabilities = client_capabilities(record.capabilities)
+        single = UpstreamClient(caller, record.client, capabilities, is_single=True)
+        async with self._upstreams.single(single) as upstream:
+            yield upstream
+
+    async def _lasting(self, record: SessionRecord, caller: Caller, *, is_stored: bool = True) -> Upstream:
+        """Return the upstream of a session, or of a principal."""
         own = record.key if self.has_home else ""
         wanted = UpstreamClient(caller, record.client, record.capabilities, own)
-        if not own and self._is_for_one_call(caller):
-            # A task would end with the upstream of the call that created it.
-            wanted = replace(wanted, capabilities=client_capabilities(record.capabilities), is_single=True)
-            async with self._upstreams.single(wanted) as upstream:
-                yield upstream
-            return
         if not own:
-            yield await self._upstream_of(wanted)
-            return
+            return await self._upstream_of(wanted)
         # An upstream that a request opens, and not the initialization, is not the first one of its session.
         restore = partial(self._restore, record) if is_stored else None
         upstream = await self._upstreams.get(session_key_of(own), wanted, restore)
         if is_stored:
             upstream.record = record
-        yield upstream
+        return upstream
 
     async def _restore(self, record: SessionRecord, upstream: Upstream) -> None:
         """Prepare the upstream of a session whose former home is gone."""
         uris = await self._outside.subscriptions(record.key) if self._outside is not None else []
         await upstream.restore(record, uris)
 
-    def _is_for_one_call(self, caller: Caller) -> bool:
+    def _is_for_one_call(self, caller: Caller, record: SessionRecord | None = None) -> bool:
         """True if each request of a client without a session has an upstream of its own."""
-        return not caller.key and not self.shares_anonymous
+        if self.shares_anonymous or caller.key:
+            return False
+        return record is None or not (record.key and self.has_home)
 
     def _offered(self, agreed: Agreed, caller: Caller) -> dict[str, Any]:
         """Return what the server offers to a client of 2026-07-28."""
@@ -189,17 +193,24 @@ class ProxyBack:
             return await own(exchange)
         if method not in _FORWARDED and method not in _TASKS:
             raise MethodNotFound(method[:100])
-        record = exchange.session.record
-        async with self._upstream(record, exchange.caller) as upstream:
-            if method in _TASKS and not upstream.agreed.is_sessionless:
-                raise MethodNotFound(
-                    f"{method}: the server behind this one speaks {upstream.agreed.version}, whose tasks do not pass to 2026-07-28"
-                )
-            if not upstream.client.session and (level := record.level):
-                # A server that refuses the level can still answer the call.
-                with contextlib.suppress(HoldfastError):
-                    await upstream.set_level(level)  # type: ignore[arg-type]
-            return await upstream.call(exchange)
+        record, caller = exchange.session.record, exchange.caller
+        if not self._is_for_one_call(caller, record):
+            # The usual case, without the costs of a context manager.
+            return await self._forward(exchange, await self._lasting(record, caller))
+        async with self._upstream(record, caller) as upstream:
+            return await self._forward(exchange, upstream)
+
+    async def _forward(self, exchange: Exchange, upstream: Upstream) -> bytes:
+        method = exchange.request.method
+        if method in _TASKS and not upstream.agreed.is_sessionless:
+            raise MethodNotFound(
+                f"{method}: the server behind this one speaks {upstream.agreed.version}, whose tasks do not pass to 2026-07-28"
+            )
+        if not upstream.client.session and (level := exchange.session.record.level):
+            # A server that refuses the level can still answer the call.
+            with contextlib.suppress(HoldfastError):
+                await upstream.set_level(level)  # type: ignore[arg-type]
+        return await upstream.call(exchange)
 
     async def _ping(self, exchange: Exchange) -> bytes:  # noqa: ARG002
         return _EMPTY

@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from holdfast.backs.proxy.outbox import Outbox, Space
+from holdfast.backs.proxy.silence import Silence, Wait
 from holdfast.backs.proxy.translation import InputRequired, input_required, request_params
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import (
@@ -76,24 +77,27 @@ class MakeHeaders(Protocol):
 class Call:
     """A client's request on its way to the server and back."""
 
-    __slots__ = ("_bound", "_headers", "_outbox", "_pauses", "_progress", "_seconds", "exchange")
+    __slots__ = ("_headers", "_observer", "_outbox", "_progress", "_silence", "_space", "_wait", "exchange")
 
     def __init__(
         self,
         exchange: Exchange,
         *,
-        seconds: float,
+        silence: Silence,
         space: Space,
         observer: Observer,
         headers: MakeHeaders | None = None,
     ) -> None:
         self.exchange: Exchange = exchange
         self._headers = headers
-        self._seconds = seconds
-        self._bound: asyncio.Timeout | None = None
-        self._pauses = 0
+        self._silence = silence
+        self._wait: Wait | None = None
+        """While the server has the request."""
         self._progress: float | None = None
-        self._outbox = Outbox(exchange.notify, space, observer)
+        self._space = space
+        self._observer = observer
+        self._outbox: Outbox | None = None
+        """Exists from the first message on: most calls have none."""
 
     def __repr__(self) -> str:
         return f"<Call of {self.exchange!r}>"
@@ -119,11 +123,13 @@ class Call:
                 )
                 asked = input_required(result) if sessionless else None
                 if asked is None:
-                    await self._outbox.flush()
+                    if self._outbox is not None:
+                        await self._outbox.flush()
                     return result
                 retry = await self._answered(asked)
         finally:
-            self._outbox.close()
+            if self._outbox is not None:
+                self._outbox.close()
         raise McpError(
             INTERNAL_ERROR, f"the server behind this one asked for input in more than {ROUNDS} rounds"
         )
@@ -144,31 +150,35 @@ class Call:
     async def _send(
         self, connection: Connection, method: str, params: dict[str, Any], headers: Mapping[str, str]
     ) -> bytes:
+        wait = self._wait = self._silence.begin()
+        is_late = False
         try:
-            async with asyncio.timeout(self._seconds) as self._bound:
-                return bytes(
-                    await connection.request(
-                        method,
-                        params,
-                        on_progress=self._on_progress if self._token() is not None else None,
-                        headers=headers,
-                        may_repeat=method in REPEATABLE,
-                        owner=self,
-                    )
+            return bytes(
+                await connection.request(
+                    method,
+                    params,
+                    on_progress=self._on_progress if self._token() is not None else None,
+                    headers=headers,
+                    may_repeat=method in REPEATABLE,
+                    owner=self,
                 )
-        except TimeoutError:
-            if self._bound is None or not self._bound.expired():
+            )
+        except asyncio.CancelledError:
+            self._wait, is_late = None, wait.end()
+            if not is_late:
                 raise
-            raise OutcomeUnknown(
-                f"the server behind this one was silent for {self._seconds:g} s during {method}: "
-                "whether it was executed is unknown"
-            ) from None
         except NotSent as error:
             raise unreachable(error) from error
         except ClientError as error:
             raise unusable(error) from error
         finally:
-            self._bound = None
+            if self._wait is not None:
+                self._wait = None
+                wait.end()
+        raise OutcomeUnknown(
+            f"the server behind this one was silent for {self._silence.seconds:g} s during {method}: "
+            "whether it was executed is unknown"
+        )
 
     # From the server
 
@@ -178,18 +188,24 @@ class Call:
 
     def _on_progress(self, params: dict[str, Any]) -> None:
         """Send progress on under the client's own token. Values that do not increase are dropped."""
-        self._stretch()
+        if self._wait is not None:
+            self._wait.restart()
         progress, token = params.get("progress"), self._token()
         if token is None or isinstance(progress, bool) or not isinstance(progress, int | float):
             return
         if self._progress is None or progress > self._progress:
             self._progress = progress
-            self._outbox.put("notifications/progress", {**params, "progressToken": token})
+            self._put("notifications/progress", {**params, "progressToken": token})
 
     def send(self, method: str, params: dict[str, Any]) -> None:
         """Send a notification of the server to the client, within its exchange. Never waits."""
         if method != "notifications/message" or self._wants(params.get("level")):
-            self._outbox.put(method, params)
+            self._put(method, params)
+
+    def _put(self, method: str, params: dict[str, Any]) -> None:
+        if self._outbox is None:
+            self._outbox = Outbox(self.exchange.notify, self._space, self._observer)
+        self._outbox.put(method, params)
 
     def _wants(self, level: object) -> bool:
         client = self.exchange.session
@@ -214,26 +230,21 @@ class Call:
 
     async def room(self) -> None:
         """Wait while many messages wait for a slow client. Called before the next message of this call is read."""
-        if self._outbox.is_crowded:
+        if self._outbox is not None and self._outbox.is_crowded:
             with self._paused():
                 await self._outbox.flush()
 
     @contextlib.contextmanager
     def _paused(self) -> Iterator[None]:
         """Do not count the time: the server waits for the client."""
-        self._pauses += 1
-        if self._bound is not None and not self._bound.expired():
-            self._bound.reschedule(None)
+        wait = self._wait
+        if wait is not None:
+            wait.pause()
         try:
             yield
         finally:
-            self._pauses -= 1
-            self._stretch()
-
-    def _stretch(self) -> None:
-        bound = self._bound
-        if bound is not None and not self._pauses and not bound.expired():
-            bound.reschedule(asyncio.get_running_loop().time() + self._seconds)
+            if wait is not None:
+                wait.resume()
 
     async def _answered(self, asked: InputRequired) -> dict[str, Any]:
         """Ask the client for everything that a result asks for, at once; return the members of the retry."""

@@ -35,6 +35,7 @@ from holdfast.backs.proxy.mirrors import Mirrors
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Outbox, Space
 from holdfast.backs.proxy.reconnection import Reconnection
+from holdfast.backs.proxy.silence import Silence
 from holdfast.backs.proxy.subscriptions import Subscriptions, change_kind, list_kinds
 from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
@@ -107,6 +108,7 @@ class Upstream:
         self._turn = Slots(1, options.queued) if one_at_a_time else None
         at_once = options.concurrency
         self._slots = Slots(at_once, options.queued) if at_once is not None else None
+        self._silence = Silence(options.call_seconds)
         self._space = space
         self._outbox = Outbox(self._send_outside, space, self._observer)
         self.subscriptions: Subscriptions = Subscriptions(self._connection, self._clock, self._observer)
@@ -205,7 +207,7 @@ class Upstream:
         """
         call = Call(
             exchange,
-            seconds=self._options.call_seconds,
+            silence=self._silence,
             space=self._space,
             observer=self._observer,
             headers=self._headers,
@@ -221,9 +223,10 @@ class Upstream:
     async def _run(self, call: Call) -> bytes:
         self._waiting += 1
         try:
+            if self._slots is None and (self._turn is None or not call.may_ask):
+                return await self._sent(call)
             async with (self._turn if call.may_ask else None) or _FREE, self._slots or _FREE:
-                self.calls.add(call)
-                return await call.run(self._connection, sessionless=self.agreed.is_sessionless)
+                return await self._sent(call)
         except McpError as error:
             if call.exchange.session.revision is not SESSIONLESS or self.agreed.is_sessionless:
                 raise
@@ -234,6 +237,10 @@ class Upstream:
                 self._unused.set()
             self.calls.discard(call)
             self.used_at = self._clock.now()
+
+    async def _sent(self, call: Call) -> bytes:
+        self.calls.add(call)
+        return await call.run(self._connection, sessionless=self.agreed.is_sessionless)
 
     async def _list(self, key: ListKey, call: Call) -> bytes:
         page = await self._run(call)

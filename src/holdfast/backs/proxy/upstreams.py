@@ -118,7 +118,10 @@ class Upstreams:
             McpError: it cannot be opened.
         """
         found = self.find(key)
-        if found is not None and found.is_over:
+        if found is not None:
+            if not found.is_over:
+                found.used_at = self._clock.now()
+                return found
             self.end(key)
         opening = self._by_key.get(key)
         if opening is None:

@@ -1,0 +1,94 @@
+"""How long the server may be silent during a call: one limit and one timer for all calls of an upstream.
+
+Every call has the same limit, so the call that began first, or had the last sign of life first, is late first. The timer
+is set for the earliest deadline. When it fires, it is set for the earliest one that is left. A call that ends in time
+costs no timer of its own.
+"""
+
+import asyncio
+
+
+class Silence:
+    """The calls that wait for the server."""
+
+    __slots__ = ("_timer", "_waits", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds: float = seconds
+        self._waits: set[Wait] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<Silence of {self.seconds:g} s, {len(self._waits)} calls>"
+
+    def begin(self) -> "Wait":
+        """Cancel the present task when the server has been silent for too long. Call `end` afterwards."""
+        wait = Wait(self)
+        self._waits.add(wait)
+        wait.restart()
+        return wait
+
+    def forget(self, wait: "Wait") -> None:
+        """Watch a call no longer."""
+        self._waits.discard(wait)
+
+    def watch(self, deadline: float) -> None:
+        """Look at this time. A timer that is set is set for an earlier one."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for wait in list(self._waits):
+            wait.look(now)
+        earliest = min((wait.deadline for wait in self._waits if wait.deadline is not None), default=None)
+        if earliest is not None:
+            self.watch(earliest)
+
+
+class Wait:
+    """One request on its way to the server and back."""
+
+    __slots__ = ("_cancelling", "_pauses", "_silence", "_task", "deadline", "is_late")
+
+    def __init__(self, silence: Silence) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a call waits within a task")
+        self._silence = silence
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._pauses = 0
+        self.deadline: float | None = None
+        """None while the time does not count, and once it is over."""
+        self.is_late: bool = False
+        """True if the server has been silent for too long: the task was cancelled."""
+
+    def restart(self) -> None:
+        """Take note of a sign of life: the time begins again, unless it does not count now."""
+        if not self._pauses and not self.is_late:
+            self.deadline = asyncio.get_running_loop().time() + self._silence.seconds
+            self._silence.watch(self.deadline)
+
+    def pause(self) -> None:
+        """Do not count the time until `resume`, which is called as often."""
+        self._pauses += 1
+        self.deadline = None
+
+    def resume(self) -> None:
+        """Count the time from now on."""
+        self._pauses -= 1
+        self.restart()
+
+    def look(self, now: float) -> None:
+        """Cancel the task if the time is over."""
+        if self.deadline is not None and self.deadline <= now:
+            self.deadline = None
+            self.is_late = True
+            self._task.cancel()
+
+    def end(self) -> bool:
+        """Stop watching. True if the server was late, and nothing else has cancelled the task."""
+        self._silence.forget(self)
+        return self.is_late and self._task.uncancel() <= self._cancelling
