@@ -16,7 +16,7 @@ SIDE_BY_SIDE := tools/side_by_side.sh '$(MAKE) -s lint types' '$(MAKE) -s simula
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types simulation others unit format docs bench conformance chaos campaigns wheel wheel-test clean venv runtime system node peers
+.PHONY: help serve test check lint types simulation others unit format docs bench conformance chaos fuzz campaigns wheel wheel-test clean venv runtime system node peers
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ conformance: venv node  ## Run the official conformance suites
 
 campaigns: venv system  ## Break each law on purpose and see the trial find it (minutes)
 	$(PYTEST) -m campaign tests
+
+fuzz: venv  ## Try random variants of the smuggling corpus against the HTTP server (SEED=1)
+	$(BIN)/python -m tests.http.fuzz --seed $(or $(SEED),1)
 
 chaos: venv  ## Put three replicas behind a balancer on trial: the full plan and its report (SEED=1)
 	$(BIN)/python -m tests.chaos --full --seed $(or $(SEED),1)

@@ -9,7 +9,10 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
-from holdfast.fronts.http.connection import EXTENSION
+from typing_extensions import override
+
+from holdfast.fronts.http.asgi import AsgiChannel, request_of
+from holdfast.fronts.http.front import HttpFront
 from tests.messages import (
     BOTH,
     JSON_TYPE,
@@ -35,33 +38,29 @@ class FakeTransport:
         self.is_all_taken: bool | None = None
         self.taken_bytes = 0
 
+
+class FakeChannel(AsgiChannel):
+    """A channel that also knows its connection, as those of `holdfast serve` do."""
+
+    def __init__(self, transport: FakeTransport, scope: Json, receive: Any, send: Any) -> None:
+        super().__init__(scope, receive, send)
+        self._transport = transport
+
+    @override
     def is_closing(self) -> bool:
-        """True if it is closing."""
-        return self.closing
+        return self._transport.closing
 
+    @override
     def abort(self) -> None:
-        """Take note."""
-        self.aborted = True
+        self._transport.aborted = True
 
+    @override
     def is_taken(self) -> bool | None:
-        """Tell what the test says of it."""
-        return self.is_all_taken
+        return self._transport.is_all_taken
 
+    @override
     def taken(self) -> int | None:
-        """Return how many bytes the client has taken, as the test says."""
-        return self.taken_bytes
-
-    def take_body(self) -> bytes | None:
-        """Leave it to ASGI."""
-        return None
-
-    def answer_json(self, _body: bytes) -> bool:
-        """Leave it to ASGI."""
-        return False
-
-    def answer(self, _status: int, _headers: list[tuple[bytes, bytes]], _body: bytes) -> bool:
-        """Leave it to ASGI."""
-        return False
+        return self._transport.taken_bytes
 
 
 class Call:
@@ -83,9 +82,15 @@ class Call:
         self._gone = asyncio.Event()
         self._news = asyncio.Event()
         self._parts = self._incoming(list(parts))
-        scope["extensions"] = {EXTENSION: self.transport}
-        self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
+        self.task = asyncio.ensure_future(self._serve(app, scope))
         self.task.add_done_callback(lambda _: self._news.set())
+
+    async def _serve(self, app: Application, scope: Json) -> None:
+        """Call a front as `holdfast serve` does, and any other application by ASGI."""
+        if isinstance(app, HttpFront) and scope["type"] == "http":
+            await app.serve(request_of(scope), FakeChannel(self.transport, scope, self._receive, self._send))
+        else:
+            await app(scope, self._receive, self._send)
 
     async def _incoming(self, parts: list[bytes | float]) -> AsyncIterator[Json]:
         """Yield the body's parts; a number is a pause of so many seconds, None as the last part a body cut short."""

@@ -50,12 +50,12 @@ LAZY_MODULES: Final = POSIX_MODULES | {
     "redis",
     "rich",
     "typer",
-    "uvicorn",
+    "httptools",
     "cryptography",
 }
 LAZY_LAYERS: Final = {"server"}
 LAZY_HOMES: Final = {
-    "holdfast.fronts.http.service",
+    "holdfast.fronts.http.listener.service",
     "holdfast.stores.redis.store",
     "holdfast.stores.sqlite_address",
     "holdfast.stores.sqlite.store",
@@ -443,12 +443,12 @@ ALLOWED: Final = [
     (chance, source("ports", "import time, random, secrets")),
     (chance, source("transports.http", "import time")),
     (portability, source("cli.main", "def f():\n    import uvloop")),
-    (visible_imports, source("server.app", "def f():\n    import pydantic\n    from uvicorn import run")),
+    (visible_imports, source("server.app", "def f():\n    import pydantic\n    from httptools import run")),
     (visible_imports, source("cli.main", "def f():\n    from holdfast.server.app import Server")),
     (visible_imports, source("engine.x", "class A:\n    import json")),
     (
         visible_imports,
-        source("fronts.x", "def f():\n    from holdfast.fronts.http.service import Service"),
+        source("fronts.x", "def f():\n    from holdfast.fronts.http.listener.service import Service"),
     ),
     (pydantic_at_home, source("server.functions", "import pydantic")),
     (facade, source("engine.x", "self.runtime.store\nengine._sweep()\nself._runtime")),

@@ -8,7 +8,7 @@ import sys
 import time
 
 LIMIT = 0.200
-HEAVY = ("pydantic", "uvicorn", "typer", "rich")
+HEAVY = ("pydantic", "httptools", "typer", "rich")
 STATEMENT = "from holdfast import Server"
 GUARD = f"import sys; {STATEMENT}; print(*[name for name in {HEAVY!r} if name in sys.modules])"
 

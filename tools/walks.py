@@ -31,8 +31,8 @@ from typing import Any, Final, NamedTuple
 import holdfast
 from holdfast import Context, Server
 from holdfast.config import HttpSettings
-from holdfast.fronts.http.serve import bind
-from holdfast.fronts.http.service import Service
+from holdfast.fronts.http.listener.service import Service
+from holdfast.fronts.http.listener.sockets import bind
 from holdfast.transports.loops import run
 
 HOUSE: Final = str(Path(holdfast.__file__).parent) + "/"
@@ -217,15 +217,14 @@ async def running(store: str | None = None) -> AsyncIterator[House]:
     service = Service(make_server(store).front(HttpSettings()))
     with bind("127.0.0.1", 0) as listener:
         serving = asyncio.ensure_future(service.serve([listener]))
-        while not service.started:  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(0.01)
+        await service.started.wait()
         house = House(int(listener.getsockname()[1]))
         try:
             await house.open()
             yield house
         finally:
             house.close()
-            service.should_exit = service.force_exit = True
+            service.stop(force=True)
             await serving
 
 

@@ -78,6 +78,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds in which the head and the body of a request must arrive under `holdfast serve`; beyond: 408, and the
     connection closes."""
 
+    connections: int = 10_000
+    """Open connections of a process under `holdfast serve`; beyond: 503, and the connection closes."""
+    connections_per_address: int = 256
+    """Open connections from one address; beyond: 503. It applies only if `HttpSettings.trusted_proxies` names the proxies,
+    which have no such limit: without it, the address of a proxy would stand for all of its clients."""
+
     verifier_seconds: float = 10.0
     """Seconds in which a verifier must check a token; beyond: 503. Identity providers answer faster, and clients wait
     longer."""
@@ -329,6 +335,7 @@ class HttpOptions(TypedDict, total=False):
     allowed_hosts: Names
     allowed_origins: Names
     allow_anonymous: bool | None
+    trusted_proxies: Names
     host_signals: bool
 
 
@@ -349,6 +356,9 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     accepted."""
     allow_anonymous: bool | None = None
     """Serve clients without a token. None: only clients that connect from this machine."""
+    trusted_proxies: Sequence[str] = ()
+    """Addresses or networks (`10.0.0.0/8`) of the proxies in front of `holdfast serve`. If it is given, every other address
+    may open `Limits.connections_per_address` connections at once."""
     host_signals: bool = True
     """In another ASGI server: end streams when that server receives SIGINT or SIGTERM. Otherwise the server waits for
     the streams, and Ctrl+C has no effect while a client is connected."""
@@ -357,7 +367,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
         _choose("response", self.response, ResponseMode)
         if not self.path.startswith("/"):
             raise ConfigError(f"path={self.path!r}: an endpoint's path begins with a slash")
-        for name in ("allowed_hosts", "allowed_origins"):
+        for name in ("allowed_hosts", "allowed_origins", "trusted_proxies"):
             if isinstance(getattr(self, name), str):
                 raise ConfigError(f"{name} is a list of texts, not one text: write [{getattr(self, name)!r}]")
 

@@ -26,7 +26,8 @@ from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.observe import LogObserver
 from holdfast.errors import StoreUnavailable
-from holdfast.fronts.http.serve import bind, serve
+from holdfast.fronts.http.listener.sockets import bind
+from holdfast.fronts.http.serve import serve
 from holdfast.server.context.session_view import SessionView
 from holdfast.stores.urls import open_store
 from holdfast.transports.loops import run

@@ -27,7 +27,7 @@ def section(title: str) -> str:
 def test_every_status_is_on_the_page() -> None:
     answered = {
         int(next(filter(None, found)))
-        for path in HTTP.glob("*.py")
+        for path in HTTP.rglob("*.py")
         for found in STATUS.findall(path.read_text())
     }
     told = {int(number) for number in re.findall(r"^\| (\d{3}) \|", section("HTTP status"), re.MULTILINE)}

@@ -16,7 +16,8 @@ from typing import IO
 import uvicorn
 
 from holdfast.engine.engine import Engine
-from holdfast.fronts.http.service import Service
+from holdfast.fronts.http.listener.service import Service
+from holdfast.fronts.http.request import Application
 from tests.http.back import DEFAULT, Config, ToolBack, build
 from tests.http.client import Connection
 from tests.support import wait_until
@@ -145,13 +146,18 @@ class Served:
 async def in_loop(config: Config = DEFAULT) -> AsyncIterator[Served]:
     """Serve on a real socket inside this loop, as `holdfast serve` does."""
     back, engine, front = build(config)
-    async with running(Service(front)) as port:
-        yield Served(port, back, engine)
+    with listening() as sock:
+        async with Service(front).running([sock]):
+            try:
+                yield Served(sock.getsockname()[1], back, engine)
+            finally:
+                await Connection.cut_all()
 
 
 @contextlib.asynccontextmanager
-async def running(server: uvicorn.Server) -> AsyncIterator[int]:
-    """Run a server that takes no signals; yield the port."""
+async def under_uvicorn(app: Application) -> AsyncIterator[int]:
+    """Run an application by uvicorn, which takes no signals; yield the port."""
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)
     sock = listening()

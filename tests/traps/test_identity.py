@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 
 import msgspec
-import uvicorn
 
 from holdfast.config import HttpSettings, Settings
 from holdfast.fronts.http import HttpFront
-from holdfast.fronts.http.connection import Receive, Scope, Send
+from holdfast.fronts.http.request import Receive, Scope, Send
 from tests.http.back import Config, build
 from tests.http.client import Client, call, http_test, text
-from tests.http.serving import in_loop, running
+from tests.http.serving import in_loop, under_uvicorn
 from tests.messages import Json
 from tests.support import until
 
@@ -43,7 +42,7 @@ async def test_trap_9_one_server_mounted_twice_and_called_by_many_answers_each_c
         front = two if scope.get("path", "").startswith("/other") else one
         await front(scope, receive, send)
 
-    async with running(uvicorn.Server(uvicorn.Config(both, log_config=None, lifespan="off"))) as port:
+    async with under_uvicorn(both) as port:
         clients = [await Client.opened(port, path=path) for path in ("/mcp", "/other") for _ in range(10)]
 
         async def called(number: int, client: Client) -> Json:

@@ -23,7 +23,7 @@ from holdfast.cli.config.plan import Plan
 from holdfast.cli.serve import address, log_to_stderr
 from holdfast.cli.worker import MARGIN, Job
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.serve import bind
+from holdfast.fronts.http.listener.sockets import bind
 from holdfast.ports import SystemRandom
 
 LOGGER: Final = logging.getLogger("holdfast.workers")

@@ -9,9 +9,16 @@ from msgspec.structs import replace
 
 from holdfast.config import Settings
 from holdfast.engine.engine import Engine
-from holdfast.ports import Observer
+from holdfast.ports import Clock, Observer
 
-_LIMITS: Final = ("headers", "header_seconds", "body_seconds", "threads")
+_LIMITS: Final = (
+    "headers",
+    "header_seconds",
+    "body_seconds",
+    "connections",
+    "connections_per_address",
+    "threads",
+)
 _TIMES: Final = ("write_stall", "drain", "drain_notice")
 
 
@@ -24,6 +31,7 @@ class EngineGroup:
         self.settings: Settings = _widest([engine.settings for engine in engines.values()])
         """For connections, which belong to no engine before their request has been read: the largest of each limit."""
         self.observer: Observer = next(iter(engines.values())).observer
+        self.clock: Clock = next(iter(engines.values())).clock
         self.store: _Stores = _Stores(engines.values())
         self.failed: str = ""
         """The name of the engine that could not start."""

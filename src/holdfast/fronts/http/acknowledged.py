@@ -11,6 +11,8 @@ from struct import Struct
 from typing import Final
 
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)
+_TCP_CLOSE: Final = 7
+"""The value of `tcpi_state`, the first byte of `struct tcp_info`, for a connection that is closed."""
 _UNACKNOWLEDGED: Final = Struct("=24xI")
 """`tcpi_unacked` of `struct tcp_info`."""
 _ACKNOWLEDGED: Final = Struct("=120xQ")
@@ -31,6 +33,12 @@ def acknowledged_bytes(sock: socket.socket | None) -> int | None:
     """Return how many bytes the other side has acknowledged since the connection began; None: this system cannot say."""
     info = _info(sock)
     return None if info is None else int(_ACKNOWLEDGED.unpack_from(info)[0])
+
+
+def is_reset(sock: socket.socket | None) -> bool | None:
+    """True if the other side has answered with a reset: it has closed the connection. None: this system cannot say."""
+    info = _info(sock)
+    return None if info is None else info[0] == _TCP_CLOSE
 
 
 def _info(sock: socket.socket | None) -> bytes | None:

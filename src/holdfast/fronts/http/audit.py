@@ -11,7 +11,6 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.sessions import session_key
 from holdfast.errors import StoreError
 from holdfast.fronts.http.connection import Connection
-from holdfast.fronts.http.head import Head
 
 
 class Audit:
@@ -21,16 +20,16 @@ class Audit:
         self._engine = engine
         self._rates = Rates(self._engine.clock.now())
 
-    def refused(self, what: str, head: Head, connection: Connection) -> None:
+    def refused(self, what: str, connection: Connection) -> None:
         """Report the refusal of a request. `what` is the reason: token, host, origin, session or anonymous."""
-        client = connection.scope.get("client")
-        address = client[0] if client else "local"
+        request = connection.request
+        address = request.client or "local"
         held = self._rates.admit((what, address), self._engine.clock.now())
         if held is None:
             return
-        facts = {"address": address, "held_back": held} if held else {"address": address}
+        facts: dict[str, object] = {"address": address, "held_back": held} if held else {"address": address}
         if what == "session":
-            key = session_key(head.text(b"mcp-session-id"))
+            key = session_key(request.head.text(b"mcp-session-id"))
             self._engine.spawn(self._foreign(key, connection.principal, facts))
         else:
             self._engine.observer.note(f"audit.{what}_refused", **facts)

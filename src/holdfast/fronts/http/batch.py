@@ -25,7 +25,8 @@ from holdfast.errors import (
     StreamClosed,
 )
 from holdfast.fronts.http.answer import json_answer, refusal_for
-from holdfast.fronts.http.connection import Connection, Gone
+from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.request import Gone
 from holdfast.fronts.http.streams import Streamer
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import Request, encode, error_message, refusal

@@ -1,18 +1,12 @@
-"""One HTTP request and its response, over ASGI: the thin shell around the front's decisions."""
+"""One HTTP request and its response: reading the body, answering, streaming, and noticing that the client has gone."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from holdfast.auth import Principal
 from holdfast.fronts.http.answer import Answer, json_answer, refuse, too_large
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-EXTENSION: Final = "holdfast.transport"
-"""Where `holdfast serve` puts the connection's transport: ASGI cannot say whether a write failed, nor abort."""
+from holdfast.fronts.http.request import Channel, Gone, RawRequest
 
 _SSE_HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
@@ -35,10 +29,6 @@ def _nothing() -> None:
     """Do nothing when the client goes."""
 
 
-class Gone(Exception):
-    """The client's connection is gone, or takes no bytes."""
-
-
 class BadBody(Exception):
     """The body cannot be read; `answer` is the refusal."""
 
@@ -47,52 +37,16 @@ class BadBody(Exception):
         self.answer = answer
 
 
-class Transport(Protocol):
-    """The connection underneath, which only `holdfast serve` gives access to."""
-
-    def is_closing(self) -> bool:
-        """True if the connection is gone."""
-        ...
-
-    def abort(self) -> None:
-        """Drop the connection with whatever is still buffered for it."""
-        ...
-
-    def is_taken(self) -> bool | None:
-        """True if the other side has acknowledged all that was written; None: it cannot be known."""
-        ...
-
-    def taken(self) -> int | None:
-        """Return a number that grows while the client takes bytes; None: no write has to wait."""
-        ...
-
-    def take_body(self) -> bytes | None:
-        """Return the whole body if it has arrived; None: wait for it."""
-        ...
-
-    def answer_json(self, body: bytes) -> bool:
-        """Write a JSON body with status 200, as `answer` does."""
-        ...
-
-    def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Write a whole answer at once; False, with nothing written, if it cannot be done this way."""
-        ...
-
-
 class Connection:
     """Reads the body once, answers once or streams, and knows when the client has gone."""
 
-    __slots__ = ("_cors", "_receive", "_send", "_transport", "_watcher", "begun", "gone", "on_gone",
-                 "principal", "scope")  # fmt: skip
+    __slots__ = ("_channel", "_cors", "_is_watched", "begun", "gone", "on_gone", "principal", "request")
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.scope: Scope = scope
-        self._receive = receive
-        self._send = send
-        extensions = scope.get("extensions")
-        self._transport: Transport | None = extensions.get(EXTENSION) if extensions else None
+    def __init__(self, request: RawRequest, channel: Channel) -> None:
+        self.request: RawRequest = request
+        self._channel = channel
         self._cors: list[tuple[bytes, bytes]] = []
-        self._watcher: asyncio.Task[None] | None = None
+        self._is_watched = False
         self.begun: bool = False
         """The response has begun: no other answer can be sent."""
         self.principal: Principal | None = None
@@ -110,7 +64,7 @@ class Connection:
         Raises:
             BadBody: it is too large.
         """
-        whole = self._transport.take_body() if self._transport is not None else None
+        whole = self._channel.take_body()
         if whole is not None and len(whole) > limit:
             raise BadBody(too_large(limit))
         return whole
@@ -147,44 +101,39 @@ class Connection:
         """Read the rest of the body; `parts` keeps what has arrived if this is interrupted."""
         size, more = sum(map(len, parts)), True
         while more:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise Gone
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
+            part, more = await self._channel.read()
+            parts.append(part)
+            size += len(part)
             if size > limit:
                 raise BadBody(too_large(limit))
             if read is not None:
                 read(size)
-            more = message.get("more_body", False)
 
     async def answer_json(self, body: bytes) -> bool:
         """Send a JSON body with status 200, as `answer` does."""
         self.begun = True
-        transport = self._transport
-        if transport is not None and not self._cors and transport.answer_json(body):
-            return not transport.is_closing()
+        channel = self._channel
+        if not self._cors and channel.answer_json(body):
+            return not channel.is_closing()
         return await self.answer(json_answer(body))
 
     async def answer(self, answer: Answer) -> bool:
         """Send a whole answer; False if the client is known not to have taken it."""
         self.begun = True
         headers = [*answer.headers, *self._cors] if self._cors else answer.headers
-        transport = self._transport
-        if transport is not None and transport.answer(answer.status, headers, answer.body):
-            return not transport.is_closing()
-        try:
-            await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
-            await self._send({"type": "http.response.body", "body": answer.body})
-        except OSError:
-            return False
-        return not (self.gone or (transport is not None and transport.is_closing()))
+        channel = self._channel
+        if not channel.answer(answer.status, headers, answer.body):
+            try:
+                await channel.send(answer.status, headers, answer.body)
+            except OSError:
+                return False
+        return not (self.gone or channel.is_closing())
 
     async def start_stream(self, first: bytes, stall: float) -> None:
         """Begin an event stream. Proxies hold headers until a byte of body: there is always a first one."""
         self.begun = True
         headers = [*_SSE_HEADERS, *self._cors]
-        await self._write({"type": "http.response.start", "status": 200, "headers": headers}, stall)
+        await self._write(lambda: self._channel.start(200, headers), stall)
         await self.write(first, stall)
 
     async def write(self, chunk: bytes, stall: float) -> None:
@@ -194,7 +143,8 @@ class Connection:
             Gone: the connection is gone, or has taken nothing for `stall` seconds. Another server than `holdfast serve`
                 does not tell what the connection takes: there one write may take `stall` seconds.
         """
-        await self._write({"type": "http.response.body", "body": chunk, "more_body": True}, stall)
+        if self.gone or not self._channel.write_now(chunk):
+            await self._write(lambda: self._channel.write(chunk), stall)
 
     async def end_stream(self, stall: float) -> None:
         """Complete the stream. Servers wait here for what was written before: the stall limit holds.
@@ -202,65 +152,63 @@ class Connection:
         Raises:
             Gone: as `write`.
         """
-        await self._write({"type": "http.response.body", "body": b""}, stall)
+        await self._write(self._channel.end, stall)
 
-    async def _write(self, message: dict[str, Any], stall: float) -> None:
+    async def _write(self, step: Callable[[], Awaitable[None]], stall: float) -> None:
         if self.gone:
             raise Gone
-        transport = self._transport
-        taken = None if transport is None else transport.taken()
+        channel = self._channel
+        taken = channel.taken()
         while True:
             try:
+                if channel.is_flowing():
+                    return await step()
                 async with asyncio.timeout(stall):
-                    return await self._send(message)
+                    return await step()
             except OSError as error:
                 # `holdfast serve` waits before it writes, so a write that was interrupted can be repeated. A slow client
                 # that has taken some bytes meanwhile is not stalled.
-                before, taken = taken, None if transport is None else transport.taken()
+                before, taken = taken, channel.taken()
                 if isinstance(error, TimeoutError) and _has_grown(before, taken) and not self.gone:
                     continue
                 # The connection is lost with its buffered bytes.
-                self.abort()
+                channel.abort()
                 raise Gone from None
 
     def is_taken(self) -> bool | None:
         """True if the client's side has acknowledged all that was written; None: it cannot be known."""
-        return None if self._transport is None else self._transport.is_taken()
+        return self._channel.is_taken()
 
     def abort(self) -> None:
         """Close the connection and drop its buffered bytes, if the server allows it; if not, the stall limit ends it."""
-        if self._transport is not None:
-            self._transport.abort()
+        self._channel.abort()
 
     # Watching
 
     def watch(self, on_gone: Callable[[], object]) -> None:
-        """Call `on_gone` when the client goes. Begun only for answers that take time (it costs a task)."""
+        """Call `on_gone` when the client goes. Begun only for answers that take time (an ASGI host makes it cost a task)."""
         self.on_gone = on_gone
         if self.gone:
             on_gone()
-        elif self._watcher is None:
-            self._watcher = asyncio.get_running_loop().create_task(self._watch())
+        elif not self._is_watched:
+            self._is_watched = True
+            self._channel.watch(self._left)
 
     async def has_left(self) -> bool:
         """Let the loop read what has arrived. True if the client has closed the connection. Call it after the body is read."""
         self.watch(_nothing)
         await asyncio.sleep(_READ_SECONDS)
-        return self.gone or (self._transport is not None and self._transport.is_closing())
+        return self.gone or self._channel.is_closing()
 
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    def _left(self) -> None:
         self.gone = True
         if self.on_gone is not None:
             self.on_gone()
 
     def close(self) -> None:
         """Stop watching."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            # Break the reference cycle with the cancelled task, so that reference counting frees the connection.
-            self._watcher = None
+        if self._is_watched:
+            self._channel.close()
 
 
 def _has_grown(before: int | None, now: int | None) -> bool:

@@ -1,11 +1,11 @@
-"""Streamable HTTP as a bare ASGI application.
+"""Streamable HTTP: one front, for the sockets of `holdfast serve` and for ASGI hosts.
 
 For each request: check the head, decode the body once, ask the engine; then send one answer, or write a stream. The end of an
 HTTP request ends no session and, in a session, no call (law 6).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Mapping, MutableMapping
 from contextvars import Context
 from functools import lru_cache
 from hashlib import sha256
@@ -33,14 +33,16 @@ from holdfast.fronts.http.answer import (
     refuse,
     refused_unstarted,
 )
+from holdfast.fronts.http.asgi import AsgiChannel, request_of
 from holdfast.fronts.http.audit import Audit
-from holdfast.fronts.http.connection import BadBody, Connection, Gone, Receive, Scope, Send
+from holdfast.fronts.http.connection import BadBody, Connection
 from holdfast.fronts.http.cors import cors_headers, preflight
 from holdfast.fronts.http.head import Head, HeadRules, check_version
 from holdfast.fronts.http.health import LIVE, READY, health
 from holdfast.fronts.http.identity import Identity
 from holdfast.fronts.http.lifespan import lifespan
 from holdfast.fronts.http.posts import Posts
+from holdfast.fronts.http.request import Application, Channel, Gone, RawRequest, Receive, Scope, Send
 from holdfast.fronts.http.sessionless import SessionlessPosts
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.methods import CONTROL
@@ -48,7 +50,6 @@ from holdfast.protocol.sessionless import VERSION, declared_version
 from holdfast.protocol.versions import REVISIONS
 from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, decode
 
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _NOT_FROM_HERE: Final = refuse(
     403,
     "Forbidden: anonymous clients are served from this machine only; set a verifier or allow_anonymous",
@@ -86,6 +87,8 @@ class HttpFront:
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
         self.paths: tuple[str, ...] = (self.path, *self._routes)
         """The paths that this front answers, besides those of the probes."""
+        self.proxies: tuple[str, ...] = tuple(settings.trusted_proxies)
+        """The proxies in front of this server."""
         self._sessions = has_sessions(engine.settings)
         self._methods = _methods(settings.response, stateless=engine.settings.stateless or not self._sessions)
         self._streamer = Streamer(engine, settings.response)
@@ -95,63 +98,64 @@ class HttpFront:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
         if scope["type"] == "http":
-            await self.serve(scope, receive, send)
+            await self.serve(request_of(scope), AsgiChannel(scope, receive, send))
         elif scope["type"] == "lifespan":
             await lifespan(self._engine, receive, send)
         else:
             raise RuntimeError(f"holdfast serves HTTP, not {scope['type']}")
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, request: RawRequest, channel: Channel) -> None:
         """Serve one HTTP request."""
-        if scope["path"] != self.path or scope.get("root_path"):
-            path = path_of(scope)
+        if request.path != self.path:
+            path = request.path.rstrip("/") or "/"
             if path != self.path:
-                await self._elsewhere(path, scope, receive, send)
+                await self._elsewhere(path, request, channel)
                 return
         if not self._engine.started:
             await self._engine.ensure_started(Context())
-        connection = Connection(scope, receive, send)
-        head = Head(scope["headers"])
+        connection = Connection(request, channel)
+        head = request.head
         if head.has(b"origin") and self._rules.origin_allowed(origin := head.text(b"origin")):
             # The page may also read a refusal.
             connection.allow_origin(cors_headers(origin))
         try:
-            answer = await self._answer(scope["method"], head, connection)
+            answer = await self._answer(request, connection)
             if answer is not None:
-                await self._send(answer, head, connection)
+                await self._send(answer, connection)
         except BadBody as bad:
             await connection.answer(bad.answer)
         except HoldfastError as error:
             # The cleaning up after an answer may fail too; the answer stays.
             if not connection.begun:
-                await self._send(refusal_for(error), head, connection)
+                await self._send(refusal_for(error), connection)
         except Gone:
             pass
         finally:
             connection.close()
 
-    async def _send(self, answer: Answer, head: Head, connection: Connection) -> None:
+    async def _send(self, answer: Answer, connection: Connection) -> None:
         if answer.audit:
-            self._audit.refused(answer.audit, head, connection)
+            self._audit.refused(answer.audit, connection)
         await connection.answer(answer)
 
-    async def _elsewhere(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _elsewhere(self, path: str, request: RawRequest, channel: Channel) -> None:
         """Answer a request for another path: check Host and Origin, then call the author's route or answer a probe."""
         route = self._routes.get(path)
+        connection = Connection(request, channel)
         if route is None and path in {LIVE, READY}:
-            await Connection(scope, receive, send).answer(await health(self._engine, path))
+            await connection.answer(await health(self._engine, path))
             return
-        head = Head(scope["headers"])
-        refused = self._rules.check("", head)
+        refused = self._rules.check("", request.head)
         if refused is None and route is not None:
-            await self._run(route, path, scope, receive, send)
+            await self._run(route, path, channel, connection)
         else:
             missing = refuse(404, f"Not found: the endpoint is {self.path}")
-            await self._send(refused or missing, head, Connection(scope, receive, send))
+            await self._send(refused or missing, connection)
 
-    async def _run(self, route: Application, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _run(self, route: Application, path: str, channel: Channel, connection: Connection) -> None:
         """Let an author's route answer. Log what it raises here: the host's log could show text of a client."""
         begun = complete = False
+        scope, receive, send = channel.asgi()
 
         async def watched(message: MutableMapping[str, Any]) -> None:
             nonlocal begun, complete
@@ -164,27 +168,26 @@ class HttpFront:
         try:
             await route(scope, receive, watched)
         except BadBody as bad:
-            await Connection(scope, receive, send).answer(bad.answer)
+            await connection.answer(bad.answer)
         except Gone:
             # The client left before its whole body had arrived, or before it had its answer.
             self._engine.observer.note("route.cut", path=path)
         except Exception as error:  # noqa: BLE001 - whatever an author's code raises
             self._engine.observer.note("route.failed", path=path, error=error)
             if not begun:
-                await Connection(scope, receive, send).answer(_FAILED)
+                await connection.answer(_FAILED)
             elif not complete:
                 # A half answer must not look whole.
-                Connection(scope, receive, send).abort()
+                connection.abort()
 
-    async def _answer(self, method: str, head: Head, connection: Connection) -> Answer | None:
+    async def _answer(self, request: RawRequest, connection: Connection) -> Answer | None:
         """Check the head, then the token, then answer."""
-        refused = self._rules.check(method, head) or self._refused(method, head, connection.scope)
-        if refused is not None:
+        method, head = request.method, request.head
+        if request.passed is not self and (refused := self._check(request)) is not None:
             return refused
         principal = None
         if self._identity is not None:
-            client = connection.scope.get("client")
-            found = await self._identity.of(head, client[0] if client else "")
+            found = await self._identity.of(head, request.client or "")
             if isinstance(found, Answer):
                 return found
             principal = connection.principal = found
@@ -194,7 +197,7 @@ class HttpFront:
         body = connection.whole_body(limits.body)
         charge = None
         if body is None or len(body) >= FREE:
-            intake = self._intake(owner, head, connection.scope)
+            intake = self._intake(owner, request)
             try:
                 if body is None:
                     length = head.text(b"content-length")
@@ -214,18 +217,25 @@ class HttpFront:
         posted = self._post(message, body, head, Caller(owner, principal, head, charge), connection)
         return posted if isinstance(posted, Answer) else await posted
 
-    def _intake(self, owner: str, head: Head, scope: Scope) -> Intake:
-        client = scope.get("client")
-        who = owner or (client[0] if client else "local")
-        return self._engine.load.intake(who, head.text(b"mcp-session-id"))
+    def _intake(self, owner: str, request: RawRequest) -> Intake:
+        who = owner or request.client or "local"
+        return self._engine.load.intake(who, request.head.text(b"mcp-session-id"))
 
-    def _refused(self, method: str, head: Head, scope: Scope) -> Answer | None:
+    def _check(self, request: RawRequest) -> Answer | None:
+        """Return the refusal of a head. A head that passes is remembered: its connection may send the same one again."""
+        refused = self._rules.check(request.method, request.head) or self._refused(request)
+        if refused is None:
+            request.passed = self
+        return refused
+
+    def _refused(self, request: RawRequest) -> Answer | None:
         """Refuse a method that the endpoint does not have, and a client that it does not serve."""
-        if method not in self._methods:
+        if request.method not in self._methods:
             allowed = ", ".join(self._methods)
-            return preflight(allowed) if method == "OPTIONS" and head.has(b"origin") else not_allowed(allowed)
-        client = scope.get("client")
-        served = self._open if self._open is not None else client is None or _is_here(client[0])
+            is_preflight = request.method == "OPTIONS" and request.head.has(b"origin")
+            return preflight(allowed) if is_preflight else not_allowed(allowed)
+        client = request.client
+        served = self._open if self._open is not None else client is None or _is_here(client)
         return None if served else _NOT_FROM_HERE
 
     async def _on_session(
@@ -369,12 +379,3 @@ def _is_here(address: str) -> bool:
 
 def _owner(principal: Principal | None) -> str:
     return principal.key if principal is not None else ANONYMOUS
-
-
-def path_of(scope: Scope) -> str:
-    """Return the path below the mount point, without a trailing slash. It does not depend on headers."""
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "")
-    if root and path.startswith(root):
-        path = path[len(root) :]
-    return path.rstrip("/") or "/"

@@ -2,7 +2,7 @@
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.group import EngineGroup
-from holdfast.fronts.http.connection import Receive, Send
+from holdfast.fronts.http.request import Receive, Send
 
 
 async def lifespan(engine: Engine | EngineGroup, receive: Receive, send: Send) -> None:

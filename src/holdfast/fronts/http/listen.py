@@ -5,7 +5,8 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
 from holdfast.engine.listening import Ended, Listener
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.fronts.http.connection import Connection, Gone
+from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.request import Gone
 from holdfast.fronts.http.response import Form, Response
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.wire.jsonrpc import Request

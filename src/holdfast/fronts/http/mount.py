@@ -12,9 +12,9 @@ import contextlib
 from collections.abc import Callable
 
 from holdfast.errors import HoldfastError
-from holdfast.fronts.http.connection import Receive, Scope, Send
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.host_signals import HostSignals
+from holdfast.fronts.http.request import Receive, Scope, Send
 from holdfast.fronts.http.router import Router
 
 

@@ -60,7 +60,8 @@ from holdfast.fronts.http.answer import (
     retry_after,
 )
 from holdfast.fronts.http.batch import BatchedRequests
-from holdfast.fronts.http.connection import Connection, Gone
+from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.request import Gone
 from holdfast.fronts.http.response import Response as HttpResponse
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.versions import ASSUMED

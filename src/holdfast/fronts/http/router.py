@@ -10,10 +10,12 @@ from typing import Any, Final
 from holdfast.engine.group import EngineGroup
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.answer import Answer, refuse
-from holdfast.fronts.http.connection import Connection, Receive, Scope, Send
-from holdfast.fronts.http.front import HttpFront, path_of
+from holdfast.fronts.http.asgi import AsgiChannel, request_of
+from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.health import LIVE, READY, health
 from holdfast.fronts.http.lifespan import lifespan
+from holdfast.fronts.http.request import Channel, RawRequest, Receive, Scope, Send
 
 _PROBES: Final = (LIVE, READY)
 # It names no endpoint: a client that may use one server need not know of the others.
@@ -34,6 +36,8 @@ class Router:
         """
         self.fronts: Mapping[str, HttpFront] = fronts
         self.engine: EngineGroup = EngineGroup({name: front.engine for name, front in fronts.items()})
+        self.proxies: tuple[str, ...] = tuple({proxy for front in fronts.values() for proxy in front.proxies})
+        """The proxies that any of the servers trusts: a connection belongs to no server before its request is read."""
         self._by_path = _by_path(fronts)
 
     def __repr__(self) -> str:
@@ -44,19 +48,19 @@ class Router:
         if scope["type"] == "lifespan":
             await lifespan(self.engine, receive, send)
         elif scope["type"] == "http":
-            await self.serve(scope, receive, send)
+            await self.serve(request_of(scope), AsgiChannel(scope, receive, send))
         else:
             raise RuntimeError(f"holdfast serves HTTP, not {scope['type']}")
 
-    def serve(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+    def serve(self, request: RawRequest, channel: Channel) -> Coroutine[Any, Any, None]:
         """Serve one HTTP request. It returns the coroutine of the front and adds no other one."""
-        front = self._by_path.get(scope["path"]) if not scope.get("root_path") else None
+        front = self._by_path.get(request.path)
         if front is None:
-            path = path_of(scope)
+            path = request.path.rstrip("/") or "/"
             front = self._by_path.get(path)
             if front is None:
-                return self._elsewhere(path, Connection(scope, receive, send))
-        return front.serve(scope, receive, send)
+                return self._elsewhere(path, Connection(request, channel))
+        return front.serve(request, channel)
 
     async def _elsewhere(self, path: str, connection: Connection) -> None:
         await connection.answer(await self._health(path) if path in _PROBES else _NOT_FOUND)

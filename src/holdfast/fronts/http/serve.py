@@ -1,21 +1,16 @@
-"""`holdfast serve --http` without the command line: checks, a socket, uvicorn."""
+"""`holdfast serve --http` without the command line: checks, sockets, the service."""
 
 import contextlib
 import ipaddress
-import os
 import socket
 from collections.abc import Callable
-from typing import Final
 
-from holdfast.config import KIB, LOOPBACK_HOSTS
+from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.listener.sockets import bind, url_of
 from holdfast.fronts.http.router import Router
 from holdfast.transports.loops import run
-
-SEND_BUFFER: Final = 256 * KIB
-"""Bytes that the kernel may hold for one client that does not read; the default grows to megabytes."""
-BACKLOG: Final = 2048
 
 Ready = Callable[[str], None]
 """Called with the URL of the endpoint, or of the root if there are several, when connections are accepted."""
@@ -24,7 +19,7 @@ Ready = Callable[[str], None]
 def run_http(
     front: HttpFront | Router, host: str = "127.0.0.1", port: int = 8000, *, ready: Ready | None = None
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then drain.
+    """Serve at an address until SIGINT or SIGTERM, then drain.
 
     Raises:
         ConfigError: the address cannot be bound, or other machines could call without a verifier.
@@ -36,14 +31,17 @@ def run_http(
 
 
 async def serve(
-    front: HttpFront | Router, listener: socket.socket, *, ready: Ready | None = None, siblings: bool = False
+    front: HttpFront | Router,
+    *listeners: socket.socket,
+    ready: Ready | None = None,
+    siblings: bool = False,
 ) -> None:
-    """Serve on a bound socket until a signal stops it; with `siblings`, other processes accept from it too.
+    """Serve on bound sockets until a signal stops it; with `siblings`, other processes accept from them too.
 
     Raises:
         StoreUnavailable: the store cannot be used at the start.
     """
-    from holdfast.fronts.http.service import Service  # noqa: PLC0415 - imports uvicorn
+    from holdfast.fronts.http.listener.service import Service  # noqa: PLC0415 - imports httptools
 
     try:
         await front.engine.ensure_started()
@@ -52,8 +50,8 @@ async def serve(
         raise
     service = Service(front, siblings=siblings)
     if ready is not None:
-        ready(url_of(listener, front.path))
-    await service.serve([listener])
+        ready(url_of(listeners[0], front.path))
+    await service.serve(listeners)
 
 
 def check_exposure(front: HttpFront | Router, host: str, name: str = "the server") -> None:
@@ -83,28 +81,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket.
-
-    Raises:
-        ConfigError: the address is taken, unknown or not ours.
-    """
-    name = host.strip("[]")
-    try:
-        family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {reason}; choose another with --http HOST:PORT (port 0 takes a free one)"
-        ) from None
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-    return listener
-
-
-def url_of(listener: socket.socket, path: str) -> str:
-    """Return the URL of the endpoint."""
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"

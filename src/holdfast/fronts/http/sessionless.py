@@ -23,9 +23,10 @@ from holdfast.errors import (
     ParkedElsewhere,
 )
 from holdfast.fronts.http.answer import Answer, ready_answer, refusal_for, refuse, refused_unstarted
-from holdfast.fronts.http.connection import Connection, Gone
+from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.listen import Listens
+from holdfast.fronts.http.request import Gone
 from holdfast.fronts.http.response import Form, Response
 from holdfast.protocol.mirror import check_headers, check_parameters
 from holdfast.protocol.sessionless import RequestMeta, read_meta

@@ -12,7 +12,8 @@ from holdfast.engine.exchanges import Repeat
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import event_id
 from holdfast.errors import DuplicateId, SessionGone
-from holdfast.fronts.http.connection import Connection, Gone
+from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.request import Gone
 from holdfast.fronts.http.response import Form, Response
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import notification_message

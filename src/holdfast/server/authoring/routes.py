@@ -11,8 +11,9 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.connection import Connection, Receive, Scope, Send
-from holdfast.fronts.http.front import Application
+from holdfast.fronts.http.asgi import AsgiChannel, request_of
+from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.request import Application, Receive, Scope, Send
 from holdfast.wire.jsonrpc import encode
 
 MAX_BODY: Final = 4 * 1024 * 1024
@@ -84,7 +85,8 @@ def _application(handlers: dict[str, RouteHandler], body_seconds: float) -> Appl
             await _send(HttpResponse("Method not allowed", 405, {"allow": allowed}), send)
             return
         length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-        body = await Connection(scope, receive, send).body(MAX_BODY, body_seconds, length.decode("latin-1"))
+        connection = Connection(request_of(scope), AsgiChannel(scope, receive, send))
+        body = await connection.body(MAX_BODY, body_seconds, length.decode("latin-1"))
         await _send(await handler(_request(scope, body)), send, bodiless=method == "HEAD")
 
     return application

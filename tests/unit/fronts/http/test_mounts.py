@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from holdfast import Context, Server
-from holdfast.fronts.http.front import Application
+from holdfast.fronts.http.request import Application
 from holdfast.server.authoring.routes import HttpRequest, HttpResponse
 from tests.asgi import Peer
 from tests.messages import request

@@ -20,9 +20,10 @@ from holdfast.config import HttpSettings
 from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.protocol import Watch
-from holdfast.fronts.http.serve import bind, check_exposure, is_loopback, url_of
-from holdfast.fronts.http.service import Service
+from holdfast.fronts.http.listener.deadlines import Deadlines
+from holdfast.fronts.http.listener.service import Service
+from holdfast.fronts.http.listener.sockets import bind, url_of
+from holdfast.fronts.http.serve import check_exposure, is_loopback
 from holdfast.testing.back import ScriptedBack
 from tests.http.client import Connection
 from tests.support import async_test, until
@@ -51,7 +52,7 @@ async def serving(server: Server, service: Service | None = None) -> AsyncIterat
         try:
             yield listener.getsockname()[1]
         finally:
-            service.should_exit = True
+            service.stop()
             await running
 
 
@@ -174,7 +175,7 @@ async def test_time_in_which_the_server_was_stopped_does_not_count_against_its_c
 
 
 def test_a_late_look_at_deadlines_closes_no_connection_unless_the_one_before_was_late_too() -> None:
-    watch = Watch(Limits(header_seconds=10), 30.0)
+    watch = Deadlines(Limits(header_seconds=10), 30.0)
     assert [watch.tick(moment) for moment in (50.0, 51.0, 52.0)] == [True, True, True]
     assert watch.now == 2.0
     assert [watch.tick(moment) for moment in (80.0, 81.0)] == [False, True]
@@ -253,7 +254,7 @@ async def test_a_client_that_does_not_read_a_plain_answer_is_dropped() -> None:
         session = (await answer(raw))[1]["mcp-session-id"].encode()
         await raw.send(post(tool_call("flood"), b"Mcp-Session-Id: " + session))
         raw.stop_reading()
-        await until(lambda: not service.server_state.connections)
+        await until(lambda: not service.members.connections)
         raw.go_on_reading()
         assert 0 < len(await raw.rest()) < 16_000_000
 

@@ -1,0 +1,113 @@
+"""A request of an ASGI host, in the form that the front is called with.
+
+ASGI cannot say whether a write failed or what the client has taken, and it cannot abort. So this channel answers "it is not
+known" to such questions, and the limits for slow readers are those of a single write.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast.fronts.http.head import RawHeaders
+from holdfast.fronts.http.request import Gone, RawRequest, Receive, Scope, Send
+
+
+def request_of(scope: Scope) -> RawRequest:
+    """Return the head of a request of an ASGI host. Its path is the one below the mount point."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    if root and path.startswith(root):
+        path = path[len(root) :]
+    client = scope.get("client")
+    return RawRequest(scope["method"], path, list(scope["headers"]), client[0] if client else None)
+
+
+class AsgiChannel:
+    """The channel to a client of an ASGI host."""
+
+    __slots__ = ("_receive", "_scope", "_send", "_watcher")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._watcher: asyncio.Task[None] | None = None
+
+    def take_body(self) -> bytes | None:
+        """Leave it to `read`."""
+        return None
+
+    async def read(self) -> tuple[bytes, bool]:
+        """Return the next part of the body, and whether more follows."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        return message.get("body", b""), message.get("more_body", False)
+
+    def answer_json(self, _body: bytes) -> bool:
+        """Leave it to `send`."""
+        return False
+
+    def answer(self, _status: int, _headers: RawHeaders, _body: bytes) -> bool:
+        """Leave it to `send`."""
+        return False
+
+    async def send(self, status: int, headers: RawHeaders, body: bytes) -> None:
+        """Send a whole answer."""
+        await self.start(status, headers)
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def start(self, status: int, headers: RawHeaders) -> None:
+        """Begin a response."""
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, part: bytes) -> None:
+        """Send a part of the body."""
+        await self._send({"type": "http.response.body", "body": part, "more_body": True})
+
+    def write_now(self, _part: bytes) -> bool:
+        """Leave it to `write`: every write may have to wait."""
+        return False
+
+    async def end(self) -> None:
+        """Complete the body. Hosts wait here for what was written before."""
+        await self._send({"type": "http.response.body", "body": b""})
+
+    def is_flowing(self) -> bool:
+        """Every write may have to wait."""
+        return False
+
+    def watch(self, on_gone: Callable[[], None]) -> None:
+        """Wait for the end of the connection, in a task."""
+        if self._watcher is None:
+            self._watcher = asyncio.get_running_loop().create_task(self._watch(on_gone))
+
+    async def _watch(self, on_gone: Callable[[], None]) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        on_gone()
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            # Break the reference cycle with the cancelled task, so that reference counting frees the request.
+            self._watcher = None
+
+    def is_closing(self) -> bool:
+        """ASGI cannot say."""
+        return False
+
+    def abort(self) -> None:
+        """ASGI cannot do it: the limit for a single write ends the response."""
+
+    def is_taken(self) -> bool | None:
+        """ASGI cannot say."""
+        return None
+
+    def taken(self) -> int | None:
+        """ASGI cannot say."""
+        return None
+
+    def asgi(self) -> tuple[Scope, Receive, Send]:
+        """Return what the host gave."""
+        return self._scope, self._receive, self._send

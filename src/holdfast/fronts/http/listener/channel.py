@@ -1,0 +1,297 @@
+"""One request on a connection: its body as it arrives, and its response with back-pressure.
+
+Nearly every request is complete when it is served, and its answer is one write. The rest waits: `read` for a part of the
+body, `_flow` for a client that does not take what was written.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from holdfast.fronts.http.acknowledged import acknowledged_bytes, is_acknowledged
+from holdfast.fronts.http.head import RawHeaders
+from holdfast.fronts.http.listener.asgi import Messages, scope_of
+from holdfast.fronts.http.listener.framing import Parsed
+from holdfast.fronts.http.request import Gone, RawRequest, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from holdfast.fronts.http.listener.protocol import HttpProtocol
+
+HIGH_WATER: Final = 65_536
+"""Bytes of a body that wait to be read, after which the connection is not read."""
+STATUS_LINES: Final = {
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus
+}
+_JSON_HEAD: Final = STATUS_LINES[200] + b"content-type: application/json\r\ncontent-length: %d\r\n"
+_CLOSE: Final = b"connection: close\r\n\r\n"
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_PROCESSING: Final = b"HTTP/1.1 102 Processing\r\n\r\n"
+_EMPTY_LINE: Final = b"1\r\n\n\r\n"
+"""A chunk with an empty line. Between two events of a stream it means nothing."""
+_STREAM: Final = (b"content-type", b"text/event-stream")
+_BODILESS: Final = frozenset({204, 304})
+
+
+def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return headers as they are written."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def bytes_taken(transport: asyncio.Transport) -> int:
+    """Return a number that grows when the client takes bytes: what it has acknowledged, or else what has left our buffer."""
+    acknowledged = acknowledged_bytes(transport.get_extra_info("socket"))
+    return -transport.get_write_buffer_size() if acknowledged is None else acknowledged
+
+
+class SocketChannel:
+    """A request that our server has received, and its response."""
+
+    __slots__ = (
+        "__weakref__", "_body", "_is_chunked", "_is_stream", "_on_gone", "_transport", "_waiter", "_was_last",
+        "connection", "expects", "has_all", "has_read_all", "is_begun", "is_bodiless", "is_complete", "is_last", "is_lost",
+        "parsed", "request", "task",
+    )  # fmt: skip
+
+    def __init__(self, connection: "HttpProtocol", parsed: Parsed, *, expects: bool = False) -> None:
+        self.connection: HttpProtocol = connection
+        self.parsed: Parsed = parsed
+        self.request: RawRequest = parsed.request
+        self._transport = connection.transport
+        self.expects: bool = expects
+        """The client waits for "100 Continue" before it sends the body."""
+        self._body: bytes | bytearray = b""
+        self.has_all: bool = False
+        """The whole body has arrived."""
+        self.has_read_all: bool = False
+        """`read` or `take_body` has returned the end of the body."""
+        self.is_begun: bool = False
+        """The response has begun."""
+        self.is_complete: bool = False
+        """The response is complete."""
+        self.is_lost: bool = False
+        """The connection was lost before the response was complete."""
+        self.is_last: bool = parsed.is_last
+        """The connection is closed after this response."""
+        self.is_bodiless: bool = parsed.request.method == "HEAD"
+        """The response has no body, whatever its headers say."""
+        self._is_chunked = False
+        self._is_stream = False
+        """The response is a stream of events."""
+        self._was_last = False
+        """The connection took the response, and was closed after it."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._on_gone: Callable[[], None] | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    # What the connection reports
+
+    def came(self, part: bytes) -> int:
+        """Take a part of the body; return how many bytes wait. Nearly every body is one part, and is never copied."""
+        if not self._body:
+            self._body = part
+        else:
+            if type(self._body) is bytes:
+                self._body = bytearray(self._body)
+            self._body += part
+        self._wake()
+        return len(self._body)
+
+    def ended(self) -> None:
+        """Take the end of the body."""
+        self.has_all = True
+        self._wake()
+
+    def lost(self) -> None:
+        """Note that the client has gone."""
+        if self.is_complete or self.is_lost:
+            return
+        self.is_lost = True
+        self._wake()
+        if self._on_gone is not None:
+            self._on_gone()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _news(self) -> None:
+        """Wait for a part of the body, the end of the connection, or the end of the response."""
+        self._waiter = self.connection.members.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    @property
+    def harmless(self) -> bytes:
+        """Bytes that a client may get now, and that mean nothing; none: there are no such bytes."""
+        if not self.is_begun:
+            return _PROCESSING if self.parsed.version != "1.0" else b""
+        return _EMPTY_LINE if self._is_stream else b""
+
+    # Reading
+
+    def take_body(self) -> bytes | None:
+        """Return the whole body if it has arrived; None: use `read`."""
+        if not self.has_all or self.has_read_all or self.is_lost:
+            return None
+        self.has_read_all = True
+        self.expects = False
+        body, self._body = self._body, b""
+        return body if type(body) is bytes else bytes(body)
+
+    async def read(self) -> tuple[bytes, bool]:
+        """Return the next part of the body, and whether more follows.
+
+        Raises:
+            Gone: the client has gone.
+        """
+        if self.expects and not (self._body or self.has_all or self._transport.is_closing()):
+            self._transport.write(_CONTINUE)
+        self.expects = False
+        while not (self._body or self.has_all or self.is_lost):
+            self.connection.read_on()
+            await self._news()
+        if self.is_lost:
+            raise Gone
+        body, self._body = self._body, b""
+        self.has_read_all = self.has_all
+        self.connection.read_on()
+        return bytes(body), not self.has_all
+
+    async def until_over(self) -> None:
+        """Wait until the response is complete or the connection is lost."""
+        self.connection.read_on()
+        while not (self.is_lost or self.is_complete):
+            await self._news()
+
+    # Answering
+
+    def answer_json(self, body: bytes) -> bool:
+        """Write a JSON body with status 200 at once; False, with nothing written, if it cannot be done this way."""
+        return self._answer(_JSON_HEAD % len(body), body)
+
+    def answer(self, status: int, headers: RawHeaders, body: bytes) -> bool:
+        """Write a whole answer at once; False, with nothing written, if it cannot be done this way.
+
+        A HEAD request gets no body: its client would read the body as the beginning of the next answer.
+        """
+        return self._answer(STATUS_LINES[status] + lines(headers), b"" if self.is_bodiless else body)
+
+    def _answer(self, head: bytes, body: bytes) -> bool:
+        connection = self.connection
+        if self.is_lost or self.is_begun or connection.is_full:
+            return False
+        self.is_begun = True
+        self._transport.write(b"".join((head, connection.members.common, self._head_end(), body)))
+        self._complete()
+        return True
+
+    def _head_end(self) -> bytes:
+        """Return the end of a head; decide whether the connection serves another request."""
+        if self.expects:
+            # A client that is answered before its body may or may not send the body: nothing can follow it.
+            self.is_last = True
+        # A server that stops only asks for another connection: what was sent on this one is still answered.
+        return _CLOSE if self.is_last or self.connection.members.leaving else b"\r\n"
+
+    def _complete(self) -> None:
+        self.is_complete = True
+        self._wake()
+        if self.is_last:
+            self._was_last = not self.is_closing()
+        self.connection.completed(self)
+
+    async def send(self, status: int, headers: RawHeaders, body: bytes) -> None:
+        """Send a whole answer, if necessary after the client has taken earlier ones."""
+        await self._flow()
+        if not self.answer(status, headers, body):
+            raise ConnectionResetError
+
+    async def start(self, status: int, headers: RawHeaders) -> None:
+        """Begin a response. Without a length in its headers the body is sent in chunks, or ends with the connection."""
+        await self._flow()
+        self.is_begun = True
+        self.is_bodiless |= status in _BODILESS
+        head = STATUS_LINES.get(status, b"HTTP/1.1 %d \r\n" % status) + lines(headers)
+        if not (self.is_bodiless or any(name == b"content-length" for name, _ in headers)):
+            self._is_chunked = self.parsed.version != "1.0"
+            self._is_stream = self._is_chunked and _STREAM in headers
+            head += b"transfer-encoding: chunked\r\n" if self._is_chunked else b""
+        self._transport.write(head + self.connection.members.common + self._head_end())
+
+    async def write(self, part: bytes) -> None:
+        """Send a part of the body."""
+        await self._flow()
+        self.write_now(part)
+
+    def write_now(self, part: bytes) -> bool:
+        """Send a part of the body if it need not wait; False, with nothing written: use `write`."""
+        if self.connection.is_full or self.is_lost:
+            return False
+        if part and not self.is_bodiless:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(part), part) if self._is_chunked else part)
+        return True
+
+    async def end(self) -> None:
+        """Complete the body."""
+        await self._flow()
+        if self._is_chunked:
+            self._transport.write(b"0\r\n\r\n")
+        self._complete()
+
+    async def _flow(self) -> None:
+        """Wait until the client has taken most of what was written.
+
+        Raises:
+            OSError: the client has gone.
+        """
+        connection = self.connection
+        while connection.is_full and not self.is_lost:
+            await connection.room()
+        if self.is_lost:
+            raise ConnectionResetError
+
+    def is_flowing(self) -> bool:
+        """True if the next part is written without waiting."""
+        return not self.connection.is_full
+
+    # The connection
+
+    def watch(self, on_gone: Callable[[], None]) -> None:
+        """Call `on_gone` if the client goes before the response is complete."""
+        self._on_gone = on_gone
+        if self.is_lost:
+            on_gone()
+        else:
+            self.connection.read_on()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._on_gone = None
+
+    def is_closing(self) -> bool:
+        """True if the connection is gone, or may be. False for one that was closed after this response."""
+        if self._was_last:
+            return False
+        return self._transport.is_closing() or self.connection.half_closed is not None
+
+    def abort(self) -> None:
+        """Close the connection and drop its buffered bytes."""
+        self._transport.abort()
+
+    def is_taken(self) -> bool | None:
+        """True if the other side has acknowledged all that was written; None: it cannot be known."""
+        if self._transport.get_write_buffer_size():
+            return False
+        return is_acknowledged(self._transport.get_extra_info("socket"))
+
+    def taken(self) -> int | None:
+        """Return a number that grows while the client takes bytes; None: no write has to wait."""
+        return bytes_taken(self._transport) if self.connection.is_full else None
+
+    def asgi(self) -> tuple[Scope, Receive, Send]:
+        """Return the request in the form of ASGI."""
+        messages = Messages(self)
+        return scope_of(self), messages.receive, messages.send

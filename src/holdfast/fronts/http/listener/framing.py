@@ -1,0 +1,91 @@
+"""Where the body of a request ends, and which requests are refused before anything runs.
+
+The parser (llhttp, in its strict mode) refuses most of what two servers could read differently: bare line ends, folded headers, a
+space before a colon, two lengths, a length beside a coding. It accepts some things that we refuse here. `tests/http/smuggling.py`
+lists both with the expected answers.
+"""
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from holdfast.fronts.http.head import RawHeaders
+from holdfast.fronts.http.request import RawRequest
+
+LENGTH: Final = b"content-length"
+CODING: Final = b"transfer-encoding"
+EXPECT: Final = b"expect"
+NOTABLE: Final = frozenset({LENGTH, CODING, EXPECT})
+"""The headers that the server itself reads."""
+
+CHUNKED: Final = -1
+"""The length of a body in chunks: it is not known."""
+_VERSIONS: Final = frozenset({"1.1", "1.0"})
+_SLASH: Final = ord("/")
+_LONGEST_TARGET: Final = 65_535
+
+
+class Parsed(NamedTuple):
+    """A request's head, as its connection has parsed it."""
+
+    request: RawRequest
+    target: bytes
+    """Path and query, as they were sent."""
+    version: str
+    headers: RawHeaders
+    length: int
+    """Bytes of the body, or `CHUNKED`."""
+    is_last: bool
+    """The client sends no other request on this connection."""
+
+
+class Refused(Exception):
+    """Raised inside the parser to stop it: the request is answered with this status."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+def check_start(method: bytes, target: bytes, version: str) -> None:
+    """Check the first line of a request.
+
+    Raises:
+        Refused: this server does not serve such a request.
+    """
+    if version not in _VERSIONS:
+        raise Refused(505, "HTTP version not supported: use HTTP/1.1")
+    if method == b"CONNECT":
+        raise Refused(400, "Bad request: this is no proxy")
+    if target[0] != _SLASH or b"#" in target or len(target) > _LONGEST_TARGET:
+        raise Refused(400, "Bad request: the target must be a path")
+
+
+def length_of(fields: list[tuple[bytes, bytes]], version: str) -> int:
+    """Return the length of the body by the notable headers, or `CHUNKED`.
+
+    Raises:
+        Refused: the body has a coding that this server does not have, or no clear end.
+    """
+    codings = [value for name, value in fields if name == CODING]
+    lengths = [value for name, value in fields if name == LENGTH]
+    if not codings:
+        return int(lengths[0]) if lengths else 0
+    coding = b",".join(codings).strip().lower()
+    if version == "1.0":
+        raise Refused(400, "Bad request: HTTP/1.0 has no Transfer-Encoding")
+    if coding != b"chunked":
+        # Known codings before the last one have a status of their own (RFC 9112, 6.1); anything else is an error.
+        parts = [part.strip() for part in coding.split(b",")]
+        known = parts[-1] == b"chunked" and b"chunked" not in parts[:-1] and all(map(bytes.isalnum, parts))
+        raise Refused(501 if known else 400, "Bad request: Transfer-Encoding must be chunked")
+    return CHUNKED
+
+
+@lru_cache(maxsize=256)
+def split(target: bytes) -> tuple[str, bytes, bytes]:
+    """Return the path, the path as it was sent, and the query of a target."""
+    path, _, query = target.partition(b"?")
+    text = path.decode("ascii")
+    return unquote(text) if "%" in text else text, path, query

@@ -1,0 +1,84 @@
+"""The open connections of a server: how many there may be, the tasks of their requests, and what every answer says.
+
+A connection over a limit gets 503 and is closed: a client that is refused can do something, one that waits in the kernel's
+queue cannot.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from email.utils import formatdate
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import TYPE_CHECKING
+
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.listener.deadlines import Deadlines
+from holdfast.fronts.http.request import Channel, RawRequest
+
+if TYPE_CHECKING:
+    from holdfast.fronts.http.listener.protocol import HttpProtocol
+
+Serve = Callable[[RawRequest, Channel], Awaitable[None]]
+
+
+def networks(addresses: Sequence[str]) -> list[IPv4Network | IPv6Network]:
+    """Return the networks that texts name: single addresses, or networks such as 10.0.0.0/8.
+
+    Raises:
+        ConfigError: a text is neither.
+    """
+    try:
+        return [ip_network(address) for address in addresses]
+    except ValueError as error:
+        raise ConfigError(
+            f"trusted_proxies: {error}; give addresses or networks such as 10.0.0.0/8"
+        ) from None
+
+
+class Members:
+    """All connections of a server."""
+
+    def __init__(self, serve: Serve, deadlines: Deadlines, proxies: Sequence[str] = ()) -> None:
+        self.serve: Serve = serve
+        self.deadlines: Deadlines = deadlines
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.connections: set[HttpProtocol] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """The tasks of requests that are being served."""
+        self.leaving: bool = False
+        """The server stops: every answer asks its client to open a new connection."""
+        self.common: bytes = b""
+        """The header lines of every answer: the date."""
+        self._proxies = networks(proxies)
+        self._addresses: Counter[str] = Counter()
+
+    def set_date(self, wall: float) -> None:
+        """Set the date that answers carry."""
+        self.common = b"date: %b\r\n" % formatdate(wall, usegmt=True).encode("ascii")
+
+    def admit(self, connection: "HttpProtocol") -> bool:
+        """Count a new connection; False: there are too many. Call `leave` in both cases."""
+        limits = self.deadlines.limits
+        self.connections.add(connection)
+        address = self._counted(connection.client)
+        if address is not None:
+            self._addresses[address] += 1
+            if self._addresses[address] > limits.connections_per_address:
+                return False
+        return len(self.connections) <= limits.connections
+
+    def leave(self, connection: "HttpProtocol") -> None:
+        """Forget a connection that has ended."""
+        self.connections.discard(connection)
+        address = self._counted(connection.client)
+        if address is not None:
+            self._addresses[address] -= 1
+            if self._addresses[address] <= 0:
+                del self._addresses[address]
+
+    def _counted(self, address: str | None) -> str | None:
+        """Return the address if its connections are limited. Without known proxies none is: many clients may share one."""
+        if not self._proxies or address is None:
+            return None
+        ip = ip_address(address)
+        return None if any(ip in network for network in self._proxies) else address

@@ -1,0 +1,225 @@
+"""Bytes in, requests out: the parser of one connection, with the bounds that httptools (llhttp) does not have.
+
+It reports to its connection: the head of a request, the parts of its body, its end. Nothing of a request runs inside these
+reports. A request that is refused raises out of `feed`, before the bytes behind its error are looked at.
+
+Bounds: the head and the trailers by `Limits.headers`, and what chunks may cost beside their data. A head may begin in the middle
+of what is fed; how many bytes of it were fed is then known only when it is complete.
+"""
+
+from typing import Any, Final, Protocol
+
+import httptools
+
+from holdfast.fronts.http.head import RawHeaders
+from holdfast.fronts.http.listener.channel import lines
+from holdfast.fronts.http.listener.framing import (
+    CHUNKED,
+    EXPECT,
+    NOTABLE,
+    Parsed,
+    Refused,
+    check_start,
+    length_of,
+    split,
+)
+from holdfast.fronts.http.request import RawRequest
+
+# What is expected next. Plain numbers: they are compared several times a request.
+IDLE: Final = 0
+HEAD: Final = 1
+BODY: Final = 2
+
+_PER_HEADER: Final = 4
+"""Bytes around a header: colon, space, line end."""
+_PER_BYTE: Final = 8
+"""Bytes that a byte of a body in chunks may cost, beside those that a head may have. A chunk of one byte takes six."""
+_INVALID: Final = "Bad request: Invalid HTTP request received."
+
+
+class Sink(Protocol):
+    """What the parser reports to."""
+
+    client: str | None
+
+    def head_began(self) -> None:
+        """Report the first byte of a request behind another one."""
+        ...
+
+    def request_came(self, parsed: Parsed, *, expects: bool) -> None:
+        """Report a complete head; `expects`: the client waits for "100 Continue"."""
+        ...
+
+    def part_came(self, part: bytes) -> None:
+        """Report a part of the body."""
+        ...
+
+    def request_ended(self) -> None:
+        """Report the end of the body."""
+        ...
+
+
+class RequestParser:
+    """The parser of a connection."""
+
+    __slots__ = (
+        "_chunk", "_fed", "_headers", "_is_unsure", "_limit", "_notable", "_overhead", "_parser", "_sink", "_target",
+        "_trailers", "began", "phase",
+    )  # fmt: skip
+
+    def __init__(self, sink: Sink, limit: int) -> None:
+        self._sink = sink
+        self._limit = limit
+        self._parser: Any = _new(self)
+        self.phase: int = HEAD
+        """What is expected. A new connection owes a head; a later one may be idle."""
+        self.began: int = 0
+        """Requests that began in what was fed last."""
+        self._target = b""
+        self._headers: RawHeaders = []
+        self._notable: RawHeaders = []
+        self._chunk = 0
+        """Bytes that are being fed."""
+        self._fed = 0
+        """Bytes of the head that were fed before."""
+        self._is_unsure = False
+        """The head began in the middle of what was fed, so `_fed` is too small."""
+        self._overhead: int | None = None
+        """Bytes that chunks and trailers have cost, less those that they may cost; None: the body is not in chunks."""
+        self._trailers = 0
+
+    @property
+    def is_fresh(self) -> bool:
+        """True if the next byte is the first one of a request."""
+        return self.phase == IDLE or (self.phase == HEAD and not (self._fed or self._is_unsure))
+
+    def close(self) -> None:
+        """Break the reference cycle with httptools."""
+        self._parser = None
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Parse bytes, and report.
+
+        Raises:
+            Refused: a request is wrong or too large. Feed nothing more.
+        """
+        before, is_fresh = self.phase, self.is_fresh
+        self._chunk, self.began = len(data), 0
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(memoryview(data)[offer.args[0] :])
+        except httptools.HttpParserError as error:
+            raise _refusal(error) from None
+        if self.phase == HEAD:
+            if self.began == is_fresh:
+                self._fed += len(data)
+            else:
+                self._fed, self._is_unsure = 0, True
+            if self._fed > self._limit:
+                raise self._too_large()
+        elif self.phase == before == BODY and self._overhead is not None:
+            self._overhead += len(data)
+            if self._overhead > self._limit:
+                raise Refused(400, "Bad request: the chunks of the body are too small")
+
+    def _decline(self, rest: memoryview) -> None:
+        """Go on in HTTP/1.1 with a client that offers another protocol: this server has no other.
+
+        httptools takes what follows such a head for the other protocol's, also the request's own body. So the head
+        is read again, without the offer.
+        """
+        while True:
+            start = (self._parser.get_method(), self._target, self._parser.get_http_version().encode())
+            head = b"%b %b HTTP/%b\r\n" % start + lines(
+                header for header in self._headers if header[0] != b"upgrade"
+            )
+            self._parser = _new(self)
+            try:
+                self._parser.feed_data(head + b"\r\n")
+                self._parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+                continue
+            except httptools.HttpParserError as error:
+                raise _refusal(error) from None
+            return
+
+    # What httptools calls
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self.began += 1
+        if self.phase == IDLE:
+            self.phase = HEAD
+            self._fed, self._is_unsure = 0, False
+            self._sink.head_began()
+        self._target = b""
+        self._headers = []
+        self._notable = []
+
+    def on_url(self, target: bytes) -> None:
+        """Take a part of the target."""
+        self._target += target
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, or drop a trailer: as a header it would reach the application without a check by any proxy."""
+        if self.phase == BODY:
+            self._trailers += len(name) + len(value) + _PER_HEADER
+            if self._trailers > self._limit:
+                raise self._too_large()
+            return
+        name = name.lower()
+        self._headers.append((name, value))
+        if name in NOTABLE:
+            self._notable.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Check the head and report it."""
+        parser = self._parser
+        # Count exactly only if the received bytes could exceed the limit.
+        if (self._is_unsure or self._fed + self._chunk > self._limit) and self._head_size() > self._limit:
+            raise self._too_large()
+        method, version = parser.get_method(), parser.get_http_version()
+        check_start(method, self._target, version)
+        if parser.should_upgrade():
+            return
+        length = length_of(self._notable, version)
+        self.phase = BODY
+        self._trailers, self._overhead = 0, 0 if length == CHUNKED else None
+        expects = any(name == EXPECT and value.lower() == b"100-continue" for name, value in self._notable)
+        request = RawRequest(method.decode("ascii"), split(self._target)[0], self._headers, self._sink.client)
+        is_last = version == "1.0" or not parser.should_keep_alive()
+        parsed = Parsed(request, self._target, version, self._headers, length, is_last)
+        self._sink.request_came(parsed, expects=expects and version != "1.0")
+
+    def on_body(self, part: bytes) -> None:
+        """Take a part of the body."""
+        if self._overhead is not None:
+            self._overhead -= (_PER_BYTE + 1) * len(part)
+        self._sink.part_came(part)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        if self.phase == BODY:
+            self.phase = IDLE
+            self._sink.request_ended()
+
+    def _head_size(self) -> int:
+        return len(self._target) + sum(len(name) + len(value) + _PER_HEADER for name, value in self._headers)
+
+    def _too_large(self) -> Refused:
+        return Refused(431, f"Request header fields too large: at most {self._limit} bytes")
+
+
+def _new(calls: RequestParser) -> httptools.HttpRequestParser:
+    parser = httptools.HttpRequestParser(calls)
+    # Bytes behind a request that closes the connection are dropped; they are no error of that request.
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
+
+
+def _refusal(error: httptools.HttpParserError) -> Refused:
+    """Return what one of our checks has raised inside httptools, or 400."""
+    reason = error.__context__
+    return reason if isinstance(reason, Refused) else Refused(400, _INVALID)

@@ -1,0 +1,388 @@
+"""One connection: its requests are served one after another, in the order in which they came.
+
+Nothing of a request runs while its bytes are parsed: after each read the next request is served. So a request whose framing is
+wrong is refused before anything of it runs, if its error is in the bytes that were read.
+
+Clients of a session send the same head again and again. A read that begins with the last head of its connection, and has
+exactly the body that this head announces, is that request with another body: equal bytes mean the same, and the parser is
+not asked (`_again`).
+
+The requests that wait for their turn are bounded. A long read goes to the parser in slices; when enough requests wait, the rest
+of the read waits too.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final, cast
+
+from typing_extensions import override
+
+from holdfast.fronts.http.listener.channel import HIGH_WATER, STATUS_LINES, SocketChannel, bytes_taken
+from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
+from holdfast.fronts.http.listener.framing import CHUNKED, Parsed, Refused
+from holdfast.fronts.http.listener.half_closed import HalfClosed
+from holdfast.fronts.http.listener.members import Members
+from holdfast.fronts.http.listener.parser import BODY, HEAD, IDLE, RequestParser
+
+LOGGER: Final = logging.getLogger("holdfast")
+
+_WAITING: Final = 8
+"""Waiting requests of a connection after which no more are read. The end of a connection that is not read is not noticed."""
+_SLICE: Final = 4_096
+"""Bytes that the parser gets at once: they hold few requests."""
+_BODY_SLICE: Final = 65_536
+"""The same within a body."""
+_LONGEST_KNOWN: Final = 4_096
+"""Bytes of the longest head that is remembered."""
+_FAILED: Final = b"Internal Server Error"
+_FAILED_HEADERS: Final = [
+    (b"content-type", b"text/plain; charset=utf-8"),
+    (b"content-length", b"%d" % len(_FAILED)),
+]
+_FULL: Final = Refused(503, "Service unavailable: too many connections")
+
+
+class HttpProtocol(asyncio.Protocol):
+    """A connection."""
+
+    __slots__ = (
+        "__weakref__", "_after", "_deadlines", "_is_over", "_is_paused", "_known", "_newest", "_parser", "_room",
+        "_served", "_since", "_taken", "_taken_at", "_unread", "_waiting", "address", "client", "half_closed", "is_full",
+        "members", "peer", "scheme", "transport",
+    )  # fmt: skip
+
+    def __init__(self, members: Members) -> None:
+        self.members: Members = members
+        self._deadlines: Deadlines = members.deadlines
+        self.transport: asyncio.Transport
+        self._parser = RequestParser(self, members.deadlines.limits.headers)
+        self._since = 0.0
+        self._is_over = False
+        """Nothing more is read: a request was refused, or the client has closed its side."""
+        self._newest: SocketChannel | None = None
+        """The request whose body arrives."""
+        self._served: SocketChannel | None = None
+        self._waiting: deque[SocketChannel] = deque()
+        self._unread = b""
+        """The rest of a read, behind requests that wait."""
+        self._is_paused = False
+        """Nothing is read: too many requests wait, or too much of a body does."""
+        self._known: tuple[bytes, Parsed] | None = None
+        self._after: Refused | None = None
+        """The refusal that follows the answers of earlier requests."""
+        self.half_closed: HalfClosed | None = None
+        """Set when the client has closed its side."""
+        # Writing
+        self.is_full: bool = False
+        """The client has not taken enough of what was written."""
+        self._room: asyncio.Event | None = None
+        self._taken: int | None = None
+        self._taken_at = 0.0
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # The transports of uvloop have this interface, and are no subclasses.
+        self.transport = cast("asyncio.Transport", transport)
+        self._since = self._deadlines.now
+        peer, address = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        self.peer: tuple[str, int] | None = peer[:2] if isinstance(peer, tuple) else None
+        self.address: tuple[str, int | None] | None = (
+            address[:2] if isinstance(address, tuple) else (str(address), None) if address else None
+        )
+        self.client: str | None = self.peer[0] if self.peer else None
+        self.scheme: str = "https" if transport.get_extra_info("sslcontext") else "http"
+        if not self.members.admit(self):
+            self.refuse(_FULL)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.members.leave(self)
+        self._is_over = True
+        self._lose_all()
+        self.resume_writing()
+        self._parser.close()
+
+    def _lose_all(self) -> None:
+        self._unread = b""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        for channel in (self._served, *waiting):
+            if channel is not None:
+                channel.lost()
+
+    @override
+    def eof_received(self) -> bool:
+        """Serve a client that has closed its side only, and not one that has gone, or whose request is incomplete."""
+        if self._parser.phase != IDLE or self._served is None or not self.transport.can_write_eof():
+            return False
+        self._is_over = True
+        self.half_closed = HalfClosed(self.transport, self._served.harmless)
+        return not self.half_closed.is_gone()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no request is partly received or unanswered."""
+        return self._parser.is_fresh and self._served is None
+
+    # Reading
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        if self._known is not None and self._parser.phase == IDLE and self._again(data):
+            return
+        if self._unread:
+            self._unread += data
+            return
+        self._feed(data)
+
+    def _again(self, data: bytes) -> bool:
+        """Serve a request whose head is the last one's; False if it is another one, or has to wait."""
+        known, parsed = self._known or (b"", None)
+        if (
+            parsed is None
+            or self._served is not None
+            or len(data) != len(known) + parsed.length
+            or not data.startswith(known)
+        ):
+            return False
+        self._since = self._deadlines.now
+        channel = SocketChannel(self, parsed)
+        if parsed.length:
+            channel.came(data[len(known) :])
+        channel.has_all = True
+        self._newest = channel
+        self._serve(channel)
+        return True
+
+    def _feed(self, data: bytes) -> None:
+        """Parse, and serve the first request. What comes behind many waiting requests waits too."""
+        try:
+            self._parse(data)
+        except Refused as refusal:
+            self.refuse(refusal)
+        if self._unread or len(self._waiting) >= _WAITING:
+            self._pause()
+        if self._served is None and (self._waiting or self._after is not None):
+            self._next()
+
+    def _parse(self, data: bytes) -> None:
+        parser = self._parser
+        if len(data) <= _SLICE:
+            is_fresh = parser.is_fresh
+            parser.feed(data)
+            if is_fresh and parser.phase == IDLE and parser.began == 1:
+                self._remember(data)
+            return
+        rest = memoryview(data)
+        while rest:
+            if len(self._waiting) >= _WAITING:
+                self._unread = bytes(rest)
+                return
+            size = _BODY_SLICE if parser.phase == BODY else _SLICE
+            parser.feed(rest[:size])
+            rest = rest[size:]
+
+    def _remember(self, data: bytes) -> None:
+        """Remember the head of a request that was exactly one read."""
+        channel = self._newest
+        if channel is None or channel.parsed.is_last or channel.parsed.length == CHUNKED or channel.expects:
+            return
+        head = data[: len(data) - channel.parsed.length]
+        # An offer of another protocol was parsed without it: such a head is not the one that was received.
+        if len(head) <= _LONGEST_KNOWN and not any(name == b"upgrade" for name, _ in channel.parsed.headers):
+            self._known = (head, channel.parsed)
+
+    # What the parser reports
+
+    def head_began(self) -> None:
+        """Begin to wait for a head."""
+        self._since = self._deadlines.now
+
+    def request_came(self, parsed: Parsed, *, expects: bool) -> None:
+        """Let a request wait for its turn, and begin to wait for its body."""
+        self._since = self._deadlines.now
+        channel = self._newest = SocketChannel(self, parsed, expects=expects)
+        self._waiting.append(channel)
+
+    def part_came(self, part: bytes) -> None:
+        """Take a part of the body. A request that was answered already does not want it."""
+        channel = self._newest
+        if channel is not None and not channel.is_complete and channel.came(part) > HIGH_WATER:
+            self._pause()
+
+    def request_ended(self) -> None:
+        """Take the end of a body."""
+        if self._newest is not None:
+            self._newest.ended()
+
+    def read_on(self) -> None:
+        """Read, unless too many requests wait."""
+        if self._is_paused and not (self._unread or len(self._waiting) >= _WAITING):
+            self._is_paused = False
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def _pause(self) -> None:
+        if not self._is_paused and not self.transport.is_closing():
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    # Serving
+
+    def _next(self) -> None:
+        """Serve the next request, and read on; or end the connection if it was the last one."""
+        if self._waiting:
+            self._serve(self._waiting.popleft())
+        if self._unread and len(self._waiting) < _WAITING:
+            rest, self._unread = self._unread, b""
+            self._feed(rest)
+        self.read_on()
+        if self._served is None and self._is_over:
+            if self._after is not None:
+                self._write_refusal(self._after)
+            else:
+                self.transport.close()
+
+    def _serve(self, channel: SocketChannel) -> None:
+        self._served = channel
+        members = self.members
+        # It removes itself from the set: a done-callback would cost another turn of the loop.
+        task = channel.task = members.loop.create_task(self._run(channel))
+        members.tasks.add(task)
+
+    async def _run(self, channel: SocketChannel) -> None:
+        """Serve a request; whatever happens, the connection is left answered or closed."""
+        try:
+            await self.members.serve(channel.request, channel)
+            if not (channel.is_complete or channel.is_lost or self.transport.is_closing()):
+                raise RuntimeError("the application ended without an answer")  # noqa: TRY301 - answered below
+        except Exception:
+            LOGGER.exception("a request failed")
+            channel.answer(500, _FAILED_HEADERS, _FAILED)
+        finally:
+            if not channel.is_complete:
+                self.transport.close()
+            if channel.task is not None:
+                self.members.tasks.discard(channel.task)
+                channel.task = None
+
+    def completed(self, channel: SocketChannel) -> None:
+        """Take note that a response is complete."""
+        if channel is not self._served:
+            return
+        self._served = None
+        # From here on the connection is idle. The sweep ends it in time; it needs no timer of its own.
+        self._since = self._deadlines.now
+        if not channel.is_last:
+            self._next()
+        elif channel.has_all or not self.transport.can_write_eof():
+            self.transport.close()
+        else:
+            self._linger()
+
+    def make_last(self) -> None:
+        """End the connection after the answers that its client waits for."""
+        if self._served is None:
+            self.transport.close()
+        else:
+            (self._waiting[-1] if self._waiting else self._served).is_last = True
+
+    # Refusing
+
+    def refuse(self, refusal: Refused) -> None:
+        """Answer a request that is not served, after those before it, and end. Never into another answer."""
+        if self._is_over or self.transport.is_closing():
+            return
+        self._is_over = True
+        broken = self._newest
+        if broken is not None and not (broken.has_all or broken.is_complete):
+            if self._waiting and self._waiting[-1] is broken:
+                self._waiting.pop()
+            if self._served is broken:
+                self._served = None
+            is_begun = broken.is_begun
+            broken.lost()
+            if is_begun:
+                self.transport.close()
+                return
+        if self._served is None and not self._waiting:
+            self._write_refusal(refusal)
+        else:
+            self._after = refusal
+
+    def _write_refusal(self, refusal: Refused) -> None:
+        self._after = None
+        reason = refusal.reason.encode()
+        head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINES[refusal.status] + head % len(reason) + reason)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close our side. The client has a moment to read: a close with unread bytes would reset the connection."""
+        self._is_over = True
+        self._since = self._deadlines.now
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    # Writing
+
+    @override
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    @override
+    def resume_writing(self) -> None:
+        self.is_full = False
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+    async def room(self) -> None:
+        """Wait until the client has taken most of what was written."""
+        if self._room is None:
+            self._room = asyncio.Event()
+        await self._room.wait()
+
+    # Deadlines
+
+    def sweep(self) -> None:
+        """End the connection if its client is late with its request, or takes nothing of its answer."""
+        deadlines = self._deadlines
+        limits = deadlines.limits
+        waited = deadlines.now - self._since
+        if self._expects(HEAD) and waited > limits.header_seconds:
+            self.refuse(
+                Refused(408, f"Request timeout: the head took longer than {limits.header_seconds:g} s")
+            )
+        elif self._is_slow(waited) or self._stalls() or (self.half_closed and self.half_closed.is_gone()):
+            self.transport.abort()
+        elif self._served is None and (
+            (self._is_over and waited > deadlines.interval) or (self.is_idle and waited > KEEP_ALIVE)
+        ):
+            self.transport.close()
+
+    def _expects(self, phase: int) -> bool:
+        """True if the client owes this part of a request."""
+        return self._parser.phase == phase and not (self._is_over or self._unread)
+
+    def _is_slow(self, waited: float) -> bool:
+        """True if a body is late. The front refuses late bodies that it reads; this one may wait for its turn."""
+        deadlines = self._deadlines
+        late = waited > deadlines.limits.body_seconds + deadlines.interval
+        return late and self._expects(BODY) and not self._waiting
+
+    def _stalls(self) -> bool:
+        """True if bytes wait, and the client has taken none for too long. The front mostly ends streams before that."""
+        if not self.transport.get_write_buffer_size():
+            self._taken = None
+            return False
+        deadlines = self._deadlines
+        before, self._taken = self._taken, bytes_taken(self.transport)
+        if before is None or self._taken > before:
+            self._taken_at = deadlines.now
+        return deadlines.now - self._taken_at > deadlines.stall + deadlines.interval

@@ -1,0 +1,118 @@
+"""What the front is called with: a plain request, and the channel to its client.
+
+There is one front. `holdfast serve` calls it with channels of its own sockets (`listener/`), an ASGI host with a channel over
+`receive` and `send` (`asgi.py`). Both give the same two objects, so no decision of the front depends on the server.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Protocol
+
+from holdfast.fronts.http.head import Head, RawHeaders
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Gone(Exception):
+    """The client's connection is gone, or takes no bytes."""
+
+
+class RawRequest:
+    """The head of a request. It does not change, so one object may serve several requests with equal heads."""
+
+    __slots__ = ("client", "head", "method", "passed", "path")
+
+    def __init__(self, method: str, path: str, headers: RawHeaders, client: str | None) -> None:
+        self.method: str = method
+        self.path: str = path
+        """Below the mount point, unquoted, without the query."""
+        self.head: Head = Head(headers)
+        """The headers; their names are in lower case."""
+        self.client: str | None = client
+        """The address of the client; None: it is not known, or the socket is a Unix socket."""
+        self.passed: object = None
+        """The rules that this head has passed (`HttpFront`), so that an equal head is not checked again."""
+
+
+class Channel(Protocol):
+    """The body of one request, and the way of its response to the client.
+
+    Methods that cannot wait return at once. A method that sends raises `OSError` if it knows that the client is gone.
+    """
+
+    def take_body(self) -> bytes | None:
+        """Return the whole body if it has arrived; None: use `read`."""
+        ...
+
+    async def read(self) -> tuple[bytes, bool]:
+        """Return the next part of the body, and whether more follows.
+
+        Raises:
+            Gone: the client has gone.
+        """
+        ...
+
+    def answer_json(self, body: bytes) -> bool:
+        """Write a JSON body with status 200, as `answer` does."""
+        ...
+
+    def answer(self, status: int, headers: RawHeaders, body: bytes) -> bool:
+        """Write a whole answer at once; False, with nothing written, if it cannot be done this way: use `send`.
+
+        The headers must contain the length of the body, and come from this package: they are not checked.
+        """
+        ...
+
+    async def send(self, status: int, headers: RawHeaders, body: bytes) -> None:
+        """Send a whole answer."""
+        ...
+
+    async def start(self, status: int, headers: RawHeaders) -> None:
+        """Begin a response whose body follows in parts."""
+        ...
+
+    async def write(self, part: bytes) -> None:
+        """Send a part of the body."""
+        ...
+
+    def write_now(self, part: bytes) -> bool:
+        """Send a part of the body if it need not wait; False, with nothing written: use `write`."""
+        ...
+
+    async def end(self) -> None:
+        """Complete the body."""
+        ...
+
+    def is_flowing(self) -> bool:
+        """True if the next part is written without waiting."""
+        ...
+
+    def watch(self, on_gone: Callable[[], None]) -> None:
+        """Call `on_gone` if the client goes before the response is complete."""
+        ...
+
+    def close(self) -> None:
+        """Stop watching: the request has been served."""
+        ...
+
+    def is_closing(self) -> bool:
+        """True if the connection is known to be gone."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection and drop its buffered bytes, where the server allows it."""
+        ...
+
+    def is_taken(self) -> bool | None:
+        """True if the other side has acknowledged all that was written; None: it cannot be known."""
+        ...
+
+    def taken(self) -> int | None:
+        """Return a number that grows while the client takes bytes; None: no write has to wait, or it cannot be known."""
+        ...
+
+    def asgi(self) -> tuple[Scope, Receive, Send]:
+        """Return the request in the form of ASGI, for an author's route."""
+        ...

@@ -1,0 +1,152 @@
+"""`python -m tests.http.fuzz`: random bytes against the server of `holdfast serve`, without sockets.
+
+Each round takes requests of the corpus, changes them a little, joins them, and gives them to a connection in random parts.
+What must hold for every input:
+
+- the connection never raises, and no task fails;
+- the parts do not matter: the same bytes in one part and in single bytes lead to the same answers, and to the same requests of
+  the application;
+- after a refusal, nothing more is served;
+- every request of the application has an answer, in order.
+"""
+
+import argparse
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from holdfast.config import Limits
+from holdfast.fronts.http.listener.deadlines import Deadlines
+from holdfast.fronts.http.listener.members import Members
+from holdfast.fronts.http.listener.protocol import HttpProtocol
+from holdfast.fronts.http.request import Channel, Gone, RawRequest
+from tests.http.paper import Paper, quiet
+from tests.http.smuggling import CORPUS
+
+LIMITS: Final = Limits(headers=2_048)
+PIECES: Final = (
+    b"\r\n", b"\n", b"\r", b" ", b"\t", b"\0", b":", b",", b";", b"0", b"1", b"ffff", b"-", b"+", b"\xff", b"/", b"#", b"%",
+    b"chunked", b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Expect: 100-continue\r\n",
+    b"Connection: close\r\n", b"Connection: Upgrade\r\nUpgrade: h2c\r\n", b"HTTP/1.0", b"0\r\n\r\n", b"X: " + b"y" * 3_000,
+)  # fmt: skip
+
+
+class Outcome(NamedTuple):
+    """What a connection did with some bytes."""
+
+    statuses: list[int]
+    served: list[tuple[str, str, bytes]]
+    """Method, path and body of each request that the application has read."""
+
+
+async def _whole_body(channel: Channel) -> bytes:
+    body = channel.take_body()
+    if body is not None:
+        return body
+    parts, more = [], True
+    while more:
+        part, more = await channel.read()
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def outcome(parts: Sequence[bytes]) -> Outcome:
+    """Give the parts to a connection, and return what it did. Raises if a task or the connection failed."""
+    served: list[tuple[str, str, bytes]] = []
+    failed: list[BaseException] = []
+
+    async def serve(request: RawRequest, channel: Channel) -> None:
+        try:
+            served.append((request.method, request.path, await _whole_body(channel)))
+            assert channel.answer(200, [(b"content-length", b"0")], b"") or channel.is_closing()
+        except Gone:
+            return
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    members = Members(serve, Deadlines(LIMITS, 30.0))
+    connection, paper = HttpProtocol(members), Paper()
+    connection.connection_made(paper)
+    for part in parts:
+        if paper.is_closing():
+            break
+        connection.data_received(part)
+        for _ in range(3):
+            await asyncio.sleep(0)
+    await quiet(paper)
+    connection.connection_lost(None)
+    while members.tasks:
+        await asyncio.sleep(0)
+    assert not failed, failed
+    assert not members.connections
+    return Outcome([status for status in paper.statuses if status != 100], served)
+
+
+def mutated(chance: random.Random) -> bytes:
+    """Return some requests of the corpus, changed at random."""
+    cases = [chance.choice(list(CORPUS.values())).sent for _ in range(chance.randint(1, 3))]
+    data = bytearray(b"".join(cases))
+    for _ in range(chance.choice((0, 1, 1, 2, 4))):
+        at = chance.randrange(len(data) + 1)
+        match chance.randrange(4):
+            case 0:
+                data[at:at] = chance.choice(PIECES)
+            case 1:
+                del data[at : at + chance.randint(1, 8)]
+            case 2:
+                data[at : at + 1] = bytes([chance.randrange(256)])
+            case _:
+                begin = chance.randrange(len(data) + 1)
+                data[at:at] = data[begin : begin + chance.randint(1, 40)]
+    return bytes(data)
+
+
+def split(data: bytes, chance: random.Random) -> list[bytes]:
+    """Return the data in random parts."""
+    marks = sorted(chance.randrange(len(data) + 1) for _ in range(chance.randint(1, 6)))
+    return [data[a:b] for a, b in zip([0, *marks], [*marks, len(data)], strict=True) if b > a]
+
+
+async def check(data: bytes, chance: random.Random) -> None:
+    """Check one input."""
+    whole = await outcome([data])
+    assert len([status for status in whole.statuses if status == 200]) == len(whole.served), (data, whole)
+    refused = [at for at, status in enumerate(whole.statuses) if status != 200]
+    assert refused in ([], [len(whole.statuses) - 1]), (data, whole)
+    for parts in (split(data, chance), [data[at : at + 1] for at in range(len(data))]):
+        other = await outcome(parts)
+        assert _known(other) == _known(whole), (data, whole, other)
+
+
+def _known(found: Outcome) -> tuple[list[int], list[tuple[str, str, bytes]]]:
+    """Return what must not depend on the parts. A request may be wrong in two ways, and which is found first depends on them."""
+    return [min(status, 400) for status in found.statuses], found.served
+
+
+def fuzz(seed: int, rounds: int) -> None:
+    """Check so many inputs of a seed."""
+    for number in range(rounds):
+        chance = random.Random(f"{seed}.{number}")
+        data = mutated(chance)
+        try:
+            asyncio.run(check(data, chance))
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}, round {number}: {data!r}") from error
+
+
+def main() -> None:
+    """Fuzz until the rounds are over."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=20_000)
+    options = parser.parse_args()
+    fuzz(options.seed, options.rounds)
+    print(f"{options.rounds} rounds of seed {options.seed}: nothing found")
+
+
+if __name__ == "__main__":
+    main()
