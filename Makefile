@@ -54,8 +54,9 @@ format: venv  ## Format, and fix what lint can fix
 	$(BIN)/ruff format $(PATHS)
 	$(BIN)/ruff check --fix $(PATHS)
 
-docs: venv  ## Write the API reference from the docstrings
+docs: venv  ## Write the API reference from the docstrings, and the table of options
 	$(BIN)/python tools/reference.py
+	$(BIN)/python -m tools.options
 
 bench: venv  ## Measure against the bare limit, every answer verified
 	$(BIN)/python -m bench

@@ -184,6 +184,10 @@ class Options(Struct, frozen=True, kw_only=True):
             fits=(URL,),
         ),
     ] = None
+    token_env: Annotated[
+        str | None,
+        Row(metavar="NAME", help="The environment variable with that token.", fits=(URL,)),
+    ] = None
     pass_token: Annotated[
         bool | None,
         Row(help="Send the client's own bearer token to the server behind a URL.", fits=(URL,)),
@@ -196,10 +200,6 @@ class Options(Struct, frozen=True, kw_only=True):
             help="A header of the client that is sent to the server behind a URL; may be repeated.",
             fits=(URL,),
         ),
-    ] = None
-    token_env: Annotated[
-        str | None,
-        Row(metavar="NAME", help="The environment variable with that token.", fits=(URL,)),
     ] = None
     env: Annotated[
         dict[str, str] | None,

@@ -61,7 +61,7 @@ def load(target: str, directory: str = "") -> "Served":
 
 
 def load_verifier(target: str, directory: str = "") -> Verifier:
-    """Return the function that checks tokens.
+    """Return the function that checks tokens. A file is relative to the working directory, a module also to a directory.
 
     Raises:
         ConfigError: there is no such function.
@@ -72,7 +72,7 @@ def load_verifier(target: str, directory: str = "") -> Verifier:
         raise ConfigError(
             f"the verifier {target!r} names no function: write file.py:name or package.module:name"
         )
-    found = getattr(_imported(place, directory), name, None)
+    found = getattr(_imported(place, "" if place.endswith(".py") else directory), name, None)
     if not callable(found):
         raise ConfigError(f"the verifier {target}: {place} has no function {name!r}")
     verifier: Verifier = found
@@ -93,7 +93,7 @@ def _imported(place: str, directory: str) -> ModuleType:
     with _errors_shown(place):
         if place.endswith(".py"):
             return _from_file(Path(directory, place))
-        return _from_module(place, Path(directory) if directory else Path.cwd())
+        return _from_module(place, directory)
 
 
 @contextlib.contextmanager
@@ -135,12 +135,13 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _from_module(name: str, directory: Path) -> ModuleType:
-    sys.path.insert(0, str(directory))
+def _from_module(name: str, directory: str) -> ModuleType:
+    looked = [path for path in (directory, str(Path.cwd())) if path]
+    sys.path[:0] = looked
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         # Only if the target itself is missing. A missing import inside it is an error of the author's code.
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
-        raise ConfigError(f"there is no module {name!r} (looked in {directory}). {_FORMS}") from None
+        raise ConfigError(f"there is no module {name!r} (looked in {', '.join(looked)}). {_FORMS}") from None

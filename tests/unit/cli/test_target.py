@@ -1,12 +1,13 @@
 """Valid targets of `holdfast serve`, and the errors for other ones."""
 
+import asyncio
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from holdfast import Server
-from holdfast.cli.target import load, split
+from holdfast.cli.target import load, load_verifier, split
 from holdfast.errors import ConfigError
 
 SMALL: Final = Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py"
@@ -101,3 +102,41 @@ def test_an_error_in_the_authors_code_shows_the_authors_frames_and_no_others(
         files = [line for line in told.splitlines() if line.startswith("  File ")]
         assert len(files) == frames, told
         assert all(str(tmp_path) in line or f'"{place}"' in line for line in files), told
+
+
+def test_two_objects_of_one_file_come_from_one_module(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(
+        "from holdfast import Server\na, b = Server('a'), Server('b')\nasync def verify(token): return a\n"
+    )
+    first = load("two.py:a", str(tmp_path))
+    assert load(f"{tmp_path}/two.py:a") is first
+    verifier: Any = load_verifier("two.py:verify")
+    assert asyncio.run(verifier("")) is first
+
+
+def test_relative_targets_begin_at_the_given_directory(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "in_a_file.py").write_text("from holdfast import Server\nserver = Server('file')\n")
+    (tmp_path / "deep" / "in_a_module.py").write_text(
+        "from holdfast import Server\nserver = Server('module')\nasync def verify(token): ...\n"
+    )
+    deep = str(tmp_path / "deep")
+    assert load("in_a_file.py", deep).name == "file"
+    assert load("in_a_module", deep).name == "module"
+    assert callable(load_verifier("in_a_module:verify", deep))
+    with pytest.raises(ConfigError, match=f"no module 'in_no_module' .looked in {deep}, {tmp_path}"):
+        load("in_no_module", deep)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("verify", "names no function: write file.py:name"),
+        (f"{SMALL}:nothing", "has no function 'nothing'"),
+        ("nowhere.py:verify", "there is no file nowhere.py"),
+    ],
+)
+def test_a_wrong_verifier_is_refused(target: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_verifier(target)
+    assert said in str(caught.value)

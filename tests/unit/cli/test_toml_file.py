@@ -103,6 +103,7 @@ def test_a_whole_file_is_one_frozen_plan(tmp_path: Path) -> None:
     )
     assert legacy.options.token_file == f"{here}/legacy.token"
     assert own.source == Source(object="app.py:server", directory=here)
+    assert own.options.verifier == f"{here}/app.py:verify"
     assert own.options.times == {"grace": 5, "stream_age": (10, 20)}
     assert own.options.proxy == {"queued": 3}
 

@@ -118,6 +118,9 @@ def _beside(options: Options, directory: Path) -> Options:
     absolute = {name: str(directory / path) for name in paths if (path := getattr(options, name)) is not None}
     if options.store is not None:
         absolute["store"] = _store_beside(options.store, directory)
+    if options.verifier is not None:
+        place, colon, name = options.verifier.rpartition(":")
+        absolute["verifier"] = f"{directory / place if place.endswith('.py') else place}{colon}{name}"
     return replace(options, **absolute)
 
 

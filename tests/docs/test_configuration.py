@@ -1,0 +1,37 @@
+"""What docs/configuration.md says of options is what the table of options has, and its file can be read."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.config.decoding import decoded
+from holdfast.cli.config.mcp_json import Entry
+from holdfast.cli.config.sources import planned
+from holdfast.cli.options import Options, ProcessOptions
+from tools.options import PAGE, written
+
+
+def test_the_table_of_options_is_the_codes() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == written(page), "run `make docs` and commit docs/configuration.md"
+
+
+def test_the_file_of_the_page_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEARCH_KEY", "abc")
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    file = tmp_path / "holdfast.toml"
+    file.write_text(block)
+    plan = planned(str(file), (), Options(), ProcessOptions())
+    assert [endpoint.options.path for endpoint in plan.endpoints] == [
+        "/weather/mcp",
+        "/search/mcp",
+        "/legacy",
+    ]
+
+
+def test_the_keys_of_mcp_json_are_on_the_page() -> None:
+    section = PAGE.read_text(encoding="utf-8").partition("## `mcp.json`")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(\w+)(?:: \w+)?`", section))
+    assert set(Entry.__struct_fields__) <= named
+    assert decoded(Entry, {}, "here:") == Entry()

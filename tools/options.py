@@ -1,0 +1,42 @@
+"""Write the table of options into docs/configuration.md, from `holdfast.cli.options`."""
+
+from pathlib import Path
+from typing import Final
+
+from holdfast.cli.options import ALL, COMMAND, OBJECT, URL, Entry, Options, ProcessOptions, entries
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "configuration.md"
+BEGIN: Final = "<!-- The table is made by `make docs`. -->\n"
+END: Final = "<!-- End of the table. -->\n"
+_HEAD: Final = "| option | in `holdfast.toml` | variable | for | meaning |\n|---|---|---|---|---|\n"
+_SHORT: Final = {URL: "a URL", COMMAND: "a program", OBJECT: "an object"}
+
+
+def table() -> str:
+    """Return the table."""
+    process = [_row(entry, "the process") for entry in entries(ProcessOptions)]
+    return _HEAD + "".join([*process, *(_row(entry, _fits(entry)) for entry in entries(Options))])
+
+
+def _fits(entry: Entry) -> str:
+    if entry.row.fits == ALL:
+        return "every server"
+    return ", ".join(_SHORT[kind] for kind in entry.row.fits)
+
+
+def _row(entry: Entry, fits: str) -> str:
+    variable = f"`{entry.variable}`" if entry.variable else ""
+    default = f" Default: {entry.row.default}." if entry.row.default else ""
+    flag = f"`{entry.flag}{f' {entry.row.metavar}' if entry.row.metavar else ''}`"
+    return f"| {flag} | `{entry.key}` | {variable} | {fits} | {entry.row.help}{default} |\n"
+
+
+def written(page: str) -> str:
+    """Return the page with the present table."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    return f"{before}{begin}\n{table()}\n{end}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
