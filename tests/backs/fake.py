@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
@@ -235,4 +236,4 @@ class Fake:
 
 def _event(data: bytes) -> bytes:
     """Return an event. A line break in the data begins another line of it, as SSE asks."""
-    return b"".join(b"data: " + line + b"\n" for line in data.split(b"\n")) + b"\n"
+    return b"".join(b"data: " + line + b"\n" for line in re.split(rb"\r\n|\r|\n", data)) + b"\n"

@@ -140,7 +140,10 @@ class Receiver:
         self._observer = observer
 
     def take(self, link: UpstreamLink, data: bytes, origin: OutgoingRequest | None = None) -> None:
-        """Take the bytes of one message or of a batch. Bytes that are not a valid message are noted and dropped.
+        """Take the bytes of one message or of a batch.
+
+        Bytes that are not a valid message are noted and dropped. If they are the response to a request of ours, the
+        request fails: no other response will come.
 
         `origin` is the request whose HTTP response carried the message.
         """
@@ -148,6 +151,7 @@ class Receiver:
             message = self.decode(data)
         except WireError as error:
             self._observer.note("client.garbage", error=error)
+            self.pending.fail_unreadable(data, error)
             return
         for one in message if isinstance(message, list) else (message,):
             size = 0

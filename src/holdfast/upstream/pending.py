@@ -8,7 +8,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from holdfast.errors import OUTCOME_UNKNOWN, McpError, OutcomeUnknown
+import msgspec
+from msgspec import Struct
+
+from holdfast.errors import OUTCOME_UNKNOWN, BadAnswer, McpError, OutcomeUnknown, WireError
 from holdfast.wire.jsonrpc import Response, notification_message
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
@@ -69,6 +72,23 @@ class OutgoingRequest:
             self.answer.set_exception(error)
 
 
+class _Numbered(Struct):
+    id: int | str
+    method: msgspec.UnsetType | str = msgspec.UNSET
+
+
+_decode_number = msgspec.json.Decoder(_Numbered).decode
+
+
+def _response_id(data: bytes) -> int | str | None:
+    """Return the id of a response that is otherwise not valid, for example not UTF-8; None if it cannot be read."""
+    try:
+        found = _decode_number(data.decode("utf-8", "replace"))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found.id if found.method is msgspec.UNSET else None
+
+
 class PendingRequests:
     """The requests of one link by id."""
 
@@ -102,6 +122,12 @@ class PendingRequests:
         request = self._by_id.get(response.id)
         if request is not None:
             request.settle(response)
+
+    def fail_unreadable(self, data: bytes, error: WireError) -> None:
+        """End the request whose response cannot be read. Bytes whose id cannot be read either are ignored."""
+        request = self.get(_response_id(data))
+        if request is not None:
+            request.fail(BadAnswer(f"the answer to {request.method} cannot be read: {error}"))
 
     def progress(self, params: dict[str, Any]) -> None:
         """Give progress to the request whose id is the token."""

@@ -1,0 +1,80 @@
+"""Results pass as the server wrote them: UTF-8 is checked, line breaks do not break events, and size is no obstacle."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from holdfast import Process, Remote
+from holdfast.config import Settings
+from tests.asgi import Peer
+from tests.backs.fake import Fake
+from tests.backs.raw import LARGE, RESULTS
+from tests.messages import request
+from tests.support import async_test_within
+
+PROGRAM: Final = [sys.executable, str(Path(__file__).parent / "raw.py")]
+UPSTREAMS: Final = ("json", "sse", "stdio")
+FRONTS: Final = ("json", "sse")
+assert Settings().limits.stream_bytes < LARGE
+
+
+@asynccontextmanager
+async def served(kind: str, form: str) -> AsyncIterator[Peer]:
+    async with AsyncExitStack() as stack:
+        if kind == "stdio":
+            proxy: Any = Process(PROGRAM)
+        else:
+            fake = Fake(form="sse" if kind == "sse" else "json")
+            fake.answers["tools/call"] = lambda params: RESULTS[params["name"]]
+            await stack.enter_async_context(fake)
+            proxy = Remote(fake.url)
+        peer = Peer(proxy.asgi(response=form))
+        try:
+            await peer.initialize()
+            yield peer
+        finally:
+            await proxy.engine.aclose()
+
+
+async def ask(peer: Peer, name: str) -> Any:
+    """Return the response to a call; it must be one message."""
+    answer = await peer.post(request(1, "tools/call", {"name": name, "arguments": {}})).done()
+    if not answer.is_stream:
+        return answer.json
+    [message] = [message for message in answer.messages if message.get("id") == 1]
+    return message
+
+
+@pytest.mark.parametrize("form", FRONTS)
+@pytest.mark.parametrize("kind", UPSTREAMS)
+def test_results_pass_whole_and_only_as_utf_8(kind: str, form: str) -> None:
+    @async_test_within(60)
+    async def run() -> None:
+        async with served(kind, form) as peer:
+            assert (await ask(peer, "plain"))["result"]["text"] == "café"
+            assert (await ask(peer, "breaks"))["result"] == {"content": [], "text": "line\nbreak"}
+            assert len((await ask(peer, "large"))["result"]["text"]) == LARGE
+            for name in ("invalid", "cut", "surrogate"):
+                refused = await ask(peer, name)
+                assert refused["error"]["code"] in {-32603, -31002}, name
+                assert "result" not in refused
+            # The connection still works.
+            assert (await ask(peer, "plain"))["result"]["text"] == "café"
+
+    run()
+
+
+@pytest.mark.parametrize("kind", UPSTREAMS)
+def test_results_are_not_written_anew(kind: str) -> None:
+    @async_test_within(60)
+    async def run() -> None:
+        async with served(kind, "json") as peer:
+            call = request(1, "tools/call", {"name": "numbers", "arguments": {}})
+            answer = await peer.post(call).done()
+            assert RESULTS["numbers"] in answer.body
+
+    run()
