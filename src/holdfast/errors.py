@@ -18,7 +18,8 @@ HoldfastError
 │   ├── Cancelled                −32800, the client cancelled the request
 │   ├── DuplicateId              −32600, the id is in flight in this session
 │   ├── Busy                     −31001, a limit of calls is reached
-│   │   └── TooMuchWork          the calls in flight use too much memory
+│   │   ├── TooMuchWork          the calls in flight use too much memory
+│   │   └── TooManyUpstreams     the limit of connections to the server behind is reached
 │   ├── OutcomeUnknown           −31002, the process that ran the call has died
 │   ├── ParkedGone               −31003, no call waits under this `requestState`
 │   ├── HeaderMismatch           −32020
@@ -197,6 +198,10 @@ class TooMuchWork(Busy):
 
     def __init__(self) -> None:
         super().__init__("Busy: the calls in flight are too large together; try again shortly")
+
+
+class TooManyUpstreams(Busy):
+    """A server in front of another one has its limit of connections or child processes; over HTTP 503."""
 
 
 class OutcomeUnknown(McpError):

@@ -1,5 +1,6 @@
 """The options that `Server`, its decorators, `Remote`, `Process` and `Hosted` take by keyword."""
 
+from holdfast.backs.environment import FromClaim, FromHeader
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.config import HttpOptions
 from holdfast.server.authoring.caching import Cache, CacheSettings
@@ -11,6 +12,8 @@ from holdfast.server.proxies import ProxyArguments
 __all__ = [
     "Cache",
     "CacheSettings",
+    "FromClaim",
+    "FromHeader",
     "HttpOptions",
     "PromptOptions",
     "ProxyArguments",

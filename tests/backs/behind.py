@@ -45,6 +45,9 @@ class Behind:
         self.clients.append(client)
         return _Connector(self, self.ports)
 
+    def key(self, client: UpstreamClient) -> bytes:
+        return client.caller.headers.get("x-key", "").encode()
+
     async def stop(self) -> None:
         self.stopped = True
 

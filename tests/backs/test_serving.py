@@ -1,5 +1,6 @@
 """`Remote`, `Process` and their command lines: what they pass on, what they keep, and what they refuse."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from holdfast.config import HttpSettings
 from holdfast.errors import BUSY
 from holdfast.options import ProxyOptions
 from holdfast.ports import SilentObserver, SystemRandom
+from holdfast.server.proxies import variables
 from holdfast.testing import NotingObserver, VirtualClock
 from holdfast.transports.child import ChildOptions
 from holdfast.upstream.connectors import ChildConnector
@@ -26,6 +28,7 @@ from tests.support import async_test
 from tests.workers.fleet import SHOP
 
 LITTLE: Final = [sys.executable, str(Path(__file__).parent / "little.py")]
+ODD: Final = [sys.executable, str(Path(__file__).parent / "odd.py")]
 URL: Final = "https://example.test/mcp"
 
 
@@ -131,6 +134,36 @@ async def test_a_child_gets_its_variables_and_none_of_ours(monkeypatch: pytest.M
     assert "HOLDFAST" not in failed.value.message
 
 
+@async_test
+async def test_each_session_has_a_child_with_the_values_of_its_own_client() -> None:
+    process = Process(ODD, env=variables({"KEY": "header:X-Key", "FIXED": "header"}))
+    assert process._target.needs_credentials
+    app = process.asgi()
+    for number in range(2):
+        peer = Peer(app)
+        await peer.initialize(headers={"x-key": f"secret-{number}"})
+        asked = {"name": "env", "arguments": {"names": ["KEY", "FIXED"]}}
+        # The values are those of the request that opened the session.
+        said = await peer.post(request(1, "tools/call", asked), headers={"x-key": "other"}).done()
+        found = json.loads(said.json["result"]["content"][0]["text"])
+        assert found == {"KEY": f"secret-{number}", "FIXED": "header"}
+    refused = await Peer(app).initialize()
+    assert "needs the header X-Key" in refused.json["error"]["message"]
+    assert len(process.back._upstreams) == 2
+    await process.engine.aclose()
+
+
+@async_test
+async def test_a_session_over_the_limit_of_children_is_refused_with_503() -> None:
+    process = Process(ODD, children=1)
+    app = process.asgi()
+    await Peer(app).initialize()
+    refused = await Peer(app).initialize()
+    assert (refused.status, refused.json["error"]["code"]) == (503, BUSY)
+    assert int(refused.headers["retry-after"]) > 0
+    await process.engine.aclose()
+
+
 @pytest.mark.parametrize("name", ["HOLDFAST_STORE", "holdfast_x", "", "A=B", "A\0"])
 def test_an_invalid_variable_is_refused(name: str) -> None:
     with pytest.raises(ConfigError):
@@ -234,6 +267,10 @@ def holdfast(*arguments: str) -> str:
         (("--header", "A=1", "--", "npx"), "--header does not fit a command"),
         (("--stdio", "--env", "HOLDFAST_STORE=1", "--", "npx"), "variable of Holdfast itself"),
         ((SHOP, "--strict"), "--strict is for a server in front of another one"),
+        (("--env", "PATH=header:X", "--", "npx"), "PATH cannot come from a client"),
+        (("--env", "KEY=claim:", "--", "npx"), "KEY needs the name of a header or a claim"),
+        (("--shared-between", "ada", "--", "npx"), "needs shared=True"),
+        ((URL, "--shared"), "--shared does not fit a URL"),
         ((SHOP, "--home", "any"), "--home is for a server in front of another one"),
         ((URL, "--home", "any", "--strict"), "strict does not fit"),
         ((URL, "--forward-key-file", "/nowhere"), "--forward-key-file /nowhere cannot be read"),

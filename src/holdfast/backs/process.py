@@ -1,14 +1,17 @@
 """A program that speaks MCP on its standard input and output, as the target of a proxy back: one child per upstream.
 
+A child gets a minimal environment (`transports/child.py`), never a variable of ours, and the variables of `environment.py`.
+
 A child that ends soon after its start is started again only after a pause, and the pauses grow: a program that fails
 at once must not keep the machine busy. One that has worked for STEADY_SECONDS is started again at once.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from holdfast.backs.environment import Environment
 from holdfast.backs.proxy.passing import NOTHING, Passing
 from holdfast.backs.proxy.target import Ports, UpstreamClient
 from holdfast.errors import ConfigError
@@ -29,7 +32,7 @@ class ProcessTarget:
         self,
         command: Sequence[str],
         *,
-        env: Mapping[str, str],
+        env: Environment,
         cwd: str | Path | None,
         version: str,
         limits: ClientLimits,
@@ -38,12 +41,12 @@ class ProcessTarget:
         self.command: tuple[str, ...] = tuple(command)
         self.name: str = Path(self.command[0]).name
         self.names_calls: bool = False
-        self.needs_credentials: bool = False
         self.passing: Passing = NOTHING
         self.version: str = version
         self.limits: ClientLimits = limits
         self.times: ClientTimes = times
-        self._env = dict(env)
+        self.needs_credentials: bool = env.needs_client
+        self._env = env
         self._cwd = cwd
         self._ports: Ports | None = None
 
@@ -54,13 +57,17 @@ class ProcessTarget:
         """Keep the ports. The first client starts the first child."""
         self._ports = ports
 
-    def connector(self, client: UpstreamClient) -> Connector:  # noqa: ARG002 - the same command for all clients
-        """Return a connector that starts the program."""
+    def key(self, client: UpstreamClient) -> bytes:
+        """Return a hash of the variables that come from the client."""
+        return self._env.key(client.caller)
+
+    def connector(self, client: UpstreamClient) -> Connector:
+        """Return a connector that starts the program, with the variables of this client."""
         if self._ports is None:
             raise ConfigError("the target has not been started")
         _, _, observer = self._ports
         options = ChildOptions(
-            env=self._env,
+            env=self._env.of(client.caller),
             cwd=self._cwd,
             message_bytes=self.limits.message,
             on_stderr=lambda line: observer.note("upstream.stderr", program=self.name, line=line),

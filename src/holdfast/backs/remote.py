@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from holdfast.auth.authorizer import Authorizer, Challenge
+from holdfast.backs.proxy.lists import digest
 from holdfast.backs.proxy.passing import Passing
 from holdfast.backs.proxy.target import Ports, UpstreamClient
 from holdfast.errors import ConfigError
@@ -87,6 +88,10 @@ class RemoteTarget:
             ports=self._ports,
             transport=self._pool,
         )
+
+    def key(self, client: UpstreamClient) -> bytes:
+        """Return a hash of the client's headers that we pass on."""
+        return digest(self.passing.of(client.caller.headers)) if self.passing.names else b""
 
     async def stop(self) -> None:
         """Close every connection."""

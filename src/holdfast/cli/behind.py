@@ -93,13 +93,15 @@ def _remote(url: str, options: Options) -> "Served":
 
 
 def _process(command: tuple[str, ...], options: Options, directory: str) -> "Served":
-    from holdfast.server.proxies import CHILDREN, Process  # noqa: PLC0415 - `--help` does not need it
+    from holdfast.server.proxies import CHILDREN, Process, variables  # noqa: PLC0415 - `--help` does not need it
 
     return Process(
         command,
-        env=options.env,
+        env=variables(options.env or {}),
         cwd=options.cwd or directory or None,
         children=options.children or CHILDREN,
+        shared=options.shared or False,
+        shared_between=options.shared_between or (),
         concurrency=options.concurrency,
         strict=options.strict or False,
         protocol_version=options.upstream_version or "auto",

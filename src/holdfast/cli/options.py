@@ -205,7 +205,7 @@ class Options(Struct, frozen=True, kw_only=True):
         dict[str, str] | None,
         Row(
             metavar="NAME=VALUE",
-            help="A variable for the command after --; may be repeated.",
+            help="A variable for the command after --; may be repeated. header:X and claim:Y as values come from the client.",
             fits=(COMMAND,),
         ),
     ] = None
@@ -215,6 +215,18 @@ class Options(Struct, frozen=True, kw_only=True):
     children: Annotated[
         Count | None,
         Row(help="How many processes of the command may run.", fits=(COMMAND,), default="64"),
+    ] = None
+    shared: Annotated[
+        bool | None,
+        Row(help="The sessions of one principal share a process, which may not ask them.", fits=(COMMAND,)),
+    ] = None
+    shared_between: Annotated[
+        tuple[str, ...] | None,
+        Row(
+            metavar="SUBJECT",
+            help="A principal that shares its process with the others named so; needs --shared; may be repeated.",
+            fits=(COMMAND,),
+        ),
     ] = None
 
     def over(self, settings: Settings) -> Settings:

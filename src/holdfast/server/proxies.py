@@ -7,7 +7,7 @@ cannot reach it there for now. So a store that several processes share is refuse
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from holdfast.auth import Verifier
 from holdfast.auth.authorizer import Authorizer, Bearer, Token
 from holdfast.auth.forward_key import HOW_TO_MAKE, ForwardKey
+from holdfast.backs.environment import Environment, FromClaim, FromHeader, Value
 from holdfast.backs.process import ProcessTarget
 from holdfast.backs.proxy.back import ProxyBack
 from holdfast.backs.proxy.options import Home, ProxyOptions
@@ -34,7 +35,6 @@ from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 CHILDREN: Final = 64
 """How many children one process starts unless told otherwise."""
-_OURS: Final = "HOLDFAST_"
 
 
 class ProxyArguments(TypedDict, total=False):
@@ -66,12 +66,12 @@ class ProxyArguments(TypedDict, total=False):
 class Proxy(Served):
     """A server in front of another one. `Remote`, `Process` and `Hosted` say which."""
 
-    def __init__(self, target: Target, given: ProxyArguments, *, upstreams: int | None = None) -> None:
+    def __init__(self, target: Target, given: ProxyArguments, **own: Any) -> None:
         check_options(given, ProxyArguments, "a server in front of another one")
         if target.version not in VERSIONS:
             raise ConfigError(f"the protocol version is one of {', '.join(VERSIONS)}; not {target.version!r}")
         self._target = target
-        self.options: ProxyOptions = _overridden(given, upstreams)
+        self.options: ProxyOptions = _overridden(given, own)
         self._set_up(
             target.name,
             given.get("settings", Settings()),
@@ -186,18 +186,23 @@ class Process(Proxy):
         self,
         command: Sequence[str],
         *,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, Value] | None = None,
         cwd: str | Path | None = None,
         children: int = CHILDREN,
+        shared: bool = False,
+        shared_between: Sequence[str] = (),
         protocol_version: str = "auto",
-        **shared: Unpack[ProxyArguments],
+        **arguments: Unpack[ProxyArguments],
     ) -> None:
         """Describe the program. Nothing is started before the first client.
 
         command              the program and its arguments
-        env                  variables in addition to the few that every child inherits; never `HOLDFAST_*`
+        env                  variables in addition to the few that every child inherits; never `HOLDFAST_*`. A value is text,
+                             or comes from the client: `FromHeader("X-Api-Key")`, `FromClaim("sub")`
         cwd                  the directory to run in
         children             how many children may run; the next client is refused as busy
+        shared               the sessions of one principal share a child, which may not ask them anything
+        shared_between       the subjects of the principals that share one child with each other
         protocol_version     auto, modern, legacy, or one revision and no other, for the program
 
         The other arguments are those of `ProxyArguments`.
@@ -210,13 +215,19 @@ class Process(Proxy):
             raise ConfigError('a process needs a command: Process(["npx", "-y", "some-server"])')
         target = ProcessTarget(
             words,
-            env=checked_env(env or {}),
+            env=Environment(env or {}),
             cwd=cwd,
             version=protocol_version,
-            limits=shared.get("limits", ClientLimits()),
-            times=shared.get("times", ClientTimes()),
+            limits=arguments.get("limits", ClientLimits()),
+            times=arguments.get("times", ClientTimes()),
         )
-        super().__init__(target, shared, upstreams=children)
+        super().__init__(
+            target,
+            arguments,
+            upstreams=children,
+            shared=shared or None,
+            shared_between=tuple(shared_between) or None,
+        )
         self.command: tuple[str, ...] = target.command
 
     @property
@@ -225,8 +236,8 @@ class Process(Proxy):
         return f"in front of the program {self.command[0]}"
 
 
-def _overridden(given: ProxyArguments, upstreams: int | None) -> ProxyOptions:
-    """Return the options, with the single arguments that were given.
+def _overridden(given: ProxyArguments, own: dict[str, Any]) -> ProxyOptions:
+    """Return the options, with the single arguments that were given. `own` are those of one class; None: not given.
 
     Raises:
         ConfigError: an argument is invalid.
@@ -235,7 +246,7 @@ def _overridden(given: ProxyArguments, upstreams: int | None) -> ProxyOptions:
         "concurrency": given.get("concurrency"),
         "strict": given.get("strict") or None,
         "home": given.get("home"),
-        "upstreams": upstreams,
+        **own,
     }
     options = given.get("options", ProxyOptions())
     return replace(options, **{name: value for name, value in single.items() if value is not None})
@@ -257,15 +268,13 @@ def checked_url(url: str) -> str:
     return url
 
 
-def checked_env(env: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables of a child.
-
-    Raises:
-        ConfigError: a name is invalid or one of ours.
-    """
-    for name, value in env.items():
-        if not name or "=" in name or "\0" in name + value:
-            raise ConfigError(f"a variable is NAME=VALUE without NUL characters, not {name[:64]!r}")
-        if name.upper().startswith(_OURS):
-            raise ConfigError(f"{name} is a variable of Holdfast itself and is never given to a child")
-    return env
+def variables(texts: Mapping[str, str]) -> dict[str, Value]:
+    """Return the variables of a command line: `header:NAME` and `claim:NAME` are values that come from the client."""
+    made: dict[str, Value] = {}
+    for name, text in texts.items():
+        kind, separator, source = text.partition(":")
+        if separator and kind == "header":
+            made[name] = FromHeader(source)
+        else:
+            made[name] = FromClaim(source) if separator and kind == "claim" else text
+    return made

@@ -54,6 +54,10 @@ class HostedTarget:
             self._server, self._dialect, self._lifespan, client.caller, self.times, self._ports[2]
         )
 
+    def key(self, client: UpstreamClient) -> bytes:  # noqa: ARG002
+        """Return no bytes: all clients of a principal are connected in the same way."""
+        return b""
+
     async def stop(self) -> None:
         """Leave the lifespan."""
         if self._lifespan is not None:

@@ -22,6 +22,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
@@ -66,9 +68,10 @@ class ProxyBack:
         self._outside: Outside | None = None
         self._space = Space(options.notifications, options.notification_bytes, options.all_notification_bytes)
         self._upstreams = Upstreams(self._make, options, self._listened, self._is_home, ports[0], ports[2])
+        self._together = frozenset(options.shared_between)
         self._server_info: dict[str, Any] = {"name": target.name, "version": ""}
         self.has_home: bool = options.home == "session"
-        """True if a session has an upstream of its own, which lives in one process."""
+        """True if something of a session lives in one process: its own upstream, or the one that it shares."""
         self.shares_anonymous: bool = True
         """False if clients of other machines may call without a principal: each of their calls has its own upstream."""
         self._own: Mapping[str, Callable[[Exchange], Awaitable[bytes]]] = {
@@ -123,7 +126,7 @@ class ProxyBack:
                 agreed = upstream.agreed
         except BaseException:
             # Also if the client has given up: no other call will name this session.
-            self._upstreams.end(session_key_of(record.key))
+            await self._leave(record.key)
             raise
         self._server_info = agreed.server or self._server_info
         capabilities = server_capabilities(agreed.capabilities, sessionless=False)
@@ -135,8 +138,19 @@ class ProxyBack:
             described if agreed.instructions is None else {**described, "instructions": agreed.instructions}
         )
 
+    def _client(self, record: SessionRecord, caller: Caller) -> UpstreamClient:
+        """Return whom an upstream is for: with a session if that has its own."""
+        # An upstream lives for long: it must not keep the charge of the message that opened it.
+        caller = caller if caller.charge is None else replace(caller, charge=None)
+        if self._options.shared and not self._is_for_one_call(caller):
+            return UpstreamClient(caller, record.client, {}, is_shared=True)
+        return UpstreamClient(caller, record.client, record.capabilities, record.key if self.has_home else "")
+
     async def _upstream_of(self, client: UpstreamClient) -> Upstream:
-        return await self._upstreams.get(shared_key_of(client, self._target.passing), client)
+        key = shared_key_of(client, self._target.key(client), self._together)
+        upstream = await self._upstreams.get(key, client)
+        upstream.principals.add(client.caller.key)
+        return upstream
 
     @contextlib.asynccontextmanager
     async def _upstream(
@@ -153,21 +167,33 @@ class ProxyBack:
 
     async def _lasting(self, record: SessionRecord, caller: Caller, *, is_stored: bool = True) -> Upstream:
         """Return the upstream of a session, or of a principal."""
-        own = record.key if self.has_home else ""
-        wanted = UpstreamClient(caller, record.client, record.capabilities, own)
-        if not own:
-            return await self._upstream_of(wanted)
+        wanted = self._client(record, caller)
+        if not wanted.session:
+            upstream = self._upstream_shared_by(record.key) or await self._upstream_of(wanted)
+            if wanted.is_shared and record.key and record.key not in upstream.sessions:
+                await upstream.join(record.key, await self._uris(record) if is_stored else [])
+            return upstream
         # An upstream that a request opens, and not the initialization, is not the first one of its session.
         restore = partial(self._restore, record) if is_stored else None
-        upstream = await self._upstreams.get(session_key_of(own), wanted, restore)
+        upstream = await self._upstreams.get(session_key_of(record.key), wanted, restore)
         if is_stored:
             upstream.record = record
         return upstream
 
     async def _restore(self, record: SessionRecord, upstream: Upstream) -> None:
         """Prepare the upstream of a session whose former home is gone."""
-        uris = await self._outside.subscriptions(record.key) if self._outside is not None else []
-        await upstream.restore(record, uris)
+        await upstream.restore(record, await self._uris(record))
+
+    async def _uris(self, record: SessionRecord) -> list[str]:
+        """Return the resources that a session is subscribed to."""
+        return await self._outside.subscriptions(record.key) if self._outside is not None else []
+
+    def _upstream_shared_by(self, session: str) -> Upstream | None:
+        """Return the upstream that a session shares, if it depends on values of the request that opened the session."""
+        if not session or not self._options.shared or not self._target.needs_credentials:
+            return None
+        sharing = (one for one in self._upstreams.opened() if session in one.sessions and not one.is_over)
+        return next(sharing, None)
 
     def _is_for_one_call(self, caller: Caller, record: SessionRecord | None = None) -> bool:
         """True if each request of a client without a session has an upstream of its own."""
@@ -247,7 +273,7 @@ class ProxyBack:
         async with self._upstream(record, exchange.caller) as upstream:
             if not await exchange.store.subscribe(record.key, uri):
                 raise InvalidParams("Too many subscriptions: unsubscribe from one first")
-            await upstream.subscriptions.add(uri, upstream.agreed)
+            await upstream.subscriptions.add(uri, upstream.agreed, record.key)
         return _EMPTY
 
     async def _unsubscribe(self, exchange: Exchange) -> bytes:
@@ -256,7 +282,7 @@ class ProxyBack:
         uri, record = _uri(exchange.request), exchange.session.record
         async with self._upstream(record, exchange.caller) as upstream:
             await exchange.store.unsubscribe(record.key, uri)
-            await upstream.subscriptions.remove(uri, upstream.agreed)
+            await upstream.subscriptions.remove(uri, upstream.agreed, record.key)
         return _EMPTY
 
     # Questions of the engine before and beside requests
@@ -274,7 +300,7 @@ class ProxyBack:
         if self._is_for_one_call(caller):
             # The upstream of such a client ends with each call: it reports no change afterwards.
             return wanted.within({})
-        upstream = await self._upstream_of(UpstreamClient(caller, client.record.client, client.capabilities))
+        upstream = await self._upstream_of(self._client(client.record, caller))
         await upstream.subscriptions.ready()
         # Changes of tasks are not reported: clients ask for them with tasks/get.
         honoured = wanted.within(server_capabilities(upstream.agreed.capabilities, sessionless=True))
@@ -304,7 +330,17 @@ class ProxyBack:
 
     async def closed(self, session: Session, reason: Input) -> None:  # noqa: ARG002
         """End the session's upstream."""
-        self._upstreams.end(session_key_of(session.record.key))
+        await self._leave(session.record.key)
+
+    async def _leave(self, key: str) -> None:
+        """End the upstream of a session, or let go of the one that it shares."""
+        self._upstreams.end(session_key_of(key))
+        await self._stop_sharing(key)
+
+    async def _stop_sharing(self, key: str) -> None:
+        if self._options.shared:
+            for upstream in self._upstreams.opened():
+                await upstream.leave(key)
 
     async def moved(self, record: SessionRecord) -> None:
         """Serve a session here from now on. Its next request opens an upstream and restores what the record says."""
@@ -316,10 +352,11 @@ class ProxyBack:
     async def left(self, key: str) -> None:
         """End the upstream of a session that is closed or has another home, after the calls that run on it."""
         self._upstreams.leave(session_key_of(key))
+        await self._stop_sharing(key)
 
     async def dropped(self, record: SessionRecord) -> None:
         """End the upstream of a session that was not stored."""
-        self._upstreams.end(session_key_of(record.key))
+        await self._leave(record.key)
 
 
 def _uri(request: Request) -> str:

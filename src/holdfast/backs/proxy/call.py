@@ -175,10 +175,7 @@ class Call:
             if self._wait is not None:
                 self._wait = None
                 wait.end()
-        raise OutcomeUnknown(
-            f"the server behind this one was silent for {self._silence.seconds:g} s during {method}: "
-            "whether it was executed is unknown"
-        )
+        raise silent(method, self._silence.seconds)
 
     # From the server
 
@@ -293,3 +290,10 @@ def unusable(error: ClientError) -> McpError:
     """Return the client's error for a response that is not usable, or for a refused sign-in."""
     reason = "its response is not usable" if isinstance(error, BadAnswer) else "it refused the request"
     return McpError(INTERNAL_ERROR, f"the server behind this one failed: {reason}: {error}")
+
+
+def silent(method: str, seconds: float) -> OutcomeUnknown:
+    """Return the client's error for a server that did not answer in time."""
+    return OutcomeUnknown(
+        f"the server behind this one was silent for {seconds:g} s during {method}: whether it was executed is unknown"
+    )

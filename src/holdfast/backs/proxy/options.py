@@ -24,8 +24,13 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
     home: Home = "session"
     """session: each session has an upstream of its own, in one process. any: the server keeps nothing between calls;
     every process has upstreams of its own, and the sessions of one principal share them."""
+    shared: bool = False
+    """All clients of one principal share an upstream, and the server may not ask them. Anonymous clients of other machines
+    do not share: they may be different people."""
+    shared_between: tuple[str, ...] = ()
+    """The principals, by their subject, that share one upstream: the only ones that do. They must have the same issuer."""
     upstreams: int = 1_000
-    """How many upstreams one process may have; the next client is refused as busy."""
+    """How many upstreams one process may have; the next client is refused as busy. As many again may be ending."""
     idle_seconds: float = 600.0
     """How long an upstream that belongs to no session may be unused."""
     notifications: int = 256
@@ -44,6 +49,12 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"concurrency is a number of at least 1, or None; not {self.concurrency}")
         if self.home not in get_args(Home):
             raise ConfigError(f"home is one of {', '.join(get_args(Home))}; not {self.home!r}")
+        if self.shared_between and not self.shared:
+            raise ConfigError("shared_between names who shares, so it needs shared=True")
+        if self.shared and self.home == "any":
+            raise ConfigError(
+                'shared does not fit home="any", where all sessions of a principal share anyway'
+            )
         if self.strict and self.home == "any":
             raise ConfigError(
                 'strict does not fit home="any": no session has an upstream of its own that could be lost'

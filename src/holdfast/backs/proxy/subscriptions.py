@@ -1,12 +1,17 @@
 """Subscriptions at the server to the resources that clients listen to: by requests (2025), or by one listen stream (2026-07-28).
 
-Several listeners of one URI need one subscription at the server. The sweep of `upstreams.py` ends it when no client
-listens any more. A 2026-07-28 server also reports changes of its lists only on a listen stream, so one is open as long as the upstream.
+Several clients that listen to one URI need one subscription at the server. Each of them is a holder: a session by its
+key, and all listeners of 2026-07-28 together as LISTENERS. The first holder subscribes, the last one unsubscribes. A session
+lets go when it unsubscribes or closes; for the listeners the sweep of `upstreams.py` does it. Requests to the server are sent
+one at a time, so that it never receives a second subscription for a URI, whatever the order of its answers.
+
+A 2026-07-28 server also reports changes of its lists only on a listen stream, so one is open as long as the upstream.
 """
 
 import asyncio
 import contextlib
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 from holdfast.errors import HoldfastError
 from holdfast.ports import Clock, Observer
@@ -14,6 +19,7 @@ from holdfast.protocol.subscriptions import TOPICS, Filter, Kind
 from holdfast.upstream.connection import Connection
 from holdfast.upstream.negotiation import Agreed
 
+Request = Callable[[str, dict[str, Any]], Awaitable[object]]
 _LISTS: tuple[Kind, ...] = ("tools", "prompts", "resources")
 READY_SECONDS = 2.0
 """How long a client waits for the confirmation of a listen stream. Some servers never confirm."""
@@ -21,25 +27,41 @@ _AGAIN_SECONDS = 5.0
 """How soon a listen stream that broke is opened again."""
 
 
-class Subscriptions:
-    """The subscriptions of one upstream."""
+LISTENERS: Final = ""
+"""The holder that stands for the listeners of 2026-07-28."""
 
-    def __init__(self, connection: Connection, clock: Clock, observer: Observer) -> None:
+
+class Subscriptions:
+    """The subscriptions of one upstream. `request` sends a request to the server and waits for its result, not for ever."""
+
+    def __init__(self, connection: Connection, request: Request, clock: Clock, observer: Observer) -> None:
         self._connection = connection
+        self._request = request
         self._clock = clock
         self._observer = observer
-        self._uris: dict[str, float] = {}
+        self._holders: dict[str, dict[str, float]] = {}
+        """For each URI its holders, and when each of them last asked for it."""
+        self._turn = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._broke = False
 
     def __repr__(self) -> str:
-        return f"<Subscriptions to {len(self._uris)} resources>"
+        return f"<Subscriptions to {len(self._holders)} resources>"
 
     @property
-    def uris(self) -> dict[str, float]:
-        """Every URI that is subscribed to, and when that was last asked for."""
-        return self._uris
+    def uris(self) -> tuple[str, ...]:
+        """Every URI that is subscribed to."""
+        return tuple(self._holders)
+
+    @property
+    def listened(self) -> dict[str, float]:
+        """The URIs that listeners of 2026-07-28 have asked for, and when they last did."""
+        return {uri: held[LISTENERS] for uri, held in self._holders.items() if LISTENERS in held}
+
+    def sessions(self, uri: str) -> list[str]:
+        """Return the sessions that have subscribed to a resource."""
+        return [holder for holder in self._holders.get(uri, ()) if holder != LISTENERS]
 
     def start(self, agreed: Agreed) -> None:
         """Begin to listen, if the server's era needs it."""
@@ -59,28 +81,37 @@ class Subscriptions:
             async with asyncio.timeout(READY_SECONDS):
                 await self._ready.wait()
 
-    async def add(self, uri: str, agreed: Agreed) -> None:
+    async def add(self, uri: str, agreed: Agreed, holder: str = LISTENERS) -> None:
         """Subscribe to a resource. A second subscription to the same one is not sent.
 
         Raises:
-            McpError: the server refuses it.
+            McpError: the server refuses it, or does not answer.
         """
-        is_new = uri not in self._uris
-        if is_new and not agreed.is_sessionless:
-            await self._connection.request("resources/subscribe", {"uri": uri})
-        self._uris[uri] = self._clock.now()
-        if is_new and agreed.is_sessionless:
-            self._listen(agreed)
-            await self.ready()
+        async with self._turn:
+            held = self._holders.get(uri)
+            if held is None and not agreed.is_sessionless:
+                await self._request("resources/subscribe", {"uri": uri})
+            self._holders.setdefault(uri, {})[holder] = self._clock.now()
+            if held is None and agreed.is_sessionless:
+                self._listen(agreed)
+                await self.ready()
 
-    async def remove(self, uri: str, agreed: Agreed) -> None:
-        """Unsubscribe. An unknown subscription is not an error."""
-        if self._uris.pop(uri, None) is None:
-            return
-        if agreed.is_sessionless:
-            self._listen(agreed)
-        else:
-            await self._connection.request("resources/unsubscribe", {"uri": uri})
+    async def remove(self, uri: str, agreed: Agreed, holder: str = LISTENERS) -> None:
+        """Let go of a resource; the last holder unsubscribes. An unknown subscription is not an error."""
+        async with self._turn:
+            held = self._holders.get(uri, {})
+            if held.pop(holder, None) is None or held:
+                return
+            del self._holders[uri]
+            if agreed.is_sessionless:
+                self._listen(agreed)
+            else:
+                await self._request("resources/unsubscribe", {"uri": uri})
+
+    async def leave(self, holder: str, agreed: Agreed) -> None:
+        """Let go of everything that a holder has asked for."""
+        for uri in [uri for uri, held in self._holders.items() if holder in held]:
+            await self.remove(uri, agreed, holder)
 
     def close(self) -> None:
         """Stop listening."""
@@ -90,7 +121,7 @@ class Subscriptions:
 
     def _filter(self, agreed: Agreed) -> dict[str, Any]:
         names: dict[Kind, tuple[str, ...]] = dict.fromkeys(_LISTS, ("",))
-        names["resource"] = tuple(self._uris)
+        names["resource"] = self.uris
         return Filter(names).within(agreed.capabilities).to_wire()
 
     def _listen(self, agreed: Agreed) -> None:

@@ -24,6 +24,8 @@ class UpstreamClient(Struct, frozen=True):
     """The key of its session; empty for a client of 2026-07-28."""
     is_single: bool = False
     """True if the upstream serves one exchange only: then nothing is read ahead for it."""
+    is_shared: bool = False
+    """True if several sessions share the upstream by the operator's choice: then the server may not ask."""
     passed: dict[str, str] = {}
     """The client's headers that go with requests outside of calls. The upstream replaces them when they change."""
 
@@ -40,7 +42,8 @@ class Target(Protocol):
     names_calls: bool
     """True if a message of the server says to which call it belongs, except on the standalone stream."""
     needs_credentials: bool
-    """True if the server gets something of a client's request that may be a credential: its token, or a header."""
+    """True if the server gets something of a client's request that may be a credential: its token, a header or a claim.
+    Then the home of a session needs it too."""
     version: str
     """The protocol version to speak: one of `holdfast.upstream.negotiation.VERSIONS`."""
     passing: Passing
@@ -54,6 +57,14 @@ class Target(Protocol):
 
     def connector(self, client: UpstreamClient) -> Connector:
         """Return how to connect for this client.
+
+        Raises:
+            McpError: this client cannot be connected, for example because a header is missing.
+        """
+        ...
+
+    def key(self, client: UpstreamClient) -> bytes:
+        """Return what two clients must have in common to share an upstream, besides the principal; mostly no bytes.
 
         Raises:
             McpError: this client cannot be connected, for example because a header is missing.

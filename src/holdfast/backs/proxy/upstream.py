@@ -1,6 +1,8 @@
 """One conversation with the server behind us, and the clients that it serves.
 
-An upstream belongs to one session, or to the 2026-07-28 clients of one principal that declared the same capabilities.
+An upstream belongs to one session, or to the 2026-07-28 clients of one principal that declared the same capabilities, or,
+if the operator has said so (`shared`), to all clients of a principal or of several named ones. A shared server declares no
+client capabilities and may not ask: nothing says which of its clients a question is for.
 
 To which exchange does a message of the server belong? HTTP and hosted servers say it: the message came on the
 response to a request, or names the request. On pipes and on the standalone stream it is not known. Then:
@@ -28,7 +30,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.backs.proxy.call import ASKS, Call, MakeHeaders, unasked, unreachable, unusable
+from holdfast.backs.proxy.call import ASKS, Call, MakeHeaders, silent, unasked, unreachable, unusable
 from holdfast.backs.proxy.lists import KINDS, Lists, list_key
 from holdfast.backs.proxy.lists import Key as ListKey
 from holdfast.backs.proxy.mirrors import Mirrors
@@ -90,6 +92,10 @@ class Upstream:
         self.client: UpstreamClient = replace(client, passed=target.passing.of(client.caller.headers))
         self.record: SessionRecord | None = None
         """The session that it belongs to, once that exists."""
+        self.sessions: set[str] = set()
+        """The keys of the sessions that share it."""
+        self.principals: set[str] = {client.caller.key}
+        """The keys of the principals that have used it."""
         self.calls: set[Call] = set()
         self.used_at: float = 0.0
         """When its last call ended."""
@@ -103,15 +109,14 @@ class Upstream:
         )
         self._connection = self._connection_to(target, ports)
         self._reconnection = Reconnection(self._connection.link, ports)
-        may_be_asked = bool({"sampling", "elicitation", "roots"} & client.capabilities.keys())
-        one_at_a_time = not target.names_calls and not client.session and may_be_asked
-        self._turn = Slots(1, options.queued) if one_at_a_time else None
-        at_once = options.concurrency
-        self._slots = Slots(at_once, options.queued) if at_once is not None else None
+        self._turn = Slots(1, options.queued) if _needs_turns(target, client) else None
+        self._slots = Slots(options.concurrency, options.queued) if options.concurrency else None
         self._silence = Silence(options.call_seconds)
         self._space = space
         self._outbox = Outbox(self._send_outside, space, self._observer)
-        self.subscriptions: Subscriptions = Subscriptions(self._connection, self._clock, self._observer)
+        self.subscriptions: Subscriptions = Subscriptions(
+            self._connection, self._control, self._clock, self._observer
+        )
         self._agreed: Agreed | None = None
         self._is_over = False
         self._headers: MakeHeaders | None = None
@@ -303,7 +308,30 @@ class Upstream:
             return
         self._profile.level = level
         if not self.agreed.is_sessionless and "logging" in self.agreed.capabilities:
-            await self._connection.request("logging/setLevel", {"level": level})
+            await self._control("logging/setLevel", {"level": level})
+
+    async def _control(self, method: str, params: dict[str, Any]) -> object:
+        """Send a request of our own to the server. It has the same deadline as a call.
+
+        Raises:
+            McpError: the server's error, or ours in its place.
+        """
+        seconds = self._options.call_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._connection.request(method, params)
+        except TimeoutError:
+            raise silent(method, seconds) from None
+        except NotSent as error:
+            raise unreachable(error) from error
+        except ClientError as error:
+            raise unusable(error) from error
+
+    async def leave(self, session: str) -> None:
+        """Forget a session that has shared this upstream."""
+        self.sessions.discard(session)
+        with contextlib.suppress(HoldfastError):
+            await self.subscriptions.leave(session, self.agreed)
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
         """Send a notification of the client to the server. One that its era does not know is dropped."""
@@ -326,6 +354,8 @@ class Upstream:
     ) -> object:
         if method not in ASKS:
             raise MethodNotFound(method[:100])
+        if self.client.is_shared:
+            raise McpError(INVALID_REQUEST, f"{method}: a server that several clients share may not ask them")
         call = self._parent(origin)
         if call is not None:
             return await call.ask(method, params)
@@ -368,7 +398,10 @@ class Upstream:
         kind = change_kind(method)
         if kind is not None and not self.client.session:
             name = msgspec.json.decode(params).get("uri", "") if TOPICS[kind].name else ""
-            await self._outside.changed(Change(kind, str(name)), self.client.caller.key)
+            for session in self.subscriptions.sessions(str(name)):
+                await self._outside.notify(session, method, params)
+            for principal in tuple(self.principals):
+                await self._outside.changed(Change(kind, str(name)), principal)
 
     # The end of a link, and the next one
 
@@ -383,6 +416,8 @@ class Upstream:
         self._is_over = True
         if self.record is not None:
             self._outside.close(self.record.key)
+        for session in self.sessions:
+            self._outside.close(session)
 
     async def _on_reconnected(self, link: UpstreamLink) -> None:
         """Give the server's new session the log level and subscriptions of the old one, and report that its lists may differ."""
@@ -401,9 +436,17 @@ class Upstream:
         self.record = record
         if record.level:
             await self._noting("logging/setLevel", self.set_level(record.level))  # type: ignore[arg-type]
-        for uri in uris:
-            await self._noting("resources/subscribe", self.subscriptions.add(uri, self.agreed))
+        await self._subscribe(record.key, uris)
         self._lists_changed(self.agreed)
+
+    async def join(self, session: str, uris: list[str]) -> None:
+        """Let a session share this upstream; one from another home brings its subscriptions."""
+        self.sessions.add(session)
+        await self._subscribe(session, uris)
+
+    async def _subscribe(self, session: str, uris: list[str]) -> None:
+        for uri in uris:
+            await self._noting("resources/subscribe", self.subscriptions.add(uri, self.agreed, session))
 
     async def _noting(self, method: str, request: Awaitable[None]) -> None:
         """Send a request; if it fails, note it and go on."""
@@ -436,3 +479,9 @@ class Upstream:
             await link.request(self._connection.outgoing(link, method, params))
 
         await self._noting(method, request())
+
+
+def _needs_turns(target: Target, client: UpstreamClient) -> bool:
+    """True if calls run one at a time, because nothing else says which of them a question belongs to."""
+    may_be_asked = bool({"sampling", "elicitation", "roots"} & client.capabilities.keys())
+    return not target.names_calls and not client.session and may_be_asked

@@ -4,13 +4,15 @@
     ───────────────────────────────────────────────    ──────────────────────────────────────────────────────
     a session                                          its own, until the session closes
     a session, with `home="any"`                       as a 2026-07-28 client
-    2026-07-28, with a principal                       one for the principal, the declared capabilities and the
-                                                       values of the headers that we pass on
+    2026-07-28, with a principal                       one for the principal and the declared capabilities
     2026-07-28, anonymous, only this machine calls     the same: all of them are one principal
     2026-07-28, anonymous, other machines call         one for each exchange
+    any of them, with `shared`                         one for the principal, as long as one of its sessions lives;
+                                                       one for several principals only if they are named.
+                                                       Anonymous clients of other machines: as above
 
-Principals share no upstream. Opening is a single flight: calls that arrive while an upstream opens wait for the same one.
-A failed opening leaves no entry behind, and the next call tries again.
+Values of a client that its upstream is made with (a header that we pass on, a variable of a child) are part of the key
+too. Opening is a single flight: calls that arrive while an upstream opens wait for the same one. A failed opening leaves no entry behind, and the next call tries again.
 """
 
 import asyncio
@@ -20,12 +22,10 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.backs.proxy.lists import digest
 from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.backs.proxy.passing import NOTHING, Passing
 from holdfast.backs.proxy.target import UpstreamClient
 from holdfast.backs.proxy.upstream import Upstream
-from holdfast.errors import Busy, HoldfastError
+from holdfast.errors import HoldfastError, TooManyUpstreams
 from holdfast.ports import Clock, Observer
 from holdfast.supervision import supervise
 
@@ -34,7 +34,10 @@ Restore = Callable[[Upstream], Awaitable[None]]
 Key = tuple[str, bytes]
 """The key of a session and no bytes; or the key of a principal and the capabilities of its client."""
 _SWEEP_SECONDS: Final = 5.0
+"""How often unused upstreams and subscriptions are looked for."""
 _SETTLED_SECONDS: Final = 30.0
+"""How long a subscription at the server is kept although no listener of 2026-07-28 is known for it. The back subscribes
+before the engine knows the listener, so a new subscription looks unused for a moment."""
 _HOME_SECONDS: Final = 60.0
 """How often a session's upstream asks whether its session is still open, and its home still this process."""
 Listened = Callable[[str], set[tuple[Any, str]]]
@@ -46,18 +49,17 @@ def session_key_of(session: str) -> Key:
     return session, b""
 
 
-def shared_key_of(client: UpstreamClient, passing: Passing = NOTHING) -> Key:
+def shared_key_of(client: UpstreamClient, also: bytes = b"", together: frozenset[str] = frozenset()) -> Key:
     """Return the key of the upstream of all clients of one principal that declared the same capabilities.
 
-    Their headers that the server receives are equal too: the key has a hash of them.
-
-    Raises:
-        McpError: a header that the server needs is missing.
+    `also` is what else they have in common. `together` are the subjects of principals that share one upstream.
     """
     declared = msgspec.json.encode(client.capabilities, order="deterministic")
-    if not passing.names:
-        return client.caller.key, declared
-    return client.caller.key, declared + digest(passing.of(client.caller.headers))
+    principal = client.caller.principal
+    if client.is_shared and principal is not None and principal.subject in together:
+        # No key of a principal or of a session has a space.
+        return f"shared {principal.issuer}", declared + also
+    return client.caller.key, declared + also
 
 
 class Upstreams:
@@ -87,7 +89,7 @@ class Upstreams:
         return f"<Upstreams {len(self)}/{self._options.upstreams}>"
 
     def __len__(self) -> int:
-        return len(self._by_key) + len(self._single) + len(self._ending)
+        return len(self._by_key) + len(self._single)
 
     def start(self) -> None:
         """Begin to end those that are unused."""
@@ -110,6 +112,10 @@ class Upstreams:
         if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
             return None
         return opening.result()
+
+    def opened(self) -> list[Upstream]:
+        """Return every open upstream that has a key."""
+        return [upstream for key in self._by_key if (upstream := self.find(key)) is not None]
 
     async def get(self, key: Key, client: UpstreamClient, restore: Restore | None = None) -> Upstream:
         """Return the upstream of a key; open it if it does not exist, and prepare it with `restore`.
@@ -159,9 +165,11 @@ class Upstreams:
             self._end_soon(_left(opening))
 
     def _check_room(self) -> None:
-        if len(self) >= self._options.upstreams:
+        # A child that is being stopped may need seconds, and a new session must not wait for that. But a client that opens
+        # and closes sessions quickly must not get any number of processes.
+        if max(len(self), len(self._ending)) >= self._options.upstreams:
             self._observer.note("upstream.refused", upstreams=len(self))
-            raise Busy(
+            raise TooManyUpstreams(
                 "Busy: this server has its limit of connections to the server behind it; try again later",
                 retry_after=30,
             )
@@ -197,6 +205,10 @@ class Upstreams:
         """End upstreams of sessions that are closed or have another home: the wake-up that says so can be lost."""
         for key in list(self._by_key):
             upstream = self.find(key)
+            for session in tuple(upstream.sessions) if upstream is not None else ():
+                # A session that is not stored yet comes back with its first request.
+                if upstream is not None and not await self._is_home(session):
+                    await self._quietly(upstream.leave(session))
             # Without a record the session may not be stored yet.
             is_of_session = upstream is not None and upstream.client.session and upstream.record is not None
             if is_of_session and not await self._is_home(key[0]):
@@ -214,13 +226,13 @@ class Upstreams:
                 upstream = self.find(key)
                 if upstream is None or upstream.client.session:
                     continue
-                listened = self._listened(upstream.client.caller.key)
-                is_idle = upstream.used_at < now - self._options.idle_seconds and not upstream.is_used
+                listened = set[tuple[Any, str]]().union(*map(self._listened, upstream.principals))
+                is_used = upstream.is_used or upstream.sessions
+                is_idle = upstream.used_at < now - self._options.idle_seconds and not is_used
                 if upstream.is_over or (is_idle and not listened):
                     self.end(key)
                     continue
-                for uri, since in list(upstream.subscriptions.uris.items()):
-                    # A new one may belong to a listener that is still being set up.
+                for uri, since in upstream.subscriptions.listened.items():
                     if since < now - _SETTLED_SECONDS and ("resource", uri) not in listened:
                         await self._quietly(upstream.subscriptions.remove(uri, upstream.agreed))
 
