@@ -248,6 +248,7 @@ async def test_we_speak_2026_07_28_with_the_object_if_that_is_wanted(era: str) -
 @every_framework
 def test_handlers_see_the_user_and_the_http_request_of_their_own_call(framework: str, tmp_path: Path) -> None:
     """The package fastmcp also offers the tool that needs the scope `admin` only to a user who has it."""
+    sent = ["cyd.0"]
 
     @async_test
     async def run() -> None:
@@ -258,6 +259,10 @@ def test_handlers_see_the_user_and_the_http_request_of_their_own_call(framework:
                     assert (await client.call_tool("who")).data == [f"{user} {user} {scopes}", f"{user}'s"]
                     names = {tool.name for tool in await client.list_tools()}
                     assert ("secret" in names) == (framework == "fastmcp" and user == "ada")
+            async with Client(target, version=era, auth=lambda: sent[-1], timeout=20) as client:
+                for renewed in ("cyd", "cyd.2"):
+                    sent.append(renewed)
+                    assert (await client.call_tool("who")).data == [f"cyd {renewed} ", "no color"]
 
     variables = {**environment(), "HOSTED_FRAMEWORK": framework}
     served = f"{APPS / 'verified.py'}:server"

@@ -31,6 +31,7 @@ _FINAL: Final = 200
 _FRAMED: Final = (b"content-length", b"transfer-encoding")
 
 Header = tuple[bytes, bytes]
+"""The name in lower case, and the value."""
 
 
 class HttpAnswer:
@@ -56,7 +57,7 @@ class HttpAnswer:
         """Return the first value of a header; an empty string if it is missing."""
         wanted = name.lower().encode()
         for found, value in self._headers:
-            if found.lower() == wanted:
+            if found == wanted:
                 return value.decode(errors="surrogateescape")
         return ""
 
@@ -64,7 +65,7 @@ class HttpAnswer:
         """Return every header by its lower-case name."""
         found: dict[str, tuple[str, ...]] = {}
         for raw, value in self._headers:
-            name = raw.decode(errors="surrogateescape").lower()
+            name = raw.decode(errors="surrogateescape")
             found[name] = (*found.get(name, ()), value.decode(errors="surrogateescape"))
         return found
 
@@ -139,7 +140,7 @@ class HttpAnswer:
     @property
     def ends_with_connection(self) -> bool:
         """True if only the end of the connection ends the body."""
-        return not any(name.lower() in _FRAMED for name, _ in self._headers)
+        return not any(name in _FRAMED for name, _ in self._headers)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -287,7 +288,7 @@ class HttpWire(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect a header. Headers after the body are not kept."""
         if self._answer is None and not self._is_complete:
-            self._headers.append((name, value))
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Hand over the response, unless it is an interim one."""

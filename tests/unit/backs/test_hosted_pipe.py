@@ -40,6 +40,9 @@ class FakeDialect:
     def wrap(self, message: Any, _caller: object) -> Any:
         return message
 
+    def user_of_run(self, _caller: object) -> None:
+        return
+
     def encode(self, item: Any) -> bytes:
         return json.dumps(item).encode()
 

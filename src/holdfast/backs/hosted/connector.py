@@ -45,8 +45,7 @@ class HostedConnector:
         """
         context = self._lifespan.context
         # `mcp` 1 runs every handler in the context of the run, which serves one principal only.
-        identity = self._dialect.identity
-        context.run(identity.variable.set, identity.user(self._caller))
+        context.run(self._dialect.identity.variable.set, self._dialect.user_of_run(self._caller))
         pipe = HostedPipe(self._server, self._dialect, receiver, context, self._observer)
         pipe.link = PipeLink(pipe, receiver, self._observer)
         return pipe.link

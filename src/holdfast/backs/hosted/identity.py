@@ -16,6 +16,23 @@ from holdfast.upstream.pending import OutgoingRequest
 _BEARER: Final = "bearer "
 
 
+class PresentUser:
+    """The user of `mcp` 1, which runs every handler in the context of the run: the user of the request that is handled.
+
+    The token of a session may be renewed while the session lasts. Outside of a request it is the user who opened the
+    session.
+    """
+
+    def __init__(self, opened_by: Any, request_context: Any) -> None:
+        self._opened_by = opened_by
+        self._request_context = request_context
+
+    def __getattr__(self, name: str) -> Any:
+        context = self._request_context.get(None)
+        scope = getattr(getattr(context, "request", None), "scope", {})
+        return getattr(scope.get("user", self._opened_by), name)
+
+
 class Identity:
     """Makes requests and users with the classes of the installed `mcp` and Starlette."""
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final, Self
 
-from holdfast.backs.hosted.identity import Identity, caller_of
+from holdfast.backs.hosted.identity import Identity, PresentUser, caller_of
 from holdfast.engine.exchange import Caller
 from holdfast.errors import Broken, NotSent
 from holdfast.ports import Observer
@@ -66,6 +66,13 @@ class Dialect:
         request = self.identity.request(caller)
         metadata = self._metadata(request_context=request) if request is not None else None
         return self._wrap(self._envelope(message), metadata)
+
+    def user_of_run(self, caller: Caller | None) -> Any:
+        """Return the user for the context of a run; None if there is none."""
+        user = self.identity.user(caller)
+        if user is None or self._request_context is None:
+            return user
+        return PresentUser(user, self._request_context)
 
     def encode(self, item: Any) -> bytes:
         """Return the bytes of a message of the run."""

@@ -74,6 +74,10 @@ class Mirrors:
         except msgspec.DecodeError as error:
             self._observer.note("upstream.unreadable_list", error=error)
 
+    def has_none(self, tool: object) -> bool:
+        """True if it is known that no header repeats a parameter of this tool."""
+        return self._table is not None and str(tool) not in self._table
+
     async def headers(
         self, params: Mapping[str, Any], sent: Mapping[str, str], *, fresh: bool = False
     ) -> dict[str, str]:

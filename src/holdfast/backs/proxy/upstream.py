@@ -266,7 +266,10 @@ class Upstream:
     async def _make_headers(self, exchange: Exchange, *, is_refused: bool = False) -> Mapping[str, str]:
         """Return the client's headers that are passed on (passing.py), and those that repeat parameters (mirrors.py)."""
         passed = self._passed(exchange)
-        if exchange.request.method != "tools/call" or not self.agreed.is_sessionless:
+        request = exchange.request
+        if request.method != "tools/call" or not self.agreed.is_sessionless:
+            return passed
+        if not is_refused and self._mirrors.has_none(request.params.get("name")):
             return passed
         return {**passed, **await self._mirrored(exchange, is_refused=is_refused)}
 
