@@ -6,12 +6,12 @@ replica answers any request, and nothing of this module runs.
 
     replica A (has the client's connection)          store                     replica H (the home)
     ────────────────────────────────────────    ───────────────────────    ─────────────────────────────────────
-    make a stream name S, Submit(S)       ──▶   inbox of H, wake-up   ──▶  claim S; compare the record's home
-                                                claim, stream         ◀──  remove Submit, open the stream, start
+    make a stream name S, Submit(S)       ──▶   inbox of H, wake-up   ──▶  claim S, remove Submit from the inbox;
+                                                claim                 ◀──    compare the record's home, start
     wait for the reply                                                     wait for a quick end, at most `stream_after`
     resolve                               ◀──   inbox of A, wake-up   ◀──  reply: Ended, Began, Refused, Late, Moved
     Ended: answer with its message
-    Began: attach to S, as a repeat does  ◀──   messages, terminal    ◀──  the handler's messages
+    Began: attach to S, as a repeat does  ◀──   stream S, terminal    ◀──  the handler's messages
 
 So the home claims the exchange, and its death is found by the sweep as for every exchange (`replica.py`). A only reads: the end
 of A, or of its client, costs a reader (law 6). The reply gives the reader's place back to the store; H then keeps the answer for
@@ -21,9 +21,9 @@ a repeat, as for a client whose connection broke.
 stays known while it runs, and after its end as a stream with its terminal message. Five orders of events need more than that:
 
 1. *H dies before it takes the request.* A finds that the lease of H has ended, and takes the request back from the inbox of H
-   (`remove_forwarded`, which one of A and H does). It was there, so H had not started S: H removes the message before it
-   starts. A takes the home and claims S itself. If H had claimed S and died before the removal, A's claim is a
-   Duplicate that names S, and A reads S: the sweep ends it with −31002.
+   (`remove_forwarded`: of A and H, one does it). It was there, so H had not started S: H starts S after the removal. A takes
+   the home and claims S itself. If H had claimed S and died before the removal, A's claim is a Duplicate that names S, and A
+   reads S: the sweep ends it with −31002.
 2. *H dies after it took the request.* A cannot take it back. A never starts S: it attaches to S and reads the end that H or
    the sweep wrote. If there is no S, the outcome is unknown, and the client gets −31002.
 3. *H was paused, A has taken the home, and H wakes up* with the request in its memory. H claims S, and the claim is either a
@@ -42,6 +42,7 @@ The home that A knows is a cache. A wrong entry costs a message: the replica tha
 """
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
@@ -89,6 +90,9 @@ _INLINE_BYTES: Final = 65_536
 """A terminal message up to this size is part of the reply; a longer one is read from the stream."""
 _MOVING: Final = "Busy: the home of this session is changing; try again shortly"
 _FULL: Final = "Busy: the replica that has this session has too much to do; try again shortly"
+
+
+_Claimed = tuple[SessionExchange, ForwardedWriter]
 
 
 class Homes:
@@ -306,89 +310,78 @@ class Homes:
 
     async def _take_request(self, name: str, submit: Submit, payload: bytes) -> None:
         """Claim and start a request, and reply as soon as there is something to read."""
-        verdict, exchange = await self._begun(name, submit, payload)
-        if exchange is None:
-            await self._inbox.reply(submit.reply_to, name, verdict)
+        claimed = await self._claimed(name, submit, payload)
+        if not isinstance(claimed, tuple):
+            await self._inbox.reply(submit.reply_to, name, claimed)
             return
+        exchange, writer = claimed
         try:
             await self._exchanges.begin(exchange)
-            exchange.opened()
-            verdict = await self._quick_end(exchange)
+            verdict = await self._quick_end(exchange, writer)
         except Busy as error:
             verdict = Late(error.message, error.retry_after)
         is_read = await self._inbox.reply(submit.reply_to, name, verdict)
         await self._give_back(exchange, verdict, is_read=is_read)
 
-    async def _begun(
-        self, name: str, submit: Submit, payload: bytes
-    ) -> tuple[Verdict, SessionExchange | None]:
+    async def _claimed(self, name: str, submit: Submit, payload: bytes) -> _Claimed | Verdict:
         """Claim a request and take it out of the inbox; return an exchange that can begin, or why there is none."""
         try:
             charge = self._inbox.charge(payload)
         except TooMuchWork as error:
             await self._inbox.remove(name)
-            return Late(error.message, error.retry_after), None
+            return Late(error.message, error.retry_after)
         if self._is_stopping():
             await self._inbox.remove(name)
-            return Moved(self._me), None
-        key, claim = submit.session, _claim_of(submit)
+            return Moved(self._me)
+        key, claim, store = submit.session, _claim_of(submit), self._runtime.store
         self._exchanges.claiming += 1
         try:
-            claimed = await self._runtime.store.claim(key, submit.owner, claim)
-            if isinstance(claimed, Claimed) and claimed.record.home == self._me:
-                return Began(), await self._opened(name, submit, submit.caller(charge), claimed)
-            if isinstance(claimed, Claimed):
+            # Both before the handler starts. The message is in memory: a store that is away is asked again.
+            claimed, _ = await asyncio.gather(
+                self._runtime.insist(lambda: store.claim(key, submit.owner, claim)), self._inbox.remove(name)
+            )
+            if isinstance(claimed, Claimed) and claimed.record.home != self._me:
                 await self._exchanges.free(key, claim.stream, claimed.fence)
-            await self._inbox.remove(name)
         finally:
             self._exchanges.claiming -= 1
-        if isinstance(claimed, Claimed):
-            await self._left(claimed.record)
-            return Moved(claimed.record.home), None
         if isinstance(claimed, Duplicate):
-            return Refused(duplicate=claimed), None
-        return Refused(reason=claimed), None
+            return Refused(duplicate=claimed)
+        if isinstance(claimed, Refusal):
+            return Refused(reason=claimed)
+        if claimed.record.home != self._me:
+            await self._left(claimed.record)
+            return Moved(claimed.record.home)
+        return self._exchange(submit, submit.caller(charge), claim, claimed)
 
-    async def _opened(
-        self, name: str, submit: Submit, caller: Caller, claimed: Claimed
-    ) -> SessionExchange | None:
-        """Remove the message and open the stream, both before the handler starts. None: the exchange has ended meanwhile."""
-        runtime, stream, fence = self._runtime, submit.stream, claimed.fence
-        tag = runtime.random.tag()
-        opening = runtime.insist(lambda: runtime.store.open_stream(submit.session, stream, fence, tag))
-        removed, position = await asyncio.gather(self._inbox.remove(name), opening, return_exceptions=True)
-        if isinstance(position, (Fenced, StreamClosed, SessionGone)):
-            return None
-        if isinstance(position, BaseException):
-            raise position
-        if isinstance(removed, BaseException):
-            raise removed
+    def _exchange(self, submit: Submit, caller: Caller, claim: Claim, claimed: Claimed) -> _Claimed:
+        runtime = self._runtime
         session = runtime.local_session(claimed.record)
         if claimed.returned:
             runtime.returned(session)
         writer = ForwardedWriter(
-            runtime.store, runtime.random, session, _claim_of(submit), fence, streams=submit.streams
+            runtime.store, runtime.random, session, claim, claimed.fence, streams=submit.streams
         )
-        writer.begin_at(position)
-        return SessionExchange(runtime.store, session, submit.request, writer.claim, fence, writer, caller)
+        exchange = SessionExchange(
+            runtime.store, session, submit.request, claim, claimed.fence, writer, caller
+        )
+        return exchange, writer
 
-    async def _quick_end(self, exchange: SessionExchange) -> Verdict:
+    async def _quick_end(self, exchange: SessionExchange, writer: ForwardedWriter) -> Verdict:
         """Wait until the exchange has ended, has sent a message, or takes long."""
-        writer = exchange.writer
         now, patience = asyncio.get_running_loop().time, self._runtime.settings.times.stream_after
         deadline = now() + patience
         while True:
             if exchange.refusal is not None:
                 return Late(exchange.refusal.message, exchange.refusal.retry_after)
             if exchange.state in _STORED and writer.terminal is not None:
-                is_short = len(writer.terminal) <= _INLINE_BYTES
-                has_sent = isinstance(writer, ForwardedWriter) and writer.has_sent
-                return Ended(msgspec.Raw(writer.terminal)) if is_short and not has_sent else Began()
-            if exchange.is_fenced or (isinstance(writer, ForwardedWriter) and writer.has_sent):
-                return Began()
+                is_whole = not writer.has_begun and len(writer.terminal) <= _INLINE_BYTES
+                return Ended(msgspec.Raw(writer.terminal)) if is_whole else Began()
             # One that waits for its slot may still be refused with a status of its own.
             left = deadline - now() if exchange.task is not None else max(deadline - now(), patience)
-            if left <= 0:
+            if writer.has_begun or exchange.is_fenced or left <= 0:
+                # An exchange that others have ended has its end in the log.
+                with contextlib.suppress(Fenced, StreamClosed, SessionGone):
+                    await self._runtime.insist(writer.open)
                 return Began()
             await writer.wake.next(left)
 

@@ -67,6 +67,8 @@ Send = Callable[[bytes], Awaitable[None]]
 _PLAIN_JSON: Final = "this endpoint answers with plain JSON only"
 _WAITING: Final = Reading.WAITING
 _GONE: Final = Reading.GONE
+_END_ONLY: Final = Position(0, 0)
+"""The position of a writer whose stream begins with the terminal message, when the store writes that."""
 _UNREAD: Final = (Reading.WAITING, Reading.RELEASING)
 """The POST is there and has not begun to read."""
 
@@ -392,24 +394,26 @@ class LogWriter(SessionWriter):
 
 
 class ForwardedWriter(LogWriter):
-    """Writes to the log for a request that another replica has received. The stream exists from the beginning."""
+    """Writes to the log for a request that another replica has received. Its end is always in the log.
 
-    __slots__ = ("has_sent",)
+    That replica may have to read it there, and the store must know that the exchange has run (`home.py`).
+    """
 
-    has_sent: bool
-    """True if the handler has sent a message, or is about to: the other replica must begin to read."""
+    __slots__ = ()
 
-    def begin_at(self, position: Position) -> None:
-        """Use the stream that was opened before the handler starts."""
-        self.start = self.position = position
-        self.has_sent = False
+    start: Position
+    position: Position | None
+
+    @property
+    def has_begun(self) -> bool:
+        """True if its stream began before its end: there may be other messages in it."""
+        return self.position is not None and self.position is not _END_ONLY
 
     @override
-    async def send(self, message: bytes) -> None:
-        if not self.has_sent:
-            self.has_sent = True
-            self.changed()
-        await super().send(message)
+    async def settle(self) -> bool:
+        if self.position is None:
+            self.start = self.position = _END_ONLY
+        return await super().settle()
 
 
 async def _nowhere(message: bytes) -> None:

@@ -154,6 +154,17 @@ async def test_the_first_message_of_a_call_is_not_delayed() -> None:
 
 
 @engine_test
+async def test_a_message_before_a_quick_end_is_not_lost() -> None:
+    async def tell(exchange: Exchange) -> object:
+        await exchange.notify("notifications/message", {"n": 1})
+        return {}
+
+    async with pair(tell) as (_, _, other):
+        messages = await read(other, await other.submit(1))
+        assert [message.get("method") for message in messages] == ["notifications/message", None]
+
+
+@engine_test
 async def test_a_large_answer_is_read_from_the_stream() -> None:
     async def large(exchange: Exchange) -> object:
         return {"text": "x" * 100_000}
