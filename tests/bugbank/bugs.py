@@ -40,6 +40,7 @@ from holdfast.stores.base import (
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.session import MemoryExchange, MemorySession
 from holdfast.stores.memory.state import Bounds, Cells
+from tests.bugbank import homes
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultyStore
 
@@ -457,4 +458,7 @@ BUGS: Final[dict[str, Bug]] = {
     "others declared dead after an outage": Bug(reaped_after_an_outage(), "outage", "G11"),
     "a lease that ended is lost": Bug(lease_never_revived(), "outage", "G11"),
     "nobody reaps": Bug(forgotten_owner(), "takeover", "I1"),
+    "a former home starts calls": Bug(homes.FORMER_HOME, "home", "I4"),
+    "a home that stops takes calls": Bug(homes.STARTED_WHILE_STOPPING, "home", "G11"),
+    "a dead home stays the home": Bug(homes.NEVER_TAKEN, "home", "G11"),
 }

@@ -44,7 +44,9 @@ Operation = tuple[str, int]
 """Names one call, so that it can be sent again."""
 UNREPORTED_SECONDS: Final = 30.0
 _INBOX: Final = 10_000
-_REMEMBERED: Final = frozenset({"attach", "close", "settle", "sweep", "unreported_closings"})
+_REMEMBERED: Final = frozenset(
+    {"attach", "close", "remove_forwarded", "settle", "sweep", "unreported_closings"}
+)
 """Calls whose second sending must be answered as the first: they leave nothing behind that tells them apart."""
 
 

@@ -18,6 +18,7 @@ def check(world: World) -> None:
         _reads_its_own_stream(ledger, request)
         _gets_its_answer(ledger, request)
     _handlers_start_once(ledger)
+    _handlers_start_at_home(world)
     _counters_are_exact(world)
     _asks_get_their_own_answers(ledger)
     _sessions_end_once(ledger)
@@ -93,6 +94,14 @@ def _handlers_start_once(ledger: Ledger) -> None:
             ledger.violate("I4", f"the handler of {stream[:6]} started {starts} times")
     if "evil" in ledger.nonces.values():
         ledger.violate("I10", "a stranger's request ran")
+
+
+def _handlers_start_at_home(world: World) -> None:
+    """Of I4: where sessions have homes, a handler starts at a replica that was the home when it claimed the exchange."""
+    ledger = world.ledger
+    for stream, replicas in ledger.started_at.items() if world.has_home else ():
+        if len(replicas) > 1 or any((name, name) not in ledger.homes[stream] for name in replicas):
+            ledger.violate("I4", f"{stream[:6]} started at {replicas}, claimed {ledger.homes[stream]}")
 
 
 def _counters_are_exact(world: World) -> None:

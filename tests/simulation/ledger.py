@@ -53,6 +53,10 @@ class Ledger:
         """Handler starts by exchange."""
         self.adoptions: defaultdict[str, set[int]] = defaultdict(set)
         """By exchange: the runs that another replica than the first was given."""
+        self.started_at: defaultdict[str, set[str]] = defaultdict(set)
+        """By exchange: the replicas where its handler started."""
+        self.homes: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        """By exchange: the replicas that claimed it, each with the home of the session at that moment."""
         self.claims: dict[str, tuple[str, Claim, str]] = {}
         """By stream: the session, the claim, and its replica."""
         self.nonces: dict[str, str] = {}
@@ -116,6 +120,8 @@ class WatchedCluster(Cluster):
     @override
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         claimed = await super().claim(key, principal, claim)
+        if isinstance(claimed, Claimed):
+            self.ledger.homes[claim.stream].add((self._me.replica, claimed.record.home))
         if isinstance(claimed, Claimed) and claim.stream not in self.ledger.claims:
             session = self._sessions[key]
             twins = [

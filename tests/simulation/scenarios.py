@@ -1,4 +1,4 @@
-"""Seven ways to live and to die. Each is a few seconds of virtual time, decided by a seed, with all invariants after it."""
+"""Eight ways to live and to die. Each is a few seconds of virtual time, decided by a seed, with all invariants after it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -153,6 +153,62 @@ async def takeover(world: World) -> None:
     await _quiet(world, client)
 
 
+async def home(world: World) -> None:
+    """The home of a session dies, is stopped, is cut off or drains, and so may another replica: calls start once and end once.
+
+    After that the session has a home, and its next call succeeds.
+    """
+    client = Client(world)
+    await client.open()
+    random = world.random
+    calls: list[Awaitable[object]] = [_move(world, client)]
+    for number in range(8):
+        steps: Steps = [("tell", random.randrange(2)), ("wait", random.random() * 0.8), ("add", 1)]
+        calls.append(_later(world, client, number, steps))
+    await asyncio.gather(*calls)
+    await asyncio.sleep(LEASE + SWEEPS)
+    last = await client.call(99, [("add", 1)])
+    codes = [
+        message["error"]["code"]
+        for one in world.ledger.requests
+        for message in one.terminals
+        if "error" in message
+    ]
+    # A handler whose store is away fails with an error of its own.
+    allowed = {-31002, -32603} if world.fired["partition"] else {-31002}
+    if set(codes) - allowed:
+        world.ledger.violate("G11", f"calls ended with {codes}")
+    if client.key in world.cluster._sessions and not any("result" in message for message in last.terminals):
+        world.ledger.violate("G11", f"the session has no home any more: {last.terminals}, {last.refusals}")
+    if codes and not world.ledger.disturbed and not world.fired["crash"]:
+        world.ledger.violate("G11", f"a home that drained lost {codes}")
+    await _quiet(world, client)
+
+
+async def _later(world: World, client: Client, number: int, steps: Steps) -> None:
+    await world.sleep(0.0, 1.5)
+    await client.call(number, steps, cut=0.2)
+
+
+async def _move(world: World, client: Client) -> None:
+    """Take its home from a session, by one of the ways to go; sometimes disturb another replica too."""
+    random = world.random
+    await world.sleep(0.1, 1.0)
+    name = world.cluster._sessions[client.key].record.home
+    [one] = [replica for replica in world.replicas if replica.name == name]
+    others = [replica for replica in world.replicas if replica is not one]
+    first: Callable[[Replica], Awaitable[None]] = random.choice(
+        [_crash, _zombie, _zombie, _partition, _replaced, _replaced]
+    )
+    second: Callable[[Replica], Awaitable[None]] = random.choice([_zombie, _spare, _spare])
+    await asyncio.gather(first(one), second(random.choice(others)))
+
+
+async def _replaced(replica: Replica) -> None:
+    await replica.world.add_replica()
+    await replica.drain()
+
+
 async def outage(world: World) -> None:
     """The store is away for every replica, for longer than the lease, while calls run: no call is lost.
 
@@ -229,6 +285,8 @@ class Scenario(Struct, frozen=True):
     faults: Faults
     expected: tuple[str, ...]
     """Faults that happen in any few hundred seeds, or else nothing was tried."""
+    has_home: bool = False
+    """Sessions have homes, as behind a back in front of another server."""
 
 
 _STORE: Final = ("lost reply", "lost wake-up", "cut")
@@ -242,6 +300,12 @@ SCENARIOS: Final = {
     "takeover": Scenario(
         takeover, Faults(lost_reply=0.05, lost_wakeup=0.1), (*_STORE, "crash", "pause", "partition")
     ),
+    "home": Scenario(
+        home,
+        Faults(lost_reply=0.05, lost_wakeup=0.1),
+        (*_STORE, "crash", "pause", "partition", "drain"),
+        has_home=True,
+    ),
     "outage": Scenario(outage, Faults(lost_reply=0.05, lost_wakeup=0.1), (*_STORE, "crash", "partition")),
 }
 
@@ -253,4 +317,4 @@ def play(name: str, seed: int) -> Run:
     async def script(world: World) -> None:
         await scenario.script(world)
 
-    return run_world(seed, script, scenario.faults, SETTINGS)
+    return run_world(seed, script, scenario.faults, SETTINGS, has_home=scenario.has_home)

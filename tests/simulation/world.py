@@ -95,14 +95,16 @@ class SimClock:
 class SimBack(ScriptedBack):
     """Runs the steps that a request names, and marks each message with its call."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__({"tools/call": self._call})
+    def __init__(self, ledger: Ledger, replica: str, *, has_home: bool) -> None:
+        super().__init__({"tools/call": self._call}, has_home=has_home)
         self._ledger = ledger
+        self._replica = replica
 
     async def _call(self, exchange: Exchange) -> object:
         ledger, params = self._ledger, exchange.request.params
         ledger.starts[exchange.key] += 1
         ledger.nonces[exchange.key] = params["nonce"]
+        ledger.started_at[exchange.key].add(self._replica)
         ledger.note(f"the handler of {params['nonce']} starts as {exchange.key[:6]}")
         run = _Run(ledger, exchange, params["nonce"])
         for step, value in params["steps"]:
@@ -178,7 +180,7 @@ class Replica:
         self.world = world
         self.name = name
         self.actor = Actor(name)
-        self.back = SimBack(world.ledger)
+        self.back = SimBack(world.ledger, name, has_home=world.has_home)
         self.store = FaultyStore(world.loop, self.actor, world.cluster.connect(name), world.faults)
         self.engine = Engine(
             self.back,
@@ -241,7 +243,8 @@ class Replica:
 class World:
     """Everything there is."""
 
-    def __init__(self, loop: SimLoop, faults: Faults, settings: Settings) -> None:
+    def __init__(self, loop: SimLoop, faults: Faults, settings: Settings, *, has_home: bool) -> None:
+        self.has_home = has_home
         self.loop = loop
         self.random = loop.random
         self.faults = faults
@@ -293,11 +296,19 @@ class Run(msgspec.Struct):
         return sha256(f"{self.steps} {self.seconds} {self.ledger.trace}".encode()).hexdigest()
 
 
-def run(seed: int, script: Script, faults: Faults, settings: Settings = SETTINGS, replicas: int = 3) -> Run:
+def run(
+    seed: int,
+    script: Script,
+    faults: Faults,
+    settings: Settings = SETTINGS,
+    replicas: int = 3,
+    *,
+    has_home: bool = False,
+) -> Run:
     """Run a scenario with a seed."""
 
     async def life(loop: SimLoop) -> Run:
-        world = World(loop, msgspec.structs.replace(faults, fired=Counter()), settings)
+        world = World(loop, msgspec.structs.replace(faults, fired=Counter()), settings, has_home=has_home)
         try:
             async with asyncio.timeout(PATIENCE):
                 await asyncio.gather(*(world.add_replica() for _ in range(replicas)))

@@ -29,8 +29,8 @@ stays known while it runs, and after its end as a stream with its terminal messa
 3. *H was paused, A has taken the home, and H wakes up* with the request in its memory. H claims S, and the claim is either a
    Duplicate (A has claimed S), or its record names another home. Then H frees S again and starts nothing. The claim and the
    record come from one step of the store, and A takes the home before it claims S.
-4. *The reply is lost.* A reply stays in the inbox of A, which is read every second. If A was away for longer than a reply
-   is kept, H has died meanwhile or A still waits while H lives; both lead to case 2 or to the client's own deadline.
+4. *The reply is lost*: A was paused for longer than its lease, so that H could not reply. After two leases without a reply, A
+   takes the request back as in case 1, and refuses it as busy if H lives. If it cannot be taken back, case 2 applies.
 5. *The store puts the request into the inbox twice* (a command sent again). The inbox knows the name (`inbox.py`).
 
 **Why a session does not stay without a home.** A home that is stopping replies Moved with its own name, one whose lease has ended gets
@@ -208,22 +208,36 @@ class Homes:
 
     async def _asked(self, home: str, name: str, submit: Submit, caller: Caller) -> Verdict | None:
         """Send a request to the home and wait for its reply. None: it is gone, and the request did not start there."""
-        store = self._runtime.store
-        with self._inbox.expecting(name) as replied:
-            if not await self._inbox.send(home, name, submit, seconds=_REQUEST_SECONDS, caller=caller):
-                if home in await store.replicas():
+        runtime, inbox = self._runtime, self._inbox
+        deadline = runtime.clock.now() + 2 * runtime.settings.times.lease
+        with inbox.expecting(name) as replied:
+            # Until the store says whether it has the message: after a refusal the client would send a request again that runs.
+            is_sent = await runtime.insist(
+                lambda: inbox.send(home, name, submit, seconds=_REQUEST_SECONDS, caller=caller)
+            )
+            if not is_sent:
+                if home in await runtime.store.replicas():
                     raise Busy(_FULL)
                 return None
             while not replied.done():
                 await asyncio.wait([replied], timeout=_ALIVE_SECONDS)
-                if not replied.done() and await self._is_gone(home):
-                    if await store.remove_forwarded(name, replica=home):
-                        return None
-                    await self._inbox.look()
-                    await asyncio.wait([replied], timeout=_LAST_SECONDS)
-                    # It took the request: read what it wrote, or what others write in its place.
-                    return replied.result() if replied.done() else Began()
+                is_gone = not replied.done() and await self._is_gone(home)
+                if not replied.done() and (is_gone or runtime.clock.now() > deadline):
+                    return await self._given_up(home, name, replied, is_gone=is_gone)
             return replied.result()
+
+    async def _given_up(
+        self, home: str, name: str, replied: asyncio.Future[Verdict], *, is_gone: bool
+    ) -> Verdict | None:
+        """Take a request back that got no reply. Began: the home took it, so it may have started."""
+        store = self._runtime.store
+        if await self._runtime.insist(lambda: store.remove_forwarded(name, replica=home)):
+            if not is_gone:
+                raise Busy(_FULL)
+            return None
+        await self._runtime.insist(self._inbox.look)
+        await asyncio.wait([replied], timeout=_LAST_SECONDS)
+        return replied.result() if replied.done() else Began()
 
     async def _is_gone(self, home: str) -> bool:
         try:
@@ -312,7 +326,9 @@ class Homes:
         """Claim and start a request, and reply as soon as there is something to read."""
         claimed = await self._claimed(name, submit, payload)
         if not isinstance(claimed, tuple):
+            # In this order: if this process ends in between, the sender can take back what it did not start.
             await self._inbox.reply(submit.reply_to, name, claimed)
+            await self._inbox.remove(name)
             return
         exchange, writer = claimed
         try:
@@ -328,10 +344,8 @@ class Homes:
         try:
             charge = self._inbox.charge(payload)
         except TooMuchWork as error:
-            await self._inbox.remove(name)
             return Late(error.message, error.retry_after)
         if self._is_stopping():
-            await self._inbox.remove(name)
             return Moved(self._me)
         key, claim, store = submit.session, _claim_of(submit), self._runtime.store
         self._exchanges.claiming += 1

@@ -34,7 +34,7 @@ from tests.unit.engine.harness import (
 )
 
 # The leases of the engines do not end here: a test ends them by hand.
-TIMES: Final = Times(lease=1e6, lease_renewal=1e5, stream_age=(1e5, 2e5), sweep=1e5, stream_after=0.25)
+TIMES: Final = Times(lease=1e4, lease_renewal=1e3, stream_age=(1e5, 2e5), sweep=1e5, stream_after=0.25)
 LEASE: Final = 10.0
 
 
@@ -318,6 +318,19 @@ async def test_a_request_that_a_dead_home_claimed_ends_with_the_end_that_others_
             assert await other.engine.store.reap(orphan, b'{"id":1,"error":{"code":-31002}}', tag=5)
             assert (await read(other, answer))[-1]["error"]["code"] == -31002
             assert world.start_count() == 0
+
+
+@engine_test
+async def test_a_request_whose_reply_is_lost_is_read_from_its_stream() -> None:
+    async with pair() as (world, home, other):
+        world.cluster.connect("other").on_wake = None
+        posted = asyncio.create_task(other.submit(1))
+        await settle_down()
+        assert world.cluster._inboxes["other"]
+        world.cluster._inboxes["other"].clear()
+        answer = await posted
+        assert (await read(other, answer))[-1]["result"] == {"id": 1}
+        assert len(home.back.handled) == 1
 
 
 @engine_test

@@ -21,7 +21,7 @@ receivers, which also look by themselves once a second, because a wake-up may be
 from holdfast.core.stream import Position
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Adopted, Announced, Claim, Forwarded, Lease, Orphan, WakeUp
-from holdfast.stores.redis.core import FORMAT, Core, untyped
+from holdfast.stores.redis.core import FORMAT, Core, flag, untyped
 from holdfast.stores.redis.exchanges import before
 
 _INBOX = 10_000
@@ -121,7 +121,7 @@ class ReplicaMethods(Core):
 
     async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
         """Take a request out of an inbox, by default the own one."""
-        return bool((await self.index("took", replica or self.replica, name))[2])
+        return bool((await self.index("took", replica or self.replica, name, flag(replica)))[2])
 
     async def announce(self, name: str, event: bytes) -> None:
         """Send an event to all replicas."""

@@ -4,6 +4,7 @@
 --   :rep     <replica>.<incarnation> by the end of its lease; 0: declared dead
 --   :seen    since when each has renewed without a gap, when last, and the length of its lease
 --   :own:<owner>  the sessions in which it has, or had, work
+--   :took:<name>  the command that took a request back from an inbox, for a minute
 --   :in:<replica> requests that were put to it   :news  messages to all replicas (a Redis stream)
 --
 -- A lease that has ended is not yet a death. `dead` declares it, and only a replica that has itself renewed for one whole
@@ -14,8 +15,8 @@
 -- A replica is registered in :own before its first work in a session, and removed after its last work there was found ended.
 -- So other replicas find all its work, whenever it dies. An entry too many only costs a search; a missing one would lose a call.
 --
--- Sent again: lease finds the command that began the incarnation; forward, announce and secret find the name; the others
--- set or remove what is set or removed already.
+-- Sent again: lease finds the command that began the incarnation; forward, announce and secret find the name; took finds
+-- its own mark; the others set or remove what is set or removed already.
 
 --## lease: shared !allow-oom
 -- Take or renew a lease. A replica that was declared dead, or is new, begins a new incarnation. None begins where a release of
@@ -122,7 +123,14 @@ return {'ok'}
 return {'ok', {}, redis.call('HGETALL', g .. ':in:' .. ARGV[5])}
 
 --## took: shared !allow-oom
-return {'ok', {}, redis.call('HDEL', g .. ':in:' .. ARGV[5], ARGV[6])}
+local was_there = redis.call('HDEL', g .. ':in:' .. ARGV[5], ARGV[6])
+-- Only a sender that takes its request back uses the answer: sent again, it is the same.
+if ARGV[7] == '1' then
+  local mark = g .. ':took:' .. ARGV[6]
+  if was_there == 1 then redis.call('SET', mark, op, 'PX', 60000) end
+  if again and redis.call('GET', mark) == op then was_there = 1 end
+end
+return {'ok', {}, was_there}
 
 --## announce: shared
 local key, id, event = g .. ':news', ARGV[5], ARGV[6]
