@@ -14,6 +14,7 @@ from holdfast.options import ProxyOptions
 from holdfast.ports import SystemRandom
 from tests.backs.behind import Behind, Front, in_front
 from tests.backs.test_bridge import a_server
+from tests.backs.test_homes import replicas
 from tests.duplex import DuplexClient
 from tests.support import async_test, until
 
@@ -185,3 +186,23 @@ def test_a_server_that_uses_credentials_of_clients_needs_a_key_where_processes_s
     key = new_key(SystemRandom())
     for served in (passing(), passing(store=store, forward_key=key)):
         assert served.engine is not None
+
+
+@async_test
+async def test_each_replica_answers_every_request_of_a_session_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse(*_: object, **__: object) -> bool:
+        raise AssertionError("a request was forwarded")
+
+    async with replicas(ANY) as (one, two):
+        for replica in (one, two):
+            monkeypatch.setattr(replica.engine.store, "forward", refuse)
+        await one.call(1, "logging/setLevel", {"level": "error"})
+        assert [await replica.tool(n, "count") for n, replica in enumerate((one, two, one, two), 2)] == list(
+            "1122"
+        )
+        post = await two.post(6, params={"name": "speak", "arguments": {}})
+        messages = await post.whole()
+        assert [message["params"]["data"] for message in messages[:-1]] == ["trouble"], "the session's level"
+        assert (len(one.behind.links), len(two.behind.links)) == (1, 1)
