@@ -19,7 +19,7 @@ from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
 
 CALLS: Final = 300
-_CALLER: Final = Caller("somebody")
+_CALLER: Final = Caller("one client")
 _PARAMS: Final = {
     "protocolVersion": "2025-11-25",
     "clientInfo": {"name": "bench", "version": "0"},
