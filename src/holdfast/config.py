@@ -1,5 +1,6 @@
 """Every setting with its default and the reason for it. Settings are frozen and passed in, never read from the environment."""
 
+import re
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, Final, Literal, TypedDict, get_args
@@ -321,6 +322,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"reruns={self.reruns!r}: give a number of runs, or 0 for none")
 
 
+_PUBLIC_URL: Final = re.compile(r"https?://[A-Za-z0-9.\-:\[\]]+(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -334,6 +336,7 @@ class HttpOptions(TypedDict, total=False):
     response: ResponseMode
     allowed_hosts: Names
     allowed_origins: Names
+    public_url: str
     allow_anonymous: bool | None
     trusted_proxies: Names
     host_signals: bool
@@ -354,6 +357,9 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     allowed_origins: Sequence[str] = ()
     """The accepted Origin headers of browsers, exactly as sent (`https://app.example`). Loopback origins are always
     accepted."""
+    public_url: str = ""
+    """The URL of this endpoint as clients know it (`https://tools.example/mcp`): tokens must be for it. Needed if the
+    verifier does not know it, and clients of other machines sign in."""
     allow_anonymous: bool | None = None
     """Serve clients without a token. None: only clients that connect from this machine."""
     trusted_proxies: Sequence[str] = ()
@@ -367,6 +373,10 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
         _choose("response", self.response, ResponseMode)
         if not self.path.startswith("/"):
             raise ConfigError(f"path={self.path!r}: an endpoint's path begins with a slash")
+        if self.public_url and (not _PUBLIC_URL.fullmatch(self.public_url)):
+            raise ConfigError(
+                f"public_url={self.public_url!r}: write the whole URL, such as https://tools.example/mcp"
+            )
         for name in ("allowed_hosts", "allowed_origins", "trusted_proxies"):
             if isinstance(getattr(self, name), str):
                 raise ConfigError(f"{name} is a list of texts, not one text: write [{getattr(self, name)!r}]")

@@ -39,7 +39,7 @@ def shown(name: str, value: Any) -> str:
         case (float(low), float(high)):
             return f"{low:g}–{high:g} s"
         case str():
-            return f"`{value}`"
+            return f"`{value}`" if value else "none"
         case _:
             return ", ".join(f"`{item}`" for item in value) or "none"
 

@@ -114,6 +114,14 @@ class Options(Struct, frozen=True, kw_only=True):
         tuple[str, ...] | None,
         Row(flag="allow_origin", help="A browser origin that is accepted; may be repeated."),
     ] = None
+    public_url: Annotated[
+        str | None,
+        Row(
+            metavar="URL",
+            help="The URL of the endpoint as clients know it. Tokens must be for it.",
+            fits=ONE_SERVER,
+        ),
+    ] = None
     allow_anonymous: Annotated[bool | None, Row(help="Serve other machines without authentication.")] = None
     verifier: Annotated[
         str | None,
@@ -254,6 +262,7 @@ class Options(Struct, frozen=True, kw_only=True):
             response=self.response or "adaptive",
             allowed_hosts=(*LOOPBACK_HOSTS, *self.allowed_hosts) if self.allowed_hosts else LOOPBACK_HOSTS,
             allowed_origins=self.allowed_origins or (),
+            public_url=self.public_url or "",
             allow_anonymous=True if self.allow_anonymous else None,
         )
 

@@ -15,6 +15,16 @@ class AnyOf:
         """
         if not verifiers:
             raise ConfigError("AnyOf needs at least one verifier")
+        self.authorization_servers: tuple[str, ...] = tuple(
+            dict.fromkeys(
+                server for verifier in verifiers for server in getattr(verifier, "authorization_servers", ())
+            )
+        )
+        """The servers that give tokens for one of the verifiers."""
+        self.resource: str = next(
+            filter(None, (getattr(verifier, "resource", "") for verifier in verifiers)), ""
+        )
+        """The URL of the endpoint, as the first verifier that knows it names it."""
         self._verifiers: list[tuple[Verifier, RequestVerifier | None]] = [
             (verifier, with_request(verifier)) for verifier in verifiers
         ]

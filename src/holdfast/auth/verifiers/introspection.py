@@ -29,6 +29,7 @@ class Introspection:
         client_id: str,
         client_secret: str,
         audience: str | Sequence[str] = (),
+        issuer: str = "",
         leeway: float = 30.0,
         cache_seconds: float = _KNOWN_SECONDS,
         clock: Clock | None = None,
@@ -38,6 +39,7 @@ class Introspection:
         url             the introspection endpoint: https, or this machine
         client_id, client_secret   how this server signs in there
         audience        the URL of this server; needed if the authorization server has tokens for several servers
+        issuer          the authorization server, for clients that have no token yet
         cache_seconds   how long an answer is used again; a revoked token is accepted for so long
 
         Raises:
@@ -50,6 +52,10 @@ class Introspection:
         if not client_id or not client_secret:
             raise ConfigError("Introspection needs client_id and client_secret: the endpoint is not public")
         audiences = [audience] if isinstance(audience, str) else [*audience]
+        self.authorization_servers: tuple[str, ...] = (issuer,) if issuer else ()
+        """The servers that give tokens: clients learn them from the metadata of the endpoint."""
+        self.resource: str = audiences[0] if audiences else ""
+        """The URL of the endpoint, unless its settings name another one."""
         self._url = url
         self._rules = Rules(audiences=frozenset(audiences), leeway=leeway, needs_expiry=False)
         self._known = KnownTokens(cache_seconds)

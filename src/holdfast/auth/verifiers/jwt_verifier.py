@@ -65,6 +65,10 @@ class JwtVerifier:
             raise ConfigError(str(error)) from None
         if not issuer:
             raise ConfigError("JwtVerifier needs an issuer: the URL of the authorization server")
+        self.authorization_servers: tuple[str, ...] = (issuer,)
+        """The servers that give tokens: clients learn them from the metadata of the endpoint."""
+        self.resource: str = audiences[0]
+        """The URL of the endpoint, unless its settings name another one."""
         self._jwt = import_jwt()
         self._rules = Rules(issuer=issuer, audiences=frozenset(audiences), leeway=leeway)
         self._algorithms = frozenset(algorithms)

@@ -42,6 +42,7 @@ from holdfast.fronts.http.health import LIVE, READY, health
 from holdfast.fronts.http.identity import Identity
 from holdfast.fronts.http.lifespan import lifespan
 from holdfast.fronts.http.posts import Posts
+from holdfast.fronts.http.protection import Protection
 from holdfast.fronts.http.request import Application, Channel, Gone, RawRequest, Receive, Scope, Send
 from holdfast.fronts.http.sessionless import SessionlessPosts
 from holdfast.fronts.http.streams import Streamer
@@ -79,13 +80,14 @@ class HttpFront:
         self._rules = HeadRules(settings)
         self.is_verified: bool = verifier is not None
         """True if a request needs a valid token."""
-        self._identity = Identity(verifier, engine) if verifier is not None else None
+        self._protection = Protection(self.path, settings.public_url, verifier)
+        self._identity = Identity(verifier, engine, self._protection) if verifier is not None else None
         self._open = True if verifier is not None else settings.allow_anonymous
         """Whether requests from every address are served. None: only those from this machine."""
         self._is_waking = engine.pulse.is_waking
         self._audit = Audit(engine)
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
-        self.paths: tuple[str, ...] = (self.path, *self._routes)
+        self.paths: tuple[str, ...] = (self.path, *self._routes, *self._protection.own_paths)
         """The paths that this front answers, besides those of the probes."""
         self.proxies: tuple[str, ...] = tuple(settings.trusted_proxies)
         """The proxies in front of this server."""
@@ -139,7 +141,7 @@ class HttpFront:
         await connection.answer(answer)
 
     async def _elsewhere(self, path: str, request: RawRequest, channel: Channel) -> None:
-        """Answer a request for another path: check Host and Origin, then call the author's route or answer a probe."""
+        """Answer a request for another path: a probe; or check Host and Origin, then an author's route or the metadata."""
         route = self._routes.get(path)
         connection = Connection(request, channel)
         if route is None and path in {LIVE, READY}:
@@ -148,6 +150,8 @@ class HttpFront:
         refused = self._rules.check("", request.head)
         if refused is None and route is not None:
             await self._run(route, path, channel, connection)
+        elif refused is None and path in self._protection.paths:
+            await connection.answer(self._protection.answer(request.method, request.head))
         else:
             missing = refuse(404, f"Not found: the endpoint is {self.path}")
             await self._send(refused or missing, connection)

@@ -18,6 +18,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import BUSY
 from holdfast.fronts.http.answer import UNSTARTED, Answer, refuse, retry_after
 from holdfast.fronts.http.head import Head
+from holdfast.fronts.http.protection import Protection
 
 _REFUSED_SECONDS: Final = 10.0
 _UNVERIFIED: Final = refuse(
@@ -31,7 +32,7 @@ _UNVERIFIED: Final = refuse(
 class Identity:
     """Calls the verifier."""
 
-    def __init__(self, verifier: Verifier, engine: Engine) -> None:
+    def __init__(self, verifier: Verifier, engine: Engine, protection: Protection) -> None:
         """Prepare to call the verifier.
 
         Raises:
@@ -40,6 +41,7 @@ class Identity:
         self._with_request = with_request(verifier)
         self._verifier = cast("TokenVerifier", verifier)
         self._engine = engine
+        self._protection = protection
         self._seconds = engine.settings.limits.verifier_seconds
         self._refused = KnownTokens(_REFUSED_SECONDS)
         self._rates = Rates(engine.clock.now())
@@ -49,10 +51,10 @@ class Identity:
         scheme, _, token = head.text(b"authorization").partition(" ")
         token = token.strip() if scheme.lower() == "bearer" else ""
         if not token and self._with_request is None:
-            return _unauthorized(head)
+            return self._unauthorized(head)
         now = self._engine.clock.now()
         if token and self._refused.get(token, now) is not None:
-            return _unauthorized(head)
+            return self._unauthorized(head)
         try:
             async with asyncio.timeout(self._seconds):
                 if self._with_request is not None:
@@ -67,7 +69,7 @@ class Identity:
         if principal is None and self._with_request is None:
             self._refused.put(token, None, now)
         if principal is None or principal.is_over(self._engine.clock.wall()):
-            return _unauthorized(head)
+            return self._unauthorized(head)
         return principal
 
     def _failed(self, kind: str) -> None:
@@ -75,12 +77,10 @@ class Identity:
         if held is not None:
             self._engine.observer.note("verifier.failed", error=kind, held_back=held)
 
-
-def _unauthorized(head: Head) -> Answer:
-    challenge = b'Bearer error="invalid_token"' if head.text(b"authorization") else b"Bearer"
-    return refuse(
-        401,
-        "Unauthorized: a valid bearer token is needed",
-        extra=((b"www-authenticate", challenge),),
-        audit="token",
-    )
+    def _unauthorized(self, head: Head) -> Answer:
+        return refuse(
+            401,
+            "Unauthorized: a valid bearer token is needed",
+            extra=((b"www-authenticate", self._protection.challenge(head)),),
+            audit="token",
+        )

@@ -1,0 +1,83 @@
+"""How a client without a valid token learns where to get one: the metadata of this endpoint (RFC 9728).
+
+    client                                              this endpoint
+    ──────────────────────────────────────────────      ─────────────────────────────────────────────────────────────
+    a request without a valid token               ──▶
+                                                  ◀──   401, WWW-Authenticate: Bearer resource_metadata="URL"
+    GET URL                                       ──▶
+                                                  ◀──   the resource and its authorization servers
+    signs in there, asks for a token for the resource
+
+The verifier knows the authorization servers (`authorization_servers`), and often the resource (`resource`). A verifier
+that names no server, such as a plain function, has no metadata, and its challenges name none.
+
+The **resource** is the URL of this endpoint as clients know it. A token must be for it, so it is never taken from a
+request, with one exception: on this machine, where no URL was configured, it is the URL that the client called.
+"""
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+from holdfast.auth import Verifier
+from holdfast.auth.oauth.urls import RESOURCE, canonical, resource_urls
+from holdfast.fronts.http.answer import Answer, json_answer, not_allowed
+from holdfast.fronts.http.cors import preflight
+from holdfast.fronts.http.head import Head
+from holdfast.wire.jsonrpc import encode
+
+_WELL_KNOWN: Final = f"/.well-known/{RESOURCE}"
+_HERE: Final = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
+_ALLOWED: Final = "GET, HEAD, OPTIONS"
+_HOUR: Final = (b"cache-control", b"max-age=3600")
+# It is public, and pages in browsers sign in too.
+_PUBLIC: Final = (b"access-control-allow-origin", b"*")
+
+
+class Protection:
+    """The metadata of one endpoint, and its challenges."""
+
+    def __init__(self, path: str, public_url: str, verifier: Verifier | None) -> None:
+        self._path = path
+        self._servers: list[str] = [*getattr(verifier, "authorization_servers", ())]
+        self._resource = canonical(public_url or getattr(verifier, "resource", ""))
+        parts = {path, urlsplit(self._resource).path} if self._resource else {path}
+        named = {f"{_WELL_KNOWN}{part.rstrip('/')}" for part in parts}
+        self.own_paths: frozenset[str] = frozenset(named) if self._servers else frozenset()
+        """The paths of the metadata that no other endpoint of the process has."""
+        self.paths: frozenset[str] = self.own_paths | {_WELL_KNOWN} if self._servers else frozenset()
+        """The paths of the metadata, if this is the only endpoint."""
+
+    def __repr__(self) -> str:
+        return f"<Protection of {self._resource or self._path}>"
+
+    def answer(self, method: str, head: Head) -> Answer:
+        """Answer a request for the metadata. It needs no token."""
+        if method == "OPTIONS" and head.has(b"origin"):
+            allowed = preflight(_ALLOWED)
+            return Answer(allowed.status, [*allowed.headers, _PUBLIC])
+        if method not in {"GET", "HEAD"}:
+            return not_allowed(_ALLOWED)
+        metadata = {
+            "resource": self._resource_for(head),
+            "authorization_servers": self._servers,
+            "bearer_methods_supported": ["header"],
+        }
+        found = json_answer(encode(metadata))
+        # What a request of this machine is answered depends on its Host.
+        extra = [_PUBLIC, _HOUR] if self._resource else [_PUBLIC]
+        return Answer(found.status, [*found.headers, *extra], found.body)
+
+    def challenge(self, head: Head) -> bytes:
+        """Return the `WWW-Authenticate` header of a 401."""
+        parts = ['error="invalid_token"'] if head.text(b"authorization") else []
+        resource = self._resource_for(head) if self._servers else ""
+        if resource:
+            parts.append(f'resource_metadata="{resource_urls(resource)[0]}"')
+        return ("Bearer " + ", ".join(parts)).strip().encode("latin-1")
+
+    def _resource_for(self, head: Head) -> str:
+        host = head.text(b"host").lower()
+        if self._resource or _HERE.fullmatch(host) is None:
+            return self._resource
+        return f"http://{host}{'' if self._path == '/' else self._path}"

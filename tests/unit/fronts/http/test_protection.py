@@ -1,0 +1,155 @@
+"""Metadata of a protected endpoint (RFC 9728) and the challenges that name it, up to our own client that signs in."""
+
+from typing import Any
+
+import pytest
+
+from holdfast import Client, Server
+from holdfast.auth import Principal
+from holdfast.auth.oauth import AuthorizationCode, MemoryStorage, OAuth
+from holdfast.auth.verifiers import AnyOf, JwtVerifier, StaticTokens
+from holdfast.config import HttpSettings
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.listener.service import Service
+from holdfast.server.servers import Servers
+from tests.asgi import Peer
+from tests.http.serving import listening
+from tests.support import async_test
+from tests.unit.auth.oauth.authority import Authority, authority
+from tests.unit.fronts.http.bench import bench, front_test
+
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+HERE = {"host": "localhost:8000"}
+
+
+class Known:
+    """A verifier that names its authorization server, and accepts its tokens."""
+
+    def __init__(self, at: Authority | None = None, server: str = "https://id.example") -> None:
+        self.authorization_servers = (at.base if at else server,)
+        self._at = at
+
+    async def __call__(self, token: str) -> Principal | None:
+        """Return whose it is."""
+        return Principal(subject="ada") if self._at is not None and token in self._at.valid else None
+
+
+def public(url: str) -> dict[str, Any]:
+    return {"public_url": url, "allowed_hosts": ["tools.example", "localhost"]}
+
+
+@pytest.mark.parametrize(
+    ("http", "path", "resource"),
+    [
+        ({}, f"{WELL_KNOWN}/mcp", "http://localhost:8000/mcp"),
+        ({}, WELL_KNOWN, "http://localhost:8000/mcp"),
+        ({"path": "/"}, WELL_KNOWN, "http://localhost:8000"),
+        (public("https://tools.example/mcp"), f"{WELL_KNOWN}/mcp", "https://tools.example/mcp"),
+        # A proxy that removes the first part of the path.
+        (public("https://tools.example/a/mcp"), f"{WELL_KNOWN}/a/mcp", "https://tools.example/a/mcp"),
+        (public("https://Tools.example/a/mcp"), f"{WELL_KNOWN}/mcp", "https://tools.example/a/mcp"),
+    ],
+)
+@front_test
+async def test_the_metadata_names_the_resource_and_its_servers_without_a_token(
+    http: dict[str, Any], path: str, resource: str
+) -> None:
+    async with bench(verifier=Known(), **http) as b:
+        found = await b.peer().send("GET", path=path, headers=HERE).done()
+        assert found.status == 200
+        assert found.json == {
+            "resource": resource,
+            "authorization_servers": ["https://id.example"],
+            "bearer_methods_supported": ["header"],
+        }
+        assert found.headers["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.parametrize(
+    ("http", "host", "challenge"),
+    [
+        ({}, "localhost:8000", f'Bearer resource_metadata="http://localhost:8000{WELL_KNOWN}/mcp"'),
+        (
+            public("https://tools.example/mcp"),
+            "tools.example",
+            f'Bearer resource_metadata="https://tools.example{WELL_KNOWN}/mcp"',
+        ),
+        # A name that was not configured is never repeated: a token for it would be worth nothing here.
+        ({"allowed_hosts": ["*"]}, "evil.example", "Bearer"),
+    ],
+)
+@front_test
+async def test_a_refusal_leads_to_the_metadata(http: dict[str, Any], host: str, challenge: str) -> None:
+    async with bench(verifier=Known(), **http) as b:
+        refused = await b.peer().initialize(headers={"host": host})
+        assert (refused.status, refused.headers["www-authenticate"]) == (401, challenge)
+        wrong = await b.peer(token="wrong").initialize(headers={"host": host})
+        assert wrong.headers["www-authenticate"].startswith('Bearer error="invalid_token"')
+
+
+@front_test
+async def test_a_verifier_that_names_no_server_has_no_metadata() -> None:
+    async with bench(verifier=StaticTokens({"0123456789abcdef": "ada"})) as b:
+        assert (await b.peer().send("GET", path=f"{WELL_KNOWN}/mcp").done()).status == 404
+        assert (await b.peer().initialize()).headers["www-authenticate"] == "Bearer"
+
+
+@front_test
+async def test_the_metadata_keeps_the_rules_of_the_endpoint() -> None:
+    async with bench(verifier=Known()) as b:
+        path = f"{WELL_KNOWN}/mcp"
+        assert (await b.peer().send("GET", path=path, headers={"host": "evil.example"}).done()).status == 421
+        assert (await b.peer().send("POST", b"{}", path=path).done()).status == 405
+        page = {"origin": "http://localhost:3000"}
+        assert (await b.peer().send("OPTIONS", path=path, headers=page).done()).status == 204
+
+
+def test_the_audience_of_a_jwt_is_the_resource() -> None:
+    made = JwtVerifier(issuer="https://id.example", audience=["https://tools.example/mcp", "other"])
+    both = AnyOf(StaticTokens({"0123456789abcdef": "ada"}), made, made)
+    for verifier in (made, both):
+        assert verifier.authorization_servers == ("https://id.example",)
+        assert verifier.resource == "https://tools.example/mcp"
+
+
+@pytest.mark.parametrize(
+    "url", ["tools.example/mcp", "ftp://tools.example", 'https://a.example/"', "https://a.example/ b"]
+)
+def test_a_public_url_is_a_whole_url(url: str) -> None:
+    with pytest.raises(ConfigError, match="public_url"):
+        HttpSettings(public_url=url)
+
+
+@async_test
+async def test_endpoints_of_one_process_have_their_own_metadata() -> None:
+    router = Servers(
+        {
+            "/a/mcp": Server("a", verifier=Known(server="https://a.example")),
+            "/b/mcp": Server("b", verifier=Known(server="https://b.example")),
+        }
+    ).asgi()
+    for name in ("a", "b"):
+        found = await Peer(router).send("GET", path=f"{WELL_KNOWN}/{name}/mcp").done()
+        assert found.json["authorization_servers"] == [f"https://{name}.example"]
+    assert (await Peer(router).send("GET", path=WELL_KNOWN).done()).status == 404
+
+
+@async_test
+async def test_our_client_signs_in_to_our_server() -> None:
+    async with authority() as at:
+        server = Server("kitchen", verifier=Known(at))
+
+        @server.tool()
+        def cook(dish: str) -> str:
+            return f"{dish} is ready"
+
+        with listening() as sock:
+            url = f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
+            async with Service(server.front(HttpSettings())).running([sock]):
+                oauth = OAuth(
+                    AuthorizationCode(at.browse, redirect_uri="http://127.0.0.1:3000/callback"),
+                    storage=MemoryStorage(),
+                )
+                async with Client(url, auth=oauth) as client:
+                    assert (await client.call_tool("cook", {"dish": "soup"})).data == "soup is ready"
+                assert at.forms[0]["resource"] == url, "the token is for our endpoint and no other"
