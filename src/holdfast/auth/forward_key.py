@@ -2,7 +2,8 @@ r"""Credentials of a request that one replica sends to another through the store
 
 The key is never in the store, so a reader of the store cannot act as a client. The operator gives all replicas the
 same key: 32 random bytes as base64. Several keys are separated by white space or commas; the first one seals, all of
-them open. So a key is replaced in three steps: old; new and old; new.
+them open. So a key is replaced in three steps, and replicas before and after each step can open each other's messages:
+old, new; new, old; new.
 
     message with credentials = "sealed " + base64url(nonce + AES-256-GCM(headers)) + "\n" + the message
 

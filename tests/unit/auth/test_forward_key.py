@@ -1,6 +1,7 @@
 """The operator's key, and what is sealed with it: opened for the message and the replica it was made for, or not at all."""
 
 import base64
+from itertools import pairwise
 
 import pytest
 
@@ -35,9 +36,11 @@ def test_another_replica_another_message_and_another_key_open_nothing() -> None:
 
 
 def test_a_key_is_replaced_while_replicas_with_either_run() -> None:
-    for sender, receiver in (((OLD,), (NEW, OLD)), ((NEW, OLD), (NEW,))):
-        payload = credentials(*sender).attach(MESSAGE, HEADERS, replica="one")
-        assert credentials(*receiver).detach(payload, replica="one") == (MESSAGE, HEADERS)
+    steps = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
+    for before, after in pairwise(steps):
+        for sender, receiver in ((before, after), (after, before)):
+            payload = credentials(*sender).attach(MESSAGE, HEADERS, replica="one")
+            assert credentials(*receiver).detach(payload, replica="one") == (MESSAGE, HEADERS)
 
 
 def test_nothing_is_attached_without_a_key_or_without_credentials() -> None:
