@@ -147,6 +147,26 @@ def test_the_limit_of_calls_at_once_holds_and_the_queue_is_bounded(client_era: s
     run()
 
 
+@pytest.mark.parametrize(("server_era", "at_once"), [("legacy", 1), ("modern", 2)])
+def test_calls_of_a_2026_client_that_can_be_asked_run_one_at_a_time_only_if_a_question_could_be_unclear(
+    server_era: str, at_once: int
+) -> None:
+    @async_test
+    async def run() -> None:
+        slow = Slow()
+        async with (
+            in_front(Behind(slow.server, server_era)) as front,
+            front.client("modern", elicitation=lambda _question: {}) as client,
+        ):
+            calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(2)]
+            await until(lambda: slow.running == at_once)
+            slow.go.set()
+            assert [result.text for result in await asyncio.gather(*calls)] == ["worked"] * 2
+            assert slow.most == at_once
+
+    run()
+
+
 @virtual_test_within(3_000)
 async def test_a_silent_server_ends_a_call_and_progress_extends_its_time() -> None:
     slow = Slow()

@@ -53,7 +53,7 @@ class RemoteTarget:
     ) -> None:
         self.url: str = url
         self.name: str = urlsplit(url).hostname or url
-        self.names_calls: bool = True
+        self.names_calls: bool = False
         self.version: str = version
         self.limits: ClientLimits = limits
         self.times: ClientTimes = times

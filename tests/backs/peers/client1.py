@@ -1,6 +1,6 @@
 # mypy: disable-error-code="import-not-found"
 # `mcp` lives in .peers/mcp1, never in our environment.
-"""The client of `mcp` 1.x: calls a tool that asks, and prints its result. Arguments: a URL and the tool."""
+"""The client of `mcp` 1.x: calls tools that ask, and prints their results. Arguments: a URL and the tools."""
 
 import asyncio
 import sys
@@ -22,14 +22,15 @@ async def sample(_context: Any, params: Any) -> Any:
 
 
 async def main() -> None:
-    url, tool = sys.argv[1:]
+    url, *tools = sys.argv[1:]
     async with (
         streamablehttp_client(url) as (read, write, _),
         ClientSession(read, write, elicitation_callback=elicit, sampling_callback=sample) as session,
     ):
         agreed = await session.initialize()
-        result = await session.call_tool(tool, {})
-        print(agreed.protocolVersion, result.content[0].text)
+        for tool in tools:
+            result = await session.call_tool(tool, {})
+            print(agreed.protocolVersion, result.content[0].text)
 
 
 asyncio.run(main())

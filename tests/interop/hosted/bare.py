@@ -1,19 +1,33 @@
 # mypy: disable-error-code="import-not-found"
-# `mcp` lives in .peers, never in our environment.
-"""Serves the object of `mcp` 1 or 2 by its own HTTP server, without Holdfast: python bare.py mcp1|mcp2 PORT."""
+# The frameworks live in .peers, never in our environment.
+"""Serves an object by its own framework, without Holdfast: python bare.py mcp1|mcp2|fastmcp [PORT]; without a port, on stdio."""
 
 import sys
 from importlib import import_module
+from pathlib import Path
 
-from mcp.server.transport_security import TransportSecuritySettings
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
-framework, port = sys.argv[1], int(sys.argv[2])
+framework, *ports = sys.argv[1:]
 mcp = import_module(f"tests.interop.hosted.{framework}_app").mcp
-# The client of the test sends a Host header without the port.
-security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-if framework == "mcp1":
-    mcp.settings.port = port
-    mcp.settings.transport_security = security
-    mcp.run("streamable-http")
+
+
+def serve_http(port: int) -> None:
+    """Serve over HTTP. The client of the test sends a Host header without the port."""
+    if framework == "fastmcp":
+        mcp.run("http", port=port, host_origin_protection=False, show_banner=False, log_level="error")
+        return
+    settings = import_module("mcp.server.transport_security").TransportSecuritySettings
+    security = settings(enable_dns_rebinding_protection=False)
+    if framework == "mcp1":
+        mcp.settings.port = port
+        mcp.settings.transport_security = security
+        mcp.run("streamable-http")
+    else:
+        mcp.run("streamable-http", port=port, transport_security=security)
+
+
+if ports:
+    serve_http(int(ports[0]))
 else:
-    mcp.run("streamable-http", port=port, transport_security=security)
+    mcp.run("stdio", **({"show_banner": False, "log_level": "error"} if framework == "fastmcp" else {}))

@@ -2,6 +2,8 @@
 """What the hosted objects of all frameworks share: they write the same tools in the same way."""
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -66,6 +68,18 @@ def define_tools(mcp: Any, Context: Any, types: Any) -> None:  # noqa: N803 - it
     @mcp.tool()
     async def add(a: int, b: int) -> int:
         return a + b
+
+    @mcp.tool()
+    async def process() -> int:
+        """Return the number of this process."""
+        return os.getpid()
+
+    @mcp.tool()
+    async def die() -> str:
+        """End the process in the middle of a call."""
+        sys.stderr.write("the disk is full\n")
+        sys.stderr.flush()
+        os._exit(3)
 
     @mcp.tool()
     async def entered(ctx: Context) -> int:

@@ -40,7 +40,7 @@ class Target(Protocol):
     name: str
     """For logs, the banner and the namespace in a store."""
     names_calls: bool
-    """True if a message of the server says to which call it belongs, except on the standalone stream."""
+    """True if every message of the server says to which call it belongs."""
     needs_credentials: bool
     """True if the server gets something of a client's request that may be a credential: its token, a header or a claim.
     Then the home of a session needs it too."""

@@ -110,6 +110,7 @@ class Upstream:
         self._connection = self._connection_to(target, ports)
         self._reconnection = Reconnection(self._connection.link, ports)
         self._turn = Slots(1, options.queued) if _needs_turns(target, client) else None
+        self._had_channel = False
         self._slots = Slots(options.concurrency, options.queued) if options.concurrency else None
         self._silence = Silence(options.call_seconds)
         self._space = space
@@ -228,9 +229,10 @@ class Upstream:
     async def _run(self, call: Call) -> bytes:
         self._waiting += 1
         try:
-            if self._slots is None and (self._turn is None or not call.may_ask):
+            turn = self._turn if self._turn is not None and call.may_ask and self._may_be_unclear() else None
+            if self._slots is None and turn is None:
                 return await self._sent(call)
-            async with (self._turn if call.may_ask else None) or _FREE, self._slots or _FREE:
+            async with turn or _FREE, self._slots or _FREE:
                 return await self._sent(call)
         except McpError as error:
             if call.exchange.session.revision is not SESSIONLESS or self.agreed.is_sessionless:
@@ -242,6 +244,11 @@ class Upstream:
                 self._unused.set()
             self.calls.discard(call)
             self.used_at = self._clock.now()
+
+    def _may_be_unclear(self) -> bool:
+        """True if the server can ask without naming the call: in 2025, on pipes and on the standalone stream of a URL."""
+        self._had_channel = self._had_channel or self._connection.channel is not None
+        return self._had_channel and not self.agreed.is_sessionless
 
     async def _sent(self, call: Call) -> bytes:
         self.calls.add(call)
