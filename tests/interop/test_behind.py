@@ -243,7 +243,7 @@ def unwrapped(result: dict[str, Any]) -> dict[str, Any]:
 async def test_two_clients_at_once_never_see_each_others_questions(
     fronts: Fronts, row: Row, era: str
 ) -> None:
-    """Two clients with three calls each. Where calls can be told apart, all six questions are open at the same time."""
+    """Two clients with three calls each. Where calls can be distinguished, all six questions are open at the same time."""
     together = 6 if row.back == "hosted" or era == "legacy" else 1
     everyone = asyncio.Barrier(together)
 
