@@ -51,6 +51,7 @@ HoldfastError
     ├── HttpRefused              the server answered with an HTTP error status
     │   └── Unauthorized         401 or 403
     │       └── AuthorizationFailed  no token was obtained
+    │           └── SignInRequired   a user must open a page first
     ├── VersionRefused           no protocol version in common
     ├── BadAnswer                the answer has the wrong shape for its method
     ├── InputRefused             the server asks for input that no handler of the client provides
@@ -428,6 +429,16 @@ class AuthorizationFailed(Unauthorized):
     def __init__(self, message: str, *, error: str = "") -> None:
         super().__init__(401, message)
         self.error = error
+
+
+class SignInRequired(AuthorizationFailed):
+    """A user must agree at `url` before there is a token. The request may be sent again afterwards."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"sign in to the server behind this one first: open {url} in your browser, then try again"
+        )
+        self.url = url
 
 
 class VersionRefused(ClientError):

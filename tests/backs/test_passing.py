@@ -205,7 +205,7 @@ def test_a_header_has_one_source() -> None:
         Remote(URL, headers={"X-Team": "red"}, pass_headers=["x-team"])
     with pytest.raises(ConfigError, match="has a configured value"):
         Remote(URL, headers={"Authorization": "Basic x"}, pass_token=True)
-    with pytest.raises(ConfigError, match="no token of our own"):
+    with pytest.raises(ConfigError, match="one of token, oauth and pass_token"):
         Remote(URL, token="ours", pass_token=True)
     remote: Any = Remote(URL, pass_token=True)
     assert remote._target.needs_credentials

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from holdfast.auth.authorizer import Authorizer, Challenge
+from holdfast.auth.oauth.users import LastingSignIn, UserOAuth
 from holdfast.backs.proxy.lists import digest
 from holdfast.backs.proxy.passing import Passing
 from holdfast.backs.proxy.target import Ports, UpstreamClient
-from holdfast.errors import ConfigError
+from holdfast.errors import INVALID_REQUEST, AuthorizationFailed, ConfigError, McpError
 from holdfast.transports.http import HttpOptions, HttpTransport
 from holdfast.upstream.connectors import Connector, HttpConnector
 from holdfast.upstream.settings import ClientLimits, ClientTimes
@@ -46,6 +47,7 @@ class RemoteTarget:
         *,
         headers: Mapping[str, str],
         authorizer: Authorizer | None,
+        users: UserOAuth | None = None,
         passing: Passing,
         version: str,
         limits: ClientLimits,
@@ -62,6 +64,7 @@ class RemoteTarget:
         """True if requests to the server need headers of the client."""
         self._headers = dict(headers)
         self._authorizer = authorizer
+        self._users = users
         self._pool: HttpTransport | None = None
         self._ports: Ports | None = None
 
@@ -77,11 +80,13 @@ class RemoteTarget:
         """Return a connector that uses the pool."""
         if self._pool is None or self._ports is None:
             raise ConfigError("the target has not been started")
+        try:
+            own = self._authorizer if self._users is None else self._users.of(client.caller.key)
+        except AuthorizationFailed as error:
+            raise McpError(INVALID_REQUEST, str(error)) from error
         return HttpConnector(
             self.url,
-            authorizer=PassedHeaders(client.passed, self._authorizer)
-            if self.passing.names
-            else self._authorizer,
+            authorizer=PassedHeaders(client.passed, own) if self.passing.names else own,
             headers=self._headers,
             limits=self.limits,
             times=self.times,
@@ -94,6 +99,10 @@ class RemoteTarget:
         return digest(self.passing.of(client.caller.headers)) if self.passing.names else b""
 
     async def stop(self) -> None:
-        """Close every connection."""
+        """Close every connection, and end every sign-in that runs."""
+        if isinstance(self._authorizer, LastingSignIn):
+            await self._authorizer.aclose()
+        if self._users is not None:
+            await self._users.aclose()
         if self._pool is not None:
             await self._pool.aclose()

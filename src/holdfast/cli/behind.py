@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from holdfast.auth.oauth.users import UserOAuth
 from holdfast.cli.options import COMMAND, FILE, OBJECT, URL, Kind, Options, entries
 from holdfast.cli.secrets import upstream_token
 from holdfast.cli.target import load
@@ -84,12 +85,23 @@ def _remote(url: str, options: Options) -> "Served":
         url,
         headers=options.headers,
         token=upstream_token(options.token_file, options.token_env),
+        oauth=_oauth(options),
         pass_token=options.pass_token or False,
         pass_headers=options.pass_headers or (),
         concurrency=options.concurrency,
         strict=options.strict or False,
         protocol_version=options.upstream_version or "auto",
     )
+
+
+def _oauth(options: Options) -> bool | UserOAuth:
+    if options.oauth_callback is None:
+        if options.oauth_tokens is not None:
+            raise ConfigError("--oauth-tokens is for the tokens of users: it needs --oauth-callback")
+        return options.oauth or False
+    if options.oauth:
+        raise ConfigError("--oauth signs in one user, and --oauth-callback each user: use one of them")
+    return UserOAuth(options.oauth_callback, tokens=options.oauth_tokens)
 
 
 def _process(command: tuple[str, ...], options: Options, directory: str) -> "Served":

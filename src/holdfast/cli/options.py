@@ -196,6 +196,28 @@ class Options(Struct, frozen=True, kw_only=True):
         str | None,
         Row(metavar="NAME", help="The environment variable with that token.", fits=(URL,)),
     ] = None
+    oauth: Annotated[
+        bool | None,
+        Row(
+            help="Sign in to the server behind a URL with OAuth, in the browser of this machine.", fits=(URL,)
+        ),
+    ] = None
+    oauth_callback: Annotated[
+        str | None,
+        Row(
+            metavar="URL",
+            help="Let each user sign in to the server behind with OAuth; browsers return to this public URL of ours.",
+            fits=(URL,),
+        ),
+    ] = None
+    oauth_tokens: Annotated[
+        str | None,
+        Row(
+            metavar="PATH",
+            help="A directory for the tokens of these users. Default: they are kept in memory.",
+            fits=(URL,),
+        ),
+    ] = None
     pass_token: Annotated[
         bool | None,
         Row(help="Send the client's own bearer token to the server behind a URL.", fits=(URL,)),

@@ -11,10 +11,12 @@ from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from holdfast.auth import Verifier
 from holdfast.auth.authorizer import Authorizer, Bearer, Token
 from holdfast.auth.forward_key import HOW_TO_MAKE, ForwardKey
+from holdfast.auth.oauth.users import UserOAuth, browser_sign_in
 from holdfast.backs.environment import Environment, FromClaim, FromHeader, Value
 from holdfast.backs.process import ProcessTarget
 from holdfast.backs.proxy.back import ProxyBack
@@ -27,8 +29,10 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
 from holdfast.ports import Observer, SystemClock, SystemRandom
+from holdfast.server.authoring.routes import applications
 from holdfast.server.functions.options import check_options
 from holdfast.server.served import Served
+from holdfast.server.sign_in_page import sign_in_page
 from holdfast.stores.base import Store
 from holdfast.upstream.negotiation import VERSIONS
 from holdfast.upstream.settings import ClientLimits, ClientTimes
@@ -139,6 +143,7 @@ class Remote(Proxy):
         *,
         headers: Mapping[str, str] | None = None,
         token: Token | Authorizer | None = None,
+        oauth: bool | UserOAuth = False,
         pass_token: bool = False,
         pass_headers: Sequence[str] = (),
         protocol_version: str = "auto",
@@ -148,6 +153,7 @@ class Remote(Proxy):
 
         headers              sent with every request to the URL
         token                a bearer token for the URL, a function that returns one, or an Authorizer
+        oauth                sign in with OAuth: True with the browser of this machine; UserOAuth for each principal
         pass_token           send the client's own bearer token to the URL. Without a verifier each token is a principal
         pass_headers         names of headers of the client that are sent to the URL; no other header is passed on
         protocol_version     auto, modern, legacy, or one revision and no other, for the URL
@@ -157,14 +163,18 @@ class Remote(Proxy):
         Raises:
             ConfigError: the URL or an option is invalid.
         """
-        if pass_token and token is not None:
-            raise ConfigError("pass_token sends the client's token, so there can be no token of our own")
+        if (token is not None) + bool(oauth) + pass_token > 1:
+            raise ConfigError("use one of token, oauth and pass_token: a request has one token of one source")
+        users = oauth if isinstance(oauth, UserOAuth) else None
+        if oauth and users is None:
+            token = browser_sign_in()
         if pass_token and shared.get("verifier") is None:
             shared["verifier"] = principal_of_token
         target = RemoteTarget(
             checked_url(url),
             passing=passing(pass_headers, token=pass_token, configured=headers or {}),
             headers=headers or {},
+            users=users,
             authorizer=Bearer(token) if isinstance(token, str) or callable(token) else token,
             version=protocol_version,
             limits=shared.get("limits", ClientLimits()),
@@ -172,6 +182,33 @@ class Remote(Proxy):
         )
         super().__init__(target, shared)
         self.url: str = url
+        self._users = users
+        self._uses_browser = bool(oauth) and users is None
+
+    @override
+    def front(self, settings: HttpSettings) -> HttpFront:
+        """Build the HTTP endpoint, and the page for the sign-in of users.
+
+        Raises:
+            ConfigError: the sign-in does not fit the clients that may call.
+        """
+        front = super().front(settings)
+        if self._uses_browser and (self.verifier is not None or not self.back.shares_anonymous):
+            raise ConfigError(
+                "oauth signs in as the user of this machine, and other users may call here: let each of them sign in, "
+                "with oauth=UserOAuth(...) or --oauth-callback URL"
+            )
+        if self._users is None:
+            return front
+        if self.verifier is None:
+            raise ConfigError("each user signs in to the server behind, so a verifier must tell users apart")
+        if self.engine.store.is_shared:
+            raise ConfigError(
+                "a sign-in of users waits in one process: leave out the store, and serve with one worker"
+            )
+        page = sign_in_page(self._users, self.verifier, self.engine)
+        seconds = self.settings.limits.body_seconds
+        return HttpFront(self.engine, settings, verifier=self.verifier, routes=applications([page], seconds))
 
     @property
     def summary(self) -> str:

@@ -13,6 +13,7 @@ from holdfast.auth.oauth.identity import ClientIdentity
 from holdfast.auth.oauth.oauth import OAuth
 from holdfast.auth.oauth.storage import Credentials, FileStorage, MemoryStorage, TokenStorage
 from holdfast.auth.oauth.tokens import Tokens
+from holdfast.auth.oauth.users import UserOAuth
 from holdfast.auth.oauth.web import Bounds
 
 __all__ = [
@@ -33,5 +34,6 @@ __all__ = [
     "OpenBrowser",
     "TokenStorage",
     "Tokens",
+    "UserOAuth",
     "Visit",
 ]

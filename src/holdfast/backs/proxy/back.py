@@ -27,7 +27,12 @@ from msgspec.structs import replace
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
-from holdfast.backs.proxy.translation import client_capabilities, server_capabilities, without_subscriptions
+from holdfast.backs.proxy.translation import (
+    client_capabilities,
+    error_for,
+    server_capabilities,
+    without_subscriptions,
+)
 from holdfast.backs.proxy.upstream import Upstream
 from holdfast.backs.proxy.upstreams import Upstreams, session_key_of, shared_key_of
 from holdfast.core.lifecycle import Input
@@ -35,7 +40,7 @@ from holdfast.engine.back import Outside
 from holdfast.engine.exchange import Caller, Client, Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.errors import HoldfastError, InvalidParams, MethodNotFound, SessionGone
+from holdfast.errors import HoldfastError, InvalidParams, MethodNotFound, SessionGone, UrlElicitationRequired
 from holdfast.protocol.methods import METHODS, NOT_IN_SESSIONS, NOT_SESSIONLESS
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.params import LOGGING_LEVELS
@@ -215,16 +220,21 @@ class ProxyBack:
         if method in (NOT_SESSIONLESS if is_sessionless else NOT_IN_SESSIONS):
             raise MethodNotFound(method[:100])
         own = self._own.get(method)
-        if own is not None:
-            return await own(exchange)
-        if method not in _FORWARDED and method not in _TASKS:
+        if own is None and method not in _FORWARDED and method not in _TASKS:
             raise MethodNotFound(method[:100])
         record, caller = exchange.session.record, exchange.caller
-        if not self._is_for_one_call(caller, record):
-            # The usual case, without the costs of a context manager.
-            return await self._forward(exchange, await self._lasting(record, caller))
-        async with self._upstream(record, caller) as upstream:
-            return await self._forward(exchange, upstream)
+        try:
+            if own is not None:
+                return await own(exchange)
+            if not self._is_for_one_call(caller, record):
+                # The usual case, without the costs of a context manager.
+                return await self._forward(exchange, await self._lasting(record, caller))
+            async with self._upstream(record, caller) as upstream:
+                return await self._forward(exchange, upstream)
+        except UrlElicitationRequired as error:
+            if not is_sessionless:
+                raise
+            raise error_for(method, error) from error
 
     async def _forward(self, exchange: Exchange, upstream: Upstream) -> bytes:
         method = exchange.request.method

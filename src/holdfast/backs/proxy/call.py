@@ -22,6 +22,7 @@ client is asked: the engine limits the time of an ask. It does not count either 
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
@@ -42,6 +43,8 @@ from holdfast.errors import (
     McpError,
     NotSent,
     OutcomeUnknown,
+    SignInRequired,
+    UrlElicitationRequired,
 )
 from holdfast.ports import Observer
 from holdfast.protocol.params import LOGGING_LEVELS
@@ -287,7 +290,16 @@ def unreachable(error: NotSent) -> Busy:
 
 
 def unusable(error: ClientError) -> McpError:
-    """Return the client's error for a response that is not usable, or for a refused sign-in."""
+    """Return the client's error for a response that is not usable, or for a refused or missing sign-in."""
+    if isinstance(error, SignInRequired):
+        name = hashlib.sha256(error.url.encode()).hexdigest()[:16]
+        page = {
+            "mode": "url",
+            "message": "Sign in to the server behind this one",
+            "url": error.url,
+            "elicitationId": name,
+        }
+        return UrlElicitationRequired(page, message=str(error))
     reason = "its response is not usable" if isinstance(error, BadAnswer) else "it refused the request"
     return McpError(INTERNAL_ERROR, f"the server behind this one failed: {reason}: {error}")
 

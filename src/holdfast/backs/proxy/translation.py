@@ -21,7 +21,13 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, McpError
+from holdfast.errors import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    RESOURCE_NOT_FOUND,
+    URL_ELICITATION_REQUIRED,
+    McpError,
+)
 from holdfast.protocol.sessionless import (
     CACHEABLE,
     CAPABILITIES_KEY,
@@ -129,7 +135,9 @@ def client_info(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def error_for(method: str, error: McpError) -> McpError:
-    """Return the error of a 2025 server in the form of 2026-07-28: that revision has no code for a missing resource."""
+    """Return an error of 2025 in the form of 2026-07-28, which has no codes for a missing resource and for a page to open."""
+    if error.code == URL_ELICITATION_REQUIRED:
+        return McpError(INVALID_REQUEST, error.message, error.data)
     if error.code == RESOURCE_NOT_FOUND and method == "resources/read":
         return McpError(INVALID_PARAMS, error.message, error.data)
     return error

@@ -1,0 +1,339 @@
+"""OAuth to a server behind a URL: for the user of this machine, and for each principal with an account of its own."""
+
+import asyncio
+import json
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from aiohttp import web
+
+from holdfast import Client, ConfigError, McpError, Remote
+from holdfast.auth import Principal
+from holdfast.auth.authorizer import Challenge
+from holdfast.auth.oauth import UserOAuth, users
+from holdfast.auth.oauth.users import MOST_USERS
+from holdfast.cli.behind import Source
+from holdfast.cli.options import Options
+from holdfast.config import HttpSettings
+from holdfast.errors import INVALID_REQUEST, URL_ELICITATION_REQUIRED, Busy
+from tests.asgi import Call, Peer
+from tests.messages import request
+from tests.support import async_test, until
+from tests.unit.auth.oauth.authority import Authority
+
+CALLBACK: Final = "https://gateway.example/oauth/callback"
+CALL: Final = request(1, "tools/call", {"name": "who", "arguments": {}})
+
+
+class Behind(Authority):
+    """A server with OAuth whose only tool returns the token that it was called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.instead["/mcp"] = self._serve
+        self.accepted = "secret-access-"
+
+    async def _serve(self, asked: web.BaseRequest) -> web.Response:
+        token = asked.headers.get("authorization", "").removeprefix("Bearer ")
+        if not token.startswith(self.accepted):
+            where = f'resource_metadata="{self.base}/.well-known/oauth-protected-resource/mcp"'
+            return web.Response(status=401, headers={"www-authenticate": f"Bearer {where}"})
+        if asked.method != "POST":
+            return web.Response(status=405)
+        message = json.loads(await asked.read())
+        if "id" not in message:
+            return web.Response(status=202)
+        answers: dict[str, Any] = {
+            "initialize": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "behind", "version": "1"},
+            },
+            "tools/call": {"content": [{"type": "text", "text": token}]},
+        }
+        result = answers.get(message["method"])
+        answer = {"result": result} if result else {"error": {"code": -32601, "message": "unknown"}}
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], **answer})
+
+
+@asynccontextmanager
+async def behind() -> AsyncIterator[Behind]:
+    made = Behind()
+    runner = web.ServerRunner(web.Server(made), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield made
+    finally:
+        await runner.cleanup()
+
+
+async def verified(token: str) -> Principal | None:
+    return None if token == "stranger" else Principal(subject=token)
+
+
+@asynccontextmanager
+async def served(at: Behind, **options: Any) -> AsyncIterator[Any]:
+    oauth = UserOAuth(CALLBACK, **options)
+    remote = Remote(at.url, oauth=oauth, verifier=verified, protocol_version="legacy")
+    try:
+        yield remote.asgi()
+    finally:
+        await remote.engine.aclose()
+
+
+def page_of(answer: Call) -> str:
+    """Return the URL that the client must open; the error has all that a client needs."""
+    error = answer.json["error"]
+    [page] = error["data"]["elicitations"]
+    assert page["mode"] == "url"
+    assert page["url"] in error["message"]
+    assert page["elicitationId"]
+    return str(page["url"])
+
+
+async def open_page(at: Behind, page: str) -> str:
+    """Play the browser: agree, and return the query of the redirect."""
+    redirect = await at.browse(page)
+    assert redirect.startswith(f"{CALLBACK}?")
+    return urlsplit(redirect).query
+
+
+async def come_back(app: Any, token: str, query: str) -> Call:
+    """Play the browser: follow the redirect to the callback, signed in to the gateway with a token."""
+    return (
+        await Peer(app, token=token).send("GET", path="/oauth/callback", query_string=query.encode()).done()
+    )
+
+
+async def signed_in(at: Behind, app: Any, token: str) -> Peer:
+    peer = Peer(app, token=token)
+    query = await open_page(at, page_of(await peer.initialize()))
+    assert (await come_back(app, token, query)).status == 200
+
+    async def works() -> bool:
+        return "result" in (await peer.initialize()).json
+
+    await until(works)
+    return peer
+
+
+async def account(peer: Peer) -> str:
+    """Return the token of the upstream account that a client uses."""
+    return str((await peer.post(CALL).done()).json["result"]["content"][0]["text"])
+
+
+@async_test
+async def test_each_principal_signs_in_with_its_own_browser_and_uses_its_own_account() -> None:
+    async with behind() as at, served(at) as app:
+        ann = await signed_in(at, app, "ann")
+        bob = await signed_in(at, app, "bob")
+        accounts = [await account(peer) for peer in (ann, bob, ann)]
+        assert accounts[0] == accounts[2] != accounts[1]
+        # Both use one registration of the application.
+        assert at.seen["/register"] == 1
+        other = Peer(app, token="ann")
+        assert "result" in (await other.initialize()).json
+        assert await account(other) == accounts[0]
+
+
+@async_test
+async def test_a_redirect_is_accepted_only_from_the_principal_that_started_the_sign_in() -> None:
+    async with behind() as at, served(at) as app:
+        attacker = Peer(app, token="mallory")
+        query = await open_page(at, page_of(await attacker.initialize()))
+        # The attacker let another person open the page. That browser is signed in to the gateway as another user, or not at all.
+        for victim, status in (("ann", 403), ("stranger", 401), ("", 401)):
+            assert (await come_back(app, victim, query)).status == status
+        assert (await come_back(app, "mallory", "code=the-code&state=guessed")).status == 403
+        await signed_in(at, app, "ann")
+        assert (await come_back(app, "ann", query)).status == 403
+        assert page_of(await attacker.initialize())
+        assert at.seen["/token"] == 1
+
+
+@async_test
+async def test_while_a_sign_in_waits_every_request_gets_the_same_page() -> None:
+    async with behind() as at, served(at) as app:
+        peer = Peer(app, token="ann")
+        pages = {page_of(answer) for answer in [await peer.initialize() for _ in range(3)]}
+        assert len(pages) == 1
+        assert at.seen["/register"] == 1
+        answer = await peer.modern("tools/list", {}).done()
+        assert answer.json["error"]["code"] == INVALID_REQUEST
+        assert pages == {answer.json["error"]["data"]["elicitations"][0]["url"]}
+        discovered = await peer.modern("server/discover", {}).done()
+        assert discovered.json["error"]["code"] == INVALID_REQUEST
+        assert (await peer.initialize()).json["error"]["code"] == URL_ELICITATION_REQUIRED
+
+
+@async_test
+async def test_a_user_who_refuses_can_start_again() -> None:
+    async with behind() as at, served(at) as app:
+        peer = Peer(app, token="ann")
+        page = page_of(await peer.initialize())
+        state = parse_qs(urlsplit(page).query)["state"][0]
+        refusal = f"error=access_denied&state={state}&iss={at.base}"
+        assert (await come_back(app, "ann", refusal)).status == 200
+
+        async def has_another_page() -> bool:
+            return page_of(await peer.initialize()) != page
+
+        await until(has_another_page)
+        await signed_in(at, app, "ann")
+
+
+@async_test
+async def test_a_session_whose_token_ends_for_good_needs_a_new_sign_in() -> None:
+    async with behind() as at, served(at) as app:
+        peer = await signed_in(at, app, "ann")
+        before = await account(peer)
+        at.accepted, at.refresh = "secret-access-9", "another"
+        page = page_of(await peer.post(CALL).done())
+        at.accepted = "secret-access-"
+        query = await open_page(at, page)
+        assert (await come_back(app, "ann", query)).status == 200
+
+        async def works() -> bool:
+            answer = await peer.post(CALL).done()
+            return "result" in answer.json and before not in answer.body.decode()
+
+        await until(works)
+
+
+@async_test
+async def test_tokens_of_users_are_kept_in_a_directory_for_each_principal(tmp_path: Path) -> None:
+    async with behind() as at:
+        async with served(at, tokens=tmp_path) as app:
+            first = await account(await signed_in(at, app, "ann"))
+        [directory] = tmp_path.iterdir()
+        assert directory.name == Principal(subject="ann").key
+        [file] = directory.iterdir()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        async with served(at, tokens=tmp_path) as app:
+            peer = Peer(app, token="ann")
+            assert "result" in (await peer.initialize()).json
+            assert await account(peer) == first
+            assert page_of(await Peer(app, token="bob").initialize())
+
+
+@async_test
+async def test_the_user_of_this_machine_signs_in_once_in_the_browser(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    pages: list[str] = []
+    monkeypatch.setattr("webbrowser.open", pages.append)
+    async with behind() as at:
+        remote = Remote(at.url, oauth=True, protocol_version="legacy")
+        peer = Peer(remote.asgi())
+        waiting = asyncio.ensure_future(peer.initialize())
+        await until(lambda: bool(pages))
+        redirect = urlsplit(await at.browse(pages[0]))
+        reader, writer = await asyncio.open_connection(redirect.hostname, redirect.port)
+        writer.write(f"GET {redirect.path}?{redirect.query} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        assert b"200 OK" in await reader.read()
+        writer.close()
+        assert "result" in (await waiting).json
+        assert (await account(peer)).startswith("secret-access-")
+        assert len(pages) == 1
+        assert pages[0] in capsys.readouterr().err
+        [file] = (tmp_path / "holdfast" / "credentials").iterdir()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        await remote.engine.aclose()
+
+
+@async_test
+async def test_a_sign_in_goes_on_when_the_request_that_started_it_gives_up() -> None:
+    started: list[Challenge] = []
+    agreed = asyncio.Event()
+
+    class Slow:
+        async def headers(self, method: str, url: str) -> dict[str, str]:
+            return {"authorization": f"{method} {url}"}
+
+        async def challenged(self, challenge: Challenge) -> bool:
+            started.append(challenge)
+            await agreed.wait()
+            return True
+
+    sign_in = users.LastingSignIn(Slow())
+    refused = Challenge(method="POST", url="u", status=401, headers={}, sent={}, attempt=1)
+    impatient = asyncio.ensure_future(sign_in.challenged(refused))
+    await until(lambda: len(started) == 1)
+    impatient.cancel()
+    await asyncio.wait({impatient})
+    patient = asyncio.ensure_future(sign_in.challenged(refused))
+    agreed.set()
+    assert await patient
+    assert len(started) == 1
+    assert await sign_in.headers("GET", "u") == {"authorization": "GET u"}
+    agreed.clear()
+    left = asyncio.ensure_future(sign_in.challenged(refused))
+    await until(lambda: len(started) == 2)
+    await sign_in.aclose()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        "http://gateway.example/callback",
+        "https://gateway.example",
+        "https://gateway.example/",
+        "ftp://x/y",
+        "/x",
+    ],
+)
+def test_an_unsafe_callback_is_refused(callback: str) -> None:
+    with pytest.raises(ConfigError, match="https URL with a path"):
+        UserOAuth(callback)
+
+
+def test_sign_ins_that_do_not_fit_are_refused_at_the_start(tmp_path: Path) -> None:
+    url = "https://example.test/mcp"
+    with pytest.raises(ConfigError, match="one of token, oauth and pass_token"):
+        Remote(url, oauth=True, token="ours")
+    for settings in (HttpSettings(allow_anonymous=True), HttpSettings(allowed_hosts=("mcp.example",))):
+        with pytest.raises(ConfigError, match="other users may call here"):
+            Remote(url, oauth=True).front(settings)
+    with pytest.raises(ConfigError, match="other users may call here"):
+        Remote(url, oauth=True, verifier=verified).front(HttpSettings())
+    with pytest.raises(ConfigError, match="a verifier must tell users apart"):
+        Remote(url, oauth=UserOAuth(CALLBACK)).front(HttpSettings())
+    store = f"sqlite:///{tmp_path / 'x.db'}"
+    with pytest.raises(ConfigError, match="in one process"):
+        Remote(url, oauth=UserOAuth(CALLBACK), verifier=verified, store=store).front(HttpSettings())
+    for options, said in (
+        (Options(oauth=True, oauth_callback=CALLBACK), "use one of them"),
+        (Options(oauth_tokens="x"), "needs --oauth-callback"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            Source(url=url).server(options)
+    made = Source(url=url).server(Options(oauth_callback=CALLBACK, oauth_tokens=str(tmp_path)))
+    made.verifier = verified
+    assert "/oauth/callback" in made.front(HttpSettings()).paths
+    assert Source(url=url).server(Options(oauth=True)).front(HttpSettings()).paths == ("/mcp",)
+
+
+@async_test
+async def test_an_anonymous_client_cannot_sign_in_and_the_number_of_users_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(McpError, match="this client is anonymous"):
+        async with Client(Remote("https://example.test/mcp", oauth=UserOAuth(CALLBACK))) as client:
+            await client.list_tools()
+    assert MOST_USERS > 1
+    monkeypatch.setattr(users, "MOST_USERS", 2)
+    oauth = UserOAuth(CALLBACK)
+    assert oauth.of("a") is oauth.of("a") is not oauth.of("b")
+    with pytest.raises(Busy):
+        oauth.of("c")
