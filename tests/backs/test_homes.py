@@ -14,13 +14,14 @@ from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.config import Limits, Times
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
+from holdfast.engine.exchanges import Repeat
 from holdfast.errors import SessionGone
 from holdfast.ports import SystemRandom
 from holdfast.testing import NotingObserver
 from tests.backs.behind import Behind
 from tests.simulation.cluster import Cluster
 from tests.support import LoopClock, async_test, until
-from tests.unit.engine.harness import CALLER, PRINCIPAL, EngineHarness
+from tests.unit.engine.harness import CALLER, PRINCIPAL, EngineHarness, Get
 
 TIMES = Times(lease=60.0, lease_renewal=5.0, sweep=60.0)
 
@@ -36,6 +37,14 @@ def a_server() -> Server:
     async def count(ctx: Context) -> int:
         """Count the calls of this upstream."""
         return await ctx.state.incr("n")
+
+    @server.tool
+    async def hold() -> str:
+        """Wait for the test."""
+        await server.lifted.wait()  # type: ignore[attr-defined]
+        return "held"
+
+    server.lifted = asyncio.Event()  # type: ignore[attr-defined]
 
     @server.tool
     async def speak(ctx: Context) -> str:
@@ -113,6 +122,24 @@ async def test_the_upstream_of_a_new_home_gets_level_and_subscriptions_and_the_c
             standalone.methods
         )
         assert len(other.behind.links) == 1
+
+
+@async_test
+async def test_a_former_home_ends_its_upstream_after_the_calls_that_run_on_it() -> None:
+    async with replicas() as (home, other):
+        await home.tool(1, "count")
+        held = await other.submit(2, params={"name": "hold", "arguments": {}})
+        assert isinstance(held, Repeat)
+        home.engine.draining = True
+        assert await other.tool(3, "count") == "1", "another upstream"
+        home.engine.draining = False
+        assert await home.tool(4, "count") == "2", "this replica learns that it is no longer the home"
+        assert home.behind.living == 1
+        home.behind.server.lifted.set()  # type: ignore[attr-defined]
+        got = Get(other, await other.engine.readers.repeat(held.session, held.stream))
+        await got.task
+        assert got.messages[-1]["result"]["content"][0]["text"] == "held"
+        await until(lambda: home.behind.living == 0)
 
 
 @async_test

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -13,12 +14,15 @@ from typing_extensions import override
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.engine.exchange import Client, Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
-from holdfast.engine.forwarded import Submit, decode_message
+from holdfast.engine.forwarded import Notify, Submit, decode_message
+from holdfast.engine.home import Homes
 from holdfast.errors import Busy, DuplicateId, OutcomeUnknown, SessionGone
 from holdfast.stores.base import Claim, Claimed, Orphan, SessionRecord
 from holdfast.testing import ScriptedBack, SeededRandom
+from holdfast.wire.jsonrpc import Request
+from tests.simulation import cluster
 from tests.simulation.cluster import Cluster, ReplicaConnection
 from tests.support import LoopClock
 from tests.unit.engine.harness import (
@@ -41,8 +45,8 @@ LEASE: Final = 10.0
 class World:
     """Engines over one store. The session is opened by the first one, which is its home."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.settings = Settings(times=TIMES, limits=limits)
+    def __init__(self, limits: Limits, reruns: int = 0) -> None:
+        self.settings = Settings(times=TIMES, limits=limits, reruns=reruns)
         self.cluster = Cluster(limits, LoopClock())
         self.replicas: dict[str, EngineHarness] = {}
 
@@ -95,6 +99,11 @@ async def orphaned() -> AsyncIterator[tuple[World, EngineHarness, ReplicaConnect
         yield world, other, ghost
     finally:
         await other.engine.aclose()
+
+
+def homes_of(made: EngineHarness) -> Homes:
+    assert made.engine._homes is not None
+    return made.engine._homes
 
 
 async def read(made: EngineHarness, repeat: SessionExchange | Repeat) -> list[dict[str, Any]]:
@@ -256,6 +265,72 @@ async def test_an_answer_whose_client_went_while_the_replica_waited_is_kept_for_
         assert world.start_count() == 1
 
 
+@engine_test
+async def test_an_answer_whose_receiving_replica_is_gone_is_kept_for_a_repeat() -> None:
+    async with pair() as (world, home, other):
+        world.cluster._leases[world.cluster.connect("other").owner] = 0.001
+        await asyncio.sleep(1)
+        posted = asyncio.create_task(other.submit(1, digest=b"one"))
+        await settle_down()
+        again = await home.submit(1, digest=b"one")
+        assert (await read(home, again))[-1]["result"] == {"id": 1}
+        assert world.start_count() == 1
+        posted.cancel()
+        await asyncio.wait([posted])
+
+
+@engine_test
+async def test_a_home_with_a_full_inbox_stays_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pair() as (world, _, other):
+        monkeypatch.setattr(cluster, "_INBOX", 0)
+        with pytest.raises(Busy, match="too much to do"):
+            await other.submit(1)
+        assert world.home(other.key) == "home"
+
+
+@engine_test
+async def test_a_notification_for_a_former_home_is_dropped_there() -> None:
+    async with pair() as (_, home, other):
+        home.engine.draining = True
+        await other.call(1)
+        inbox = other.engine.replica._inbox
+        assert await inbox.send("home", "n", Notify(other.key, "notifications/x", {}), seconds=60)
+        await settle_down()
+        assert home.back.notified == []
+
+
+@engine_test
+async def test_a_replica_forgets_the_home_of_a_session_that_is_gone() -> None:
+    async with pair() as (world, _, other):
+        await other.call(1)
+        for name in ("home", "other"):
+            world.cluster.connect(name).on_wake = None
+        await world.cluster.close(other.key, Input.DELETED)
+        for name in ("home", "other"):
+            world.cluster.connect(name).on_wake = world.replicas[name].engine._wake
+        with pytest.raises(SessionGone):
+            await other.submit(2)
+        assert not homes_of(other)._known
+
+
+@engine_test
+async def test_requests_of_sessions_with_homes_are_not_stored_to_run_again_elsewhere() -> None:
+    class Idempotent(ScriptedBack):
+        @override
+        async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+            return True
+
+    wait, event = gate()
+    world = World(Limits(), reruns=2)
+    made = await world.add("home", Idempotent({CALL: wait}, has_home=True))
+    made.session = await made.open()
+    exchange = await made.submit(1)
+    assert isinstance(exchange, SessionExchange)
+    assert exchange.claim.payload == b""
+    event.set()
+    await made.engine.aclose()
+
+
 # The home goes
 
 
@@ -266,6 +341,8 @@ async def test_a_session_whose_home_is_gone_gets_a_new_one() -> None:
         calls = [asyncio.create_task(other.call(number)) for number in range(5)]
         assert [(await one)["result"]["id"] for one in calls] == [0, 1, 2, 3, 4]
         assert world.home(other.key) == "other"
+        # Another request may learn only now that the former home is gone.
+        assert (await homes_of(other)._taken_from("ghost", other.key)).home == "other"
         assert other.back.events.count("moved") == 1
         assert len(other.noted.named("session.moved")) == 1
 
@@ -313,7 +390,9 @@ async def test_a_request_that_a_dead_home_claimed_ends_with_the_end_that_others_
             assert isinstance(claimed, Claimed)
             if takes:
                 await ghost.remove_forwarded(name)
+            begun = asyncio.get_running_loop().time()
             answer = await posted
+            assert asyncio.get_running_loop().time() - begun < LEASE + 2
             orphan = Orphan(other.key, submit.stream, 1, ghost.owner)
             assert await other.engine.store.reap(orphan, b'{"id":1,"error":{"code":-31002}}', tag=5)
             assert (await read(other, answer))[-1]["error"]["code"] == -31002
@@ -324,6 +403,7 @@ async def test_a_request_that_a_dead_home_claimed_ends_with_the_end_that_others_
 async def test_a_request_whose_reply_is_lost_is_read_from_its_stream() -> None:
     async with pair() as (world, home, other):
         world.cluster.connect("other").on_wake = None
+        world.cluster._leases[world.cluster.connect("home").owner] = inf
         posted = asyncio.create_task(other.submit(1))
         await settle_down()
         assert world.cluster._inboxes["other"]
@@ -377,15 +457,16 @@ async def test_a_replica_with_an_old_entry_finds_the_new_home() -> None:
     async with pair() as (world, home, other):
         third = await world.add("third", ScriptedBack({CALL: echo}, has_home=True))
         third.session = other.session
-        for made in (other, third):
+        for made in (home, other, third):
             await made.call(1)
         home.engine.draining = True
         assert (await other.call(2))["result"] == {"id": 2}
         home.engine.draining = False
-        assert (await third.call(3))["result"] == {"id": 3}
-        assert (await home.call(4))["result"] == {"id": 4}
-        assert [len(made.back.handled) for made in (home, other, third)] == [2, 3, 0]
-        assert "left" in home.back.events
+        assert (await home.call(3))["result"] == {"id": 3}
+        assert home.back.events.count("left") == 1
+        assert (await third.call(4))["result"] == {"id": 4}
+        assert home.back.events.count("left") == 2, "it was asked, and is not the home"
+        assert [len(made.back.handled) for made in (home, other, third)] == [3, 3, 0]
 
 
 class Strict(ScriptedBack):
@@ -407,8 +488,7 @@ async def test_a_back_that_cannot_go_on_has_the_session_closed() -> None:
 @engine_test
 async def test_a_back_learns_which_sessions_it_still_has_and_closes_one_by_its_key() -> None:
     async with pair() as (world, home, other):
-        inside = home.engine._homes
-        assert inside is not None
+        inside = homes_of(home)
         assert await inside.is_home(home.key)
         home.engine.draining = True
         await other.call(1)

@@ -14,7 +14,7 @@
 --   resources   :sub:<uri>  the sessions that subscribe to a resource
 --   state       :scopes, :sp:<principal>  scopes of handles by their end, all and one principal's   :states  principals' own
 --   tasks       :tasks, :tp, :t:<task>, :to, :to:<owner>  (tasks.lua)
---   replicas    :rep, :lease, :seen, :own:<owner>, :in:<replica>, :news, :incarnations  (replicas.lua)
+--   replicas    :rep, :lease, :seen, :own:<owner>, :in:<replica>, :took:<name>, :news, :incarnations  (replicas.lua)
 --   other       :secret:<name>   :proof  when readiness was last proved
 --               hf:0:<namespace>:{*}:format  the newest format whose release has had a lease here; it belongs to no format
 -- <principal>, <uri> and <name> are hashes.
