@@ -224,14 +224,16 @@ def test_a_server_that_cannot_work_is_refused_at_start_by_its_name(
 def test_workers_serve_every_server_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text(
-        f'workers = 2\n[servers.native]\nobject = "{NAMED}"\n[servers.other]\nobject = "{HERE / "other.py"}"'
+        f'workers = 2\n[servers.native]\nobject = "{NAMED}"\n[servers.other]\nobject = "{HERE / "other.py"}"\n'
+        f'[servers.program]\ncommand = [{json.dumps(sys.executable)}, "{NAMED}"]\nenv = {{ NAME = "program" }}'
     )
 
     @async_test
     async def call(port: int) -> None:
         native = await RawClient.opened(port, path="/native/mcp")
         other = await RawClient.opened(port, path="/other/mcp")
-        for client, said in ((native, "native"), (other, "guarded")):
+        program = await RawClient.opened(port, path="/program/mcp")
+        for client, said in ((native, "native"), (other, "guarded"), (program, "program")):
             # Each call has a connection of its own: both workers get some.
             assert {await client.call("who") for _ in range(8)} == {said}
         other.path = "/native/mcp"

@@ -57,7 +57,8 @@ def source(target: str | None, command: tuple[str, ...]) -> Source:
         return Source(command=command)
     if target is None:
         raise ConfigError(
-            "serve needs a target: file.py:object, package.module:object, a URL, or a command after --"
+            "serve needs a target: file.py:object, package.module:object, a URL, holdfast.toml, mcp.json, or a command "
+            "after --"
         )
     return Source(url=target) if target.lower().startswith(_SCHEMES) else Source(object=target)
 

@@ -157,6 +157,8 @@ SERVER = '[servers.a]\nurl = "http://h"\n'
             "holdfast.toml: the key worker is unknown: did you mean workers? Allowed are ",
         ),
         ('url = "http://h"\n' + SERVER, "holdfast.toml: the key url is unknown"),
+        ('path = "/x"\n' + SERVER, "holdfast.toml: the key path is unknown"),
+        ("workers = 2\n[servers.a]\nworkers = 2", "holdfast.toml: [servers.a] the key workers is unknown"),
         (
             "workers = 0\n" + SERVER,
             "holdfast.toml: workers must be a whole number of 1 or more",

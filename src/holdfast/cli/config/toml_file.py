@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.cli.behind import Source, check_fit
@@ -53,13 +54,12 @@ def read_toml(file: Path) -> Plan:
     known(content, (*_PROCESS, *_SHARED, _SERVERS), f"{file}:")
     _refuse_literals(content, f"{file}:")
     content = expanded(content, f"{file}:", {})
+    directory = file.resolve().parent
     process = decoded(ProcessOptions, {key: content[key] for key in _PROCESS if key in content}, f"{file}:")
-    shared = _beside(
-        decoded(Options, {key: content[key] for key in _SHARED if key in content}, f"{file}:"),
-        file.resolve().parent,
-    )
+    shared = decoded(Options, {key: content[key] for key in _SHARED if key in content}, f"{file}:")
+    shared = _beside(shared, directory)
     return Plan(
-        process=process,
+        process=replace(process, **_absolute(process, directory)),
         endpoints=tuple(_endpoint(name, table, shared, file) for name, table in servers.items()),
     )
 
@@ -113,15 +113,19 @@ def _is_reference(text: str) -> bool:
 
 
 def _beside(options: Options, directory: Path) -> Options:
-    """Return options whose relative paths begin at the directory of the file."""
-    paths = [name for name, row in rows(Options).items() if row.metavar == "PATH"]
-    absolute = {name: str(directory / path) for name in paths if (path := getattr(options, name)) is not None}
+    """Return the options of a server whose relative paths begin at the directory of the file."""
+    absolute = _absolute(options, directory)
     if options.store is not None:
         absolute["store"] = _store_beside(options.store, directory)
     if options.verifier is not None:
         place, colon, name = options.verifier.rpartition(":")
         absolute["verifier"] = f"{directory / place if place.endswith('.py') else place}{colon}{name}"
     return replace(options, **absolute)
+
+
+def _absolute(options: Struct, directory: Path) -> dict[str, str]:
+    paths = [name for name, row in rows(type(options)).items() if row.metavar == "PATH"]
+    return {name: str(directory / path) for name in paths if (path := getattr(options, name)) is not None}
 
 
 def _store_beside(store: str, directory: Path) -> str:
