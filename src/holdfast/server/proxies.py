@@ -85,7 +85,7 @@ class Proxy(Served):
             observer=given.get("observer"),
         )
         if (key := given.get("forward_key")) is not None:
-            self.forward_key = ForwardKey(key, "forward_key")
+            self.forward_key: ForwardKey | None = ForwardKey(key, "forward_key")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
