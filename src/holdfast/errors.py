@@ -19,7 +19,7 @@ HoldfastError
 │   ├── DuplicateId              −32600, the id is in flight in this session
 │   ├── Busy                     −31001, a limit of calls is reached
 │   │   ├── TooMuchWork          the calls in flight use too much memory
-│   │   └── TooManyUpstreams     the limit of connections to the server behind is reached
+│   │   └── UpstreamUnavailable  the server behind cannot be reached, or has its limit of connections
 │   ├── OutcomeUnknown           −31002, the process that ran the call has died
 │   ├── ParkedGone               −31003, no call waits under this `requestState`
 │   ├── HeaderMismatch           −32020
@@ -201,8 +201,8 @@ class TooMuchWork(Busy):
         super().__init__("Busy: the calls in flight are too large together; try again shortly")
 
 
-class TooManyUpstreams(Busy):
-    """A server in front of another one has its limit of connections or child processes; over HTTP 503."""
+class UpstreamUnavailable(Busy):
+    """A server in front of another one cannot reach it, or has its limit of connections or children; over HTTP 503."""
 
 
 class OutcomeUnknown(McpError):

@@ -164,6 +164,15 @@ async def test_a_session_over_the_limit_of_children_is_refused_with_503() -> Non
     await process.engine.aclose()
 
 
+@async_test
+async def test_a_server_that_cannot_be_reached_is_a_503_that_executed_nothing() -> None:
+    remote = Remote("http://127.0.0.1:1/mcp")
+    refused = await Peer(remote.asgi()).initialize()
+    assert (refused.status, refused.json["error"]["code"]) == (503, BUSY)
+    assert refused.headers["holdfast-refused"] == "not-executed"
+    await remote.engine.aclose()
+
+
 @pytest.mark.parametrize("name", ["HOLDFAST_STORE", "holdfast_x", "", "A=B", "A\0"])
 def test_an_invalid_variable_is_refused(name: str) -> None:
     with pytest.raises(ConfigError):

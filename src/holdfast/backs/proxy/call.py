@@ -37,13 +37,13 @@ from holdfast.errors import (
     AskError,
     AskRefused,
     BadAnswer,
-    Busy,
     ClientError,
     HeaderMismatch,
     McpError,
     NotSent,
     OutcomeUnknown,
     SignInRequired,
+    UpstreamUnavailable,
     UrlElicitationRequired,
 )
 from holdfast.ports import Observer
@@ -284,9 +284,11 @@ def unasked(error: AskError) -> McpError:
     return McpError(INVALID_REQUEST, str(error))
 
 
-def unreachable(error: NotSent) -> Busy:
+def unreachable(error: NotSent) -> UpstreamUnavailable:
     """Return the client's error for a server that cannot be reached: nothing was executed."""
-    return Busy(f"Busy: the server behind this one cannot be reached, and nothing was executed: {error}")
+    return UpstreamUnavailable(
+        f"Busy: the server behind this one cannot be reached, and nothing was executed: {error}"
+    )
 
 
 def unusable(error: ClientError) -> McpError:

@@ -25,7 +25,7 @@ import msgspec
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.target import UpstreamClient
 from holdfast.backs.proxy.upstream import Upstream
-from holdfast.errors import HoldfastError, TooManyUpstreams
+from holdfast.errors import HoldfastError, UpstreamUnavailable
 from holdfast.ports import Clock, Observer
 from holdfast.supervision import supervise
 
@@ -169,7 +169,7 @@ class Upstreams:
         # and closes sessions quickly must not get any number of processes.
         if max(len(self), len(self._ending)) >= self._options.upstreams:
             self._observer.note("upstream.refused", upstreams=len(self))
-            raise TooManyUpstreams(
+            raise UpstreamUnavailable(
                 "Busy: this server has its limit of connections to the server behind it; try again later",
                 retry_after=30,
             )

@@ -17,9 +17,9 @@ from holdfast.errors import (
     SessionGone,
     StoreError,
     TooManySessions,
-    TooManyUpstreams,
     Unresumable,
     UnsupportedVersion,
+    UpstreamUnavailable,
     WireError,
 )
 from holdfast.wire import sse
@@ -113,8 +113,8 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             return refuse(400, "Bad request: Last-Event-ID is not a position of this session", data=reason)
         case Busy():
             later = (retry_after(error.retry_after),)
-            # A limit of calls is the client's matter, a limit of connections is ours.
-            status = 503 if isinstance(error, TooManyUpstreams) else 429
+            # A limit of calls concerns the client that reached it; the server behind concerns all clients.
+            status = 503 if isinstance(error, UpstreamUnavailable) else 429
             return refuse(status, error.message, code=error.code, request_id=request_id, extra=later)
         case DuplicateId() | InvalidParams():
             return refuse(400, error.message, code=error.code, request_id=request_id)
