@@ -263,10 +263,14 @@ class Upstream:
     async def _tools(self, cursor: str) -> bytes:
         """Return a page of the tools, for our own use."""
         params = {"cursor": cursor} if cursor else {}
-        key = list_key("tools/list", params, self.client.passed)
+        # A copy: a call with another token may come before the request is sent.
+        passed = dict(self.client.passed)
+        key = list_key("tools/list", params, passed)
 
         async def ask() -> bytes:
-            return bytes(await self._connection.request("tools/list", params, may_repeat=True))
+            return bytes(
+                await self._connection.request("tools/list", params, headers=passed, may_repeat=True)
+            )
 
         return await ask() if key is None else await self.lists.get(key, self.agreed, ask)
 
