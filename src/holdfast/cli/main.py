@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 
 from holdfast import __version__
 from holdfast.cli.config.sources import planned
-from holdfast.cli.options import DEFAULT_ADDRESS, Options, ProcessOptions
+from holdfast.cli.options import Options, ProcessOptions
 from holdfast.cli.parameters import collected, parameters
 from holdfast.cli.serve import serve
 from holdfast.cli.workers import serve_with_workers
@@ -97,11 +97,12 @@ def _serve(
     workers = plan.process.workers or 1
     if stdio and workers == 1 and _is_argument(context, "http"):
         raise ConfigError(f"--stdio does not use an address: leave out --stdio, or --http {process.http}")
-    where = None if stdio else plan.process.http or DEFAULT_ADDRESS
     if workers == 1:
-        serve(plan, where)
+        serve(plan, stdio=stdio)
+    elif stdio:
+        raise ConfigError("--stdio serves one client in one process: leave --workers out")
     else:
-        raise typer.Exit(serve_with_workers(plan, where, workers))
+        raise typer.Exit(serve_with_workers(plan, workers))
 
 
 def _is_argument(context: typer.Context, name: str) -> bool:

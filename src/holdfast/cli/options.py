@@ -123,6 +123,13 @@ class Options(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     allow_anonymous: Annotated[bool | None, Row(help="Serve other machines without authentication.")] = None
+    trusted_proxies: Annotated[
+        tuple[str, ...] | None,
+        Row(
+            flag="trusted_proxy",
+            help="The address or network of a proxy in front; may be repeated. Every other address may then open 256 connections.",
+        ),
+    ] = None
     verifier: Annotated[
         str | None,
         Row(
@@ -286,6 +293,7 @@ class Options(Struct, frozen=True, kw_only=True):
             allowed_origins=self.allowed_origins or (),
             public_url=self.public_url or "",
             allow_anonymous=True if self.allow_anonymous else None,
+            trusted_proxies=self.trusted_proxies or (),
         )
 
 
@@ -294,7 +302,28 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
 
     http: Annotated[
         str | None,
-        Row(metavar="HOST:PORT", help="Serve Streamable HTTP at this address.", default=DEFAULT_ADDRESS),
+        Row(
+            metavar="HOST:PORT",
+            help="Serve Streamable HTTP at this address, or at unix:PATH. Without it, sockets of systemd are used if there are any.",
+            default=DEFAULT_ADDRESS,
+        ),
+    ] = None
+    fd: Annotated[
+        Number | None,
+        Row(
+            metavar="N", help="Serve on this descriptor, a listening socket that another program has opened."
+        ),
+    ] = None
+    tls_cert: Annotated[
+        str | None,
+        Row(metavar="PATH", help="Serve HTTPS with this certificate and its chain, a PEM file."),
+    ] = None
+    tls_key: Annotated[
+        str | None,
+        Row(
+            metavar="PATH",
+            help="The key of the certificate, a PEM file without a passphrase. Default: in the certificate's file.",
+        ),
     ] = None
     workers: Annotated[
         Count | None,

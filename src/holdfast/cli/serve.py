@@ -4,23 +4,12 @@ import logging
 
 from holdfast.cli import banner
 from holdfast.cli.config.plan import Plan
+from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.prepared import Prepared
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.serve import run_http
+from holdfast.fronts.http.serve import run_on
 from holdfast.fronts.stdio import run_pipes
 from holdfast.transports.stdio import claimed_stdio
-
-
-def address(text: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`, `:PORT` or `PORT`.
-
-    Raises:
-        ConfigError: it has another form.
-    """
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the largest port
-        raise ConfigError(f"--http takes HOST:PORT such as 127.0.0.1:8000, not {text!r}")
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def log_to_stderr(level: str | None) -> None:
@@ -36,14 +25,14 @@ def log_to_stderr(level: str | None) -> None:
     logging.basicConfig(level=names[level.upper()], format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
-def serve(plan: Plan, http: str | None) -> None:
-    """Serve in this process: over HTTP at an address, or one server over stdio without one.
+def serve(plan: Plan, *, stdio: bool) -> None:
+    """Serve in this process: over HTTP, or one server over stdio.
 
     Raises:
         ConfigError: the options cannot work.
     """
     log_to_stderr(plan.process.log_level)
-    if http is None:
+    if stdio:
         if len(plan.endpoints) > 1:
             names = ", ".join(endpoint.name for endpoint in plan.endpoints)
             raise ConfigError(f"--stdio serves one server: choose it with --only NAME; the file has {names}")
@@ -54,8 +43,9 @@ def serve(plan: Plan, http: str | None) -> None:
             with prepared.explained(lambda: name):
                 run_pipes(server.engine, *pipes)
         return
-    where = address(http)
-    prepared = Prepared(plan.endpoints)
-    front = prepared.front()
-    with prepared.running(front):
-        run_http(front, *where, ready=lambda url: banner.show(prepared.report(url)))
+    tls = tls_of(plan.process)
+    with listeners(plan.process) as opened:
+        prepared = Prepared(plan.endpoints)
+        front = prepared.front()
+        with prepared.running(front):
+            run_on(front, *opened, ready=lambda url: banner.show(prepared.report(url)), tls=tls)

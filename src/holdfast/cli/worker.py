@@ -19,10 +19,13 @@ from msgspec import Struct
 from holdfast.auth.forward_key import ForwardKey
 from holdfast.cli import banner
 from holdfast.cli.config.plan import Endpoint
+from holdfast.cli.listening import tls_of
+from holdfast.cli.options import ProcessOptions
 from holdfast.cli.prepared import Prepared
 from holdfast.cli.serve import log_to_stderr
 from holdfast.cli.stores import PrivateStoreUser
 from holdfast.errors import ConfigError
+from holdfast.fronts.http.listener.sockets import host_of
 from holdfast.fronts.http.serve import check_exposure, serve
 from holdfast.transports.loops import run
 
@@ -40,9 +43,10 @@ class Job(Struct, frozen=True, kw_only=True):
 
     endpoints: tuple[Endpoint, ...]
     log_level: str | None
-    listener: int
-    """The descriptor of the inherited listening socket."""
-    host: str
+    listeners: tuple[int, ...]
+    """The descriptors of the inherited listening sockets."""
+    tls_cert: str | None = None
+    tls_key: str | None = None
     private: str | None = None
     """The private store for a server that names none."""
     private_key: str = ""
@@ -88,16 +92,23 @@ def _serve(job: Job, channel: socket.socket) -> None:
         watch = _Watch(channel, prepared.patience)
         if job.private is not None and _use_private(prepared, job.private, job.private_key):
             stack.enter_context(watch.using_private_store(job.private))
-        listener = stack.enter_context(socket.socket(fileno=job.listener))
+        opened = [stack.enter_context(socket.socket(fileno=number)) for number in job.listeners]
         front = prepared.front()
         stack.enter_context(prepared.running(front))
         for name, server in prepared.servers.items():
             with prepared.explained(lambda: name):  # noqa: B023 - it is called in this turn of the loop
                 _check_shared(server)
-        check_exposure(front, job.host)
+        for listener in opened:
+            check_exposure(front, host_of(listener))
         watch.start()
         run(
-            serve(front, listener, ready=lambda url: _report(channel, prepared.report(url)), siblings=True),
+            serve(
+                front,
+                *opened,
+                ready=lambda url: _report(channel, prepared.report(url)),
+                siblings=True,
+                tls=tls_of(ProcessOptions(tls_cert=job.tls_cert, tls_key=job.tls_key)),
+            ),
             threads=front.engine.settings.limits.threads,
         )
 

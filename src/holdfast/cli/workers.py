@@ -20,10 +20,9 @@ import msgspec
 from holdfast.auth.forward_key import new_key
 from holdfast.cli import banner, stores
 from holdfast.cli.config.plan import Plan
-from holdfast.cli.serve import address, log_to_stderr
+from holdfast.cli.listening import listeners, tls_of
+from holdfast.cli.serve import log_to_stderr
 from holdfast.cli.worker import MARGIN, Job
-from holdfast.errors import ConfigError
-from holdfast.fronts.http.listener.sockets import bind
 from holdfast.ports import SystemRandom
 
 LOGGER: Final = logging.getLogger("holdfast.workers")
@@ -36,29 +35,29 @@ _ROOT: Final = Path(__file__).parents[2]
 Shown = Callable[[banner.Report], None]
 
 
-def serve_with_workers(plan: Plan, http: str | None, count: int) -> int:
+def serve_with_workers(plan: Plan, count: int) -> int:
     """Serve over HTTP by `count` processes until a signal stops them; return the exit status.
 
     Raises:
         ConfigError: the options cannot work.
     """
-    if http is None:
-        raise ConfigError("--stdio serves one client in one process: leave --workers out")
     stores.check_system()
     log_to_stderr(plan.process.log_level)
-    host, port = address(http)
+    # A wrong certificate is reported once, before any worker starts.
+    tls_of(plan.process)
     named = [endpoint.options.store for endpoint in plan.endpoints]
     for store in named:
         if store is not None:
             stores.check(store)
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(bind(host, port))
+        opened = stack.enter_context(listeners(plan.process))
         private = stack.enter_context(stores.private_store()) if None in named else None
         job = Job(
             endpoints=plan.endpoints,
             log_level=plan.process.log_level,
-            listener=listener.fileno(),
-            host=host,
+            listeners=tuple(listener.fileno() for listener in opened),
+            tls_cert=plan.process.tls_cert,
+            tls_key=plan.process.tls_key,
             private=private,
             private_key=new_key(SystemRandom()),
         )
@@ -159,7 +158,7 @@ class Supervisor:
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
-                    *_command(), stdin=theirs.fileno(), pass_fds=[self._job.listener]
+                    *_command(), stdin=theirs.fileno(), pass_fds=self._job.listeners
                 )
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

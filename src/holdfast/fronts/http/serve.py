@@ -3,12 +3,13 @@
 import contextlib
 import ipaddress
 import socket
+import ssl
 from collections.abc import Callable
 
 from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.listener.sockets import bind, url_of
+from holdfast.fronts.http.listener.sockets import bind, host_of, url_of
 from holdfast.fronts.http.router import Router
 from holdfast.transports.loops import run
 
@@ -26,8 +27,26 @@ def run_http(
         StoreUnavailable: the store cannot be used at the start.
     """
     check_exposure(front, host)
-    with contextlib.suppress(KeyboardInterrupt), bind(host, port) as listener:
-        run(serve(front, listener, ready=ready), threads=front.engine.settings.limits.threads)
+    with bind(host, port) as listener:
+        run_on(front, listener, ready=ready)
+
+
+def run_on(
+    front: HttpFront | Router,
+    *listeners: socket.socket,
+    ready: Ready | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> None:
+    """Serve on bound sockets until SIGINT or SIGTERM, then drain.
+
+    Raises:
+        ConfigError: other machines could call without a verifier.
+        StoreUnavailable: the store cannot be used at the start.
+    """
+    for listener in listeners:
+        check_exposure(front, host_of(listener))
+    with contextlib.suppress(KeyboardInterrupt):
+        run(serve(front, *listeners, ready=ready, tls=tls), threads=front.engine.settings.limits.threads)
 
 
 async def serve(
@@ -35,6 +54,7 @@ async def serve(
     *listeners: socket.socket,
     ready: Ready | None = None,
     siblings: bool = False,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve on bound sockets until a signal stops it; with `siblings`, other processes accept from them too.
 
@@ -48,9 +68,9 @@ async def serve(
     except BaseException:
         await front.engine.store.aclose()
         raise
-    service = Service(front, siblings=siblings)
+    service = Service(front, siblings=siblings, tls=tls)
     if ready is not None:
-        ready(url_of(listeners[0], front.path))
+        ready(url_of(listeners[0], front.path, tls=tls is not None))
     await service.serve(listeners)
 
 

@@ -1,6 +1,6 @@
 """The HTTP/1.1 server of `holdfast serve`: sockets, bytes, requests, deadlines, and the life of the process.
 
-sockets      listening sockets
+sockets      addresses, Unix sockets, inherited descriptors, TLS
 parser       bytes in, requests out, within bounds
 framing      where a body ends, and what is refused because two servers could read it differently
 protocol     one connection: its requests are served one after another

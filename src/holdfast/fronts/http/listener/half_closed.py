@@ -8,10 +8,10 @@ Where neither is possible, the client counts as gone.
 
 import asyncio
 import os
-import socket
 from typing import Final
 
 from holdfast.fronts.http.acknowledged import is_reset
+from holdfast.fronts.http.listener.sockets import is_unix
 
 _LOOKS: Final = (0.02, 0.1, 0.5)
 """Seconds after which it looks again. The sweep goes on with it."""
@@ -40,7 +40,7 @@ class HalfClosed:
         sock = self._transport.get_extra_info("socket")
         reset = is_reset(sock)
         if reset is None:
-            return self._transport.is_closing() or sock is None or sock.family != socket.AF_UNIX
+            return self._transport.is_closing() or sock is None or not is_unix(sock)
         return reset
 
     def _look(self) -> None:

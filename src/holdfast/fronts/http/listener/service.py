@@ -8,6 +8,7 @@ import contextlib
 import gc
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final
@@ -19,7 +20,7 @@ from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.protocol import HttpProtocol
-from holdfast.fronts.http.listener.sockets import BACKLOG
+from holdfast.fronts.http.listener.sockets import BACKLOG, is_unix
 from holdfast.fronts.http.router import Router
 from holdfast.supervision import supervise
 
@@ -38,11 +39,14 @@ _GARBAGE_THRESHOLD: Final = 20_000
 class Service:
     """Serves one front, or several behind a router."""
 
-    def __init__(self, front: HttpFront | Router, *, siblings: bool = False) -> None:
+    def __init__(
+        self, front: HttpFront | Router, *, siblings: bool = False, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._front = front
         self._engine: Engine | EngineGroup = front.engine
         self._siblings = siblings
         """Other processes accept from the same socket."""
+        self._tls = tls
         self._servers: list[asyncio.Server] = []
         self.members: Members
         self.started: asyncio.Event = asyncio.Event()
@@ -70,8 +74,7 @@ class Service:
         self.members.set_date(self._engine.clock.wall())
         loop = asyncio.get_running_loop()
         for listener in listeners:
-            server = await loop.create_server(self._connection, sock=listener, backlog=BACKLOG)
-            self._servers.append(server)
+            self._servers.append(await self._listen(loop, listener))
         # All loaded modules stay, and a request leaves no reference cycles: collect seldom, and only new objects.
         gc.collect()
         gc.freeze()
@@ -83,6 +86,14 @@ class Service:
         finally:
             await self._shutdown()
             sweeper.cancel()
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> asyncio.Server:
+        create = loop.create_unix_server if is_unix(listener) else loop.create_server
+        # A handshake is a part of the head: it gets no more time.
+        seconds = self._engine.settings.limits.header_seconds if self._tls is not None else None
+        return await create(
+            self._connection, sock=listener, ssl=self._tls, backlog=BACKLOG, ssl_handshake_timeout=seconds
+        )
 
     def _connection(self) -> HttpProtocol:
         return HttpProtocol(self.members)

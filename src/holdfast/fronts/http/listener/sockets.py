@@ -1,7 +1,10 @@
-"""Listening sockets."""
+"""Listening sockets: addresses, Unix sockets, descriptors that another program opened, and TLS."""
 
 import os
 import socket
+import ssl
+import stat
+from collections.abc import Mapping
 from typing import Final
 
 from holdfast.config import KIB
@@ -10,6 +13,10 @@ from holdfast.errors import ConfigError
 SEND_BUFFER: Final = 256 * KIB
 """Bytes that the kernel may hold for one client that does not read; the default grows to megabytes."""
 BACKLOG: Final = 2048
+UNIX: Final = "unix:"
+"""Begins an address that is the path of a Unix socket."""
+FIRST_INHERITED: Final = 3
+"""The first descriptor that systemd passes."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -31,7 +38,105 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket, path: str) -> str:
-    """Return the URL of the endpoint."""
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
+def is_unix(sock: socket.socket) -> bool:
+    """True for a Unix socket. Some systems have none."""
+    return sock.family == getattr(socket, "AF_UNIX", None)
+
+
+def bind_unix(path: str) -> socket.socket:
+    """Return a listening Unix socket. A socket file that no program listens on any more is replaced.
+
+    Raises:
+        ConfigError: the path cannot be used, or another program listens there.
+    """
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        _remove_abandoned(path)
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {UNIX}{path}: {os.strerror(error.errno or 0)}") from None
+    return listener
+
+
+def _remove_abandoned(path: str) -> None:
+    """Remove a socket file whose program has ended. Any other file stays, and binding fails."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116 - one call, no Path is needed
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)  # noqa: PTH108
+
+
+def inherited(descriptor: int) -> socket.socket:
+    """Return the listening socket that another program has opened and passed to this process.
+
+    Raises:
+        ConfigError: the descriptor is no listening socket.
+    """
+    try:
+        listener = socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise ConfigError(f"descriptor {descriptor} is no socket: {os.strerror(error.errno or 0)}") from None
+    if listener.type != socket.SOCK_STREAM or not listener.getsockopt(
+        socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+    ):
+        listener.detach()
+        raise ConfigError(f"descriptor {descriptor} is no socket that listens for connections")
+    if not is_unix(listener):
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    return listener
+
+
+def from_systemd(environment: Mapping[str, str], pid: int) -> list[socket.socket]:
+    """Return the sockets that systemd passes to this process by `LISTEN_FDS`; none: it passes none.
+
+    Raises:
+        ConfigError: a descriptor is no listening socket.
+    """
+    count = environment.get("LISTEN_FDS", "")
+    if environment.get("LISTEN_PID") != str(pid) or not count.isdecimal():
+        return []
+    return [inherited(FIRST_INHERITED + number) for number in range(int(count))]
+
+
+def tls_context(certificate: str, key: str | None = None) -> ssl.SSLContext:
+    """Return a TLS context for a server, TLS 1.2 or newer, from PEM files: a certificate with its chain, and its key.
+
+    Raises:
+        ConfigError: the files cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        # Without this a key with a passphrase would ask for it at the terminal, and a service would wait for ever.
+        context.load_cert_chain(certificate, key, password=_no_passphrase)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the TLS certificate {certificate} cannot be used: {error}") from None
+    return context
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key has a passphrase; give a key without one")
+
+
+def host_of(listener: socket.socket) -> str:
+    """Return the address that a socket is bound to; a Unix socket is reached from this machine only."""
+    name = listener.getsockname()
+    return str(name[0]) if isinstance(name, tuple) else "localhost"
+
+
+def url_of(listener: socket.socket, path: str, *, tls: bool = False) -> str:
+    """Return the URL of the endpoint; for a Unix socket, the socket and the path."""
+    name = listener.getsockname()
+    if not isinstance(name, tuple):
+        return f"{UNIX}{name}:{path}"
+    host, port = name[:2]
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}{path}"
