@@ -97,6 +97,10 @@ class AsgiChannel:
         """ASGI cannot say."""
         return False
 
+    def may_be_gone(self) -> bool:
+        """Return what is known of it."""
+        return self.is_closing()
+
     def abort(self) -> None:
         """ASGI cannot do it: the limit for a single write ends the response."""
 

@@ -114,7 +114,7 @@ class Connection:
         self.begun = True
         channel = self._channel
         if not self._cors and channel.answer_json(body):
-            return not channel.is_closing()
+            return not channel.may_be_gone()
         return await self.answer(json_answer(body))
 
     async def answer(self, answer: Answer) -> bool:
@@ -127,7 +127,7 @@ class Connection:
                 await channel.send(answer.status, headers, answer.body)
             except OSError:
                 return False
-        return not (self.gone or channel.is_closing())
+        return not (self.gone or channel.may_be_gone())
 
     async def start_stream(self, first: bytes, stall: float) -> None:
         """Begin an event stream. Proxies hold headers until a byte of body: there is always a first one."""

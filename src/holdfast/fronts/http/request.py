@@ -101,6 +101,10 @@ class Channel(Protocol):
         """True if the connection is known to be gone."""
         ...
 
+    def may_be_gone(self) -> bool:
+        """True if the client is gone, or may be: it has closed its side. An answer is then kept for a repeat."""
+        ...
+
     def abort(self) -> None:
         """Close the connection and drop its buffered bytes, where the server allows it."""
         ...

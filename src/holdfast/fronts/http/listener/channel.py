@@ -272,10 +272,12 @@ class SocketChannel:
         self._on_gone = None
 
     def is_closing(self) -> bool:
-        """True if the connection is gone, or may be. False for one that was closed after this response."""
-        if self._was_last:
-            return False
-        return self._transport.is_closing() or self.connection.half_closed is not None
+        """True if the connection is gone. False for one that was closed after this response."""
+        return not self._was_last and self._transport.is_closing()
+
+    def may_be_gone(self) -> bool:
+        """True if the client is gone, or has closed its side."""
+        return self.is_closing() or self.connection.half_closed is not None
 
     def abort(self) -> None:
         """Close the connection and drop its buffered bytes."""

@@ -105,6 +105,23 @@ def test_a_client_that_closes_its_side_gets_its_answer(tool: str) -> None:
 
 
 @async_test
+async def test_a_client_that_closes_its_side_is_served_also_by_a_process_that_was_asleep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = House()
+    front = house.server.front(HttpSettings())
+    monkeypatch.setattr(front, "_is_waking", lambda: True)
+    with bind("127.0.0.1", 0) as listener:
+        async with (
+            Service(front).running([listener]),
+            connected(listener.getsockname()[1]) as (reader, writer),
+        ):
+            writer.write(house.call("quick"))
+            writer.write_eof()
+            assert b"at once" in await reader.read()
+
+
+@async_test
 async def test_a_client_that_closes_its_side_gets_the_rest_of_its_stream() -> None:
     house = House()
     async with serving(house) as (_, port), connected(port) as (reader, writer):
