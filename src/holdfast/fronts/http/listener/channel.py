@@ -94,7 +94,8 @@ class SocketChannel:
             if type(self._body) is bytes:
                 self._body = bytearray(self._body)
             self._body += part
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
         return len(self._body)
 
     def ended(self) -> None:
@@ -198,7 +199,8 @@ class SocketChannel:
 
     def _complete(self) -> None:
         self.is_complete = True
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
         if self.is_last:
             self._was_last = not self.is_closing()
         self.connection.completed(self)

@@ -3,9 +3,7 @@
 Nothing of a request runs while its bytes are parsed: after each read the next request is served. So a request whose framing is
 wrong is refused before anything of it runs, if its error is in the bytes that were read.
 
-Clients of a session send the same head again and again. A read that begins with the last head of its connection, and has
-exactly the body that this head announces, is that request with another body: equal bytes mean the same, and the parser is
-not asked (`_again`).
+A request whose head is the last one of its connection is not parsed again (`known.py`).
 
 The requests that wait for their turn are bounded. A long read goes to the parser in slices; when enough requests wait, the rest
 of the read waits too.
@@ -20,8 +18,9 @@ from typing_extensions import override
 
 from holdfast.fronts.http.listener.channel import HIGH_WATER, STATUS_LINES, SocketChannel, bytes_taken
 from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
-from holdfast.fronts.http.listener.framing import CHUNKED, Parsed, Refused
+from holdfast.fronts.http.listener.framing import Parsed, Refused
 from holdfast.fronts.http.listener.half_closed import HalfClosed
+from holdfast.fronts.http.listener.known import KnownHead, known
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.parser import BODY, HEAD, IDLE, RequestParser
 
@@ -33,8 +32,6 @@ _SLICE: Final = 4_096
 """Bytes that the parser gets at once: they hold few requests."""
 _BODY_SLICE: Final = 65_536
 """The same within a body."""
-_LONGEST_KNOWN: Final = 4_096
-"""Bytes of the longest head that is remembered."""
 _FAILED: Final = b"Internal Server Error"
 _FAILED_HEADERS: Final = [
     (b"content-type", b"text/plain; charset=utf-8"),
@@ -68,7 +65,7 @@ class HttpProtocol(asyncio.Protocol):
         """The rest of a read, behind requests that wait."""
         self._is_paused = False
         """Nothing is read: too many requests wait, or too much of a body does."""
-        self._known: tuple[bytes, Parsed] | None = None
+        self._known: KnownHead | None = None
         self._after: Refused | None = None
         """The refusal that follows the answers of earlier requests."""
         self.half_closed: HalfClosed | None = None
@@ -131,27 +128,22 @@ class HttpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
-        if self._known is not None and self._parser.phase == IDLE and self._again(data):
+        if self._known is not None and self._parser.phase == IDLE and self._again(data, self._known):
             return
         if self._unread:
             self._unread += data
             return
         self._feed(data)
 
-    def _again(self, data: bytes) -> bool:
+    def _again(self, data: bytes, known: KnownHead) -> bool:
         """Serve a request whose head is the last one's; False if it is another one, or has to wait."""
-        known, parsed = self._known or (b"", None)
-        if (
-            parsed is None
-            or self._served is not None
-            or len(data) != len(known) + parsed.length
-            or not data.startswith(known)
-        ):
+        if self._served is not None or (found := known.match(data)) is None:
             return False
+        parsed, start = found
         self._since = self._deadlines.now
         channel = SocketChannel(self, parsed)
-        if parsed.length:
-            channel.came(data[len(known) :])
+        if start < len(data):
+            channel.came(data[start:])
         channel.has_all = True
         self._newest = channel
         self._serve(channel)
@@ -173,8 +165,9 @@ class HttpProtocol(asyncio.Protocol):
         if len(data) <= _SLICE:
             is_fresh = parser.is_fresh
             parser.feed(data)
-            if is_fresh and parser.phase == IDLE and parser.began == 1:
-                self._remember(data)
+            newest = self._newest
+            if is_fresh and parser.phase == IDLE and parser.began == 1 and newest and not newest.expects:
+                self._known = known(data, newest.parsed)
             return
         rest = memoryview(data)
         while rest:
@@ -184,16 +177,6 @@ class HttpProtocol(asyncio.Protocol):
             size = _BODY_SLICE if parser.phase == BODY else _SLICE
             parser.feed(rest[:size])
             rest = rest[size:]
-
-    def _remember(self, data: bytes) -> None:
-        """Remember the head of a request that was exactly one read."""
-        channel = self._newest
-        if channel is None or channel.parsed.is_last or channel.parsed.length == CHUNKED or channel.expects:
-            return
-        head = data[: len(data) - channel.parsed.length]
-        # An offer of another protocol was parsed without it: such a head is not the one that was received.
-        if len(head) <= _LONGEST_KNOWN and not any(name == b"upgrade" for name, _ in channel.parsed.headers):
-            self._known = (head, channel.parsed)
 
     # What the parser reports
 
