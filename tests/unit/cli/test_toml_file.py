@@ -265,8 +265,9 @@ def test_the_token_variable_of_the_command_line_is_not_sent_to_the_urls_of_a_fil
     assert read(SERVER).endpoints[0].options.token_env is None
     (one,) = planned("http://h", (), Options(), ProcessOptions()).endpoints
     assert one.options.token_env == "HOLDFAST_UPSTREAM_TOKEN"
-    (one,) = planned("http://h", (), Options(token_file="x"), ProcessOptions()).endpoints
-    assert one.options.token_env is None
+    for target, options in (("http://h", Options(token_file="x")), ("app.py", Options())):
+        (one,) = planned(target, (), options, ProcessOptions()).endpoints
+        assert one.options.token_env is None
 
 
 def test_a_file_that_does_not_exist_is_named() -> None:

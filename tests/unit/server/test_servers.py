@@ -187,6 +187,22 @@ async def test_one_server_that_cannot_start_ends_the_start_and_the_others() -> N
     assert (front.engine.failed, ended) == ("/b", ["a"])
 
 
+@async_test
+async def test_the_lifespans_of_all_are_entered_and_left() -> None:
+    steps: list[str] = []
+
+    @asynccontextmanager
+    async def noted(server: Server) -> AsyncIterator[None]:
+        steps.append(f"+{server.name}")
+        yield
+        steps.append(f"-{server.name}")
+
+    app = Servers({f"/{name}": named(name, lifespan=noted) for name in "ab"}).asgi()
+    async with running(app):
+        assert steps == ["+a", "+b"]
+    assert sorted(steps[2:]) == ["-a", "-b"]
+
+
 @virtual_test
 async def test_a_stop_waits_for_the_calls_of_all() -> None:
     slow = {name: Server(name) for name in "ab"}
