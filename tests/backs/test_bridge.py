@@ -136,6 +136,41 @@ def test_five_questions_at_once_get_their_own_answers(client_era: str, server_er
     run()
 
 
+@cells
+def test_two_clients_at_once_never_see_each_others_questions(client_era: str, server_era: str) -> None:
+    @async_test
+    async def run() -> None:
+        server = Server("asker")
+
+        @server.tool
+        async def greet(name: str, ctx: Context) -> str:
+            """Ask the user, with a question that has the name."""
+            answer = await ctx.elicit(f"question {name}", FORM)
+            return f"{name} {answer.data}"
+
+        async def greeted(person: str) -> set[str]:
+            seen: set[str] = set()
+
+            def answer(question: Any) -> dict[str, Any]:
+                seen.add(question.message)
+                return {"text": question.message}
+
+            async with front.client(client_era, elicitation=answer) as client:
+                names = [f"{person}{number}" for number in range(3)]
+                results = await asyncio.gather(*(client.call_tool("greet", {"name": name}) for name in names))
+            assert [result.text for result in results] == [
+                f"{name} {{'text': 'question {name}'}}" for name in names
+            ]
+            return seen
+
+        async with in_front(Behind(server, server_era)) as front:
+            assert [*await asyncio.gather(greeted("a"), greeted("b"))] == [
+                {f"question {person}{number}" for number in range(3)} for person in "ab"
+            ]
+
+    run()
+
+
 @pytest.mark.parametrize("server_era", ERAS)
 def test_a_question_that_the_client_refuses_is_an_error_at_the_server(server_era: str) -> None:
     @async_test
