@@ -167,6 +167,45 @@ def test_calls_of_a_2026_client_that_can_be_asked_run_one_at_a_time_only_if_a_qu
     run()
 
 
+@pytest.mark.parametrize("waits_already", [False, True])
+def test_a_call_whose_client_never_answers_does_not_stop_the_other_calls(waits_already: bool) -> None:
+    @async_test
+    async def run() -> None:
+        slow, asks, is_asked = Slow(), asyncio.Event(), asyncio.Event()
+
+        @slow.server.tool
+        async def ask(ctx: Context) -> str:
+            """Ask the user when the test says so."""
+            slow.running += 1
+            await asks.wait()
+            return str(await ctx.elicit("a question", {"type": "object", "properties": {}}))
+
+        async def never(_question: Any) -> Any:
+            is_asked.set()
+            await asyncio.Event().wait()
+
+        behind = Behind(slow.server, "legacy")
+        async with in_front(behind) as front, front.client("modern", elicitation=never) as client:
+            abandoned = asyncio.ensure_future(client.call_tool("ask"))
+            await until(lambda: slow.running == 1)
+            slow.go.set()
+            if waits_already:
+                other = asyncio.ensure_future(client.call_tool("work"))
+                await asyncio.sleep(0.05)  # it waits for its turn
+                assert not other.done()
+                asks.set()
+            else:
+                asks.set()
+                await is_asked.wait()
+                other = asyncio.ensure_future(client.call_tool("work"))
+            assert (await other).text == "worked"
+            assert len(front.notes.named("upstream.turn_taken")) == 1
+            abandoned.cancel()
+            await until(lambda: behind.living == 1)
+
+    run()
+
+
 @virtual_test_within(3_000)
 async def test_a_silent_server_ends_a_call_and_progress_extends_its_time() -> None:
     slow = Slow()

@@ -33,6 +33,7 @@ from holdfast.backs.proxy.translation import (
     server_capabilities,
     without_subscriptions,
 )
+from holdfast.backs.proxy.turns import TurnTaken
 from holdfast.backs.proxy.upstream import Upstream
 from holdfast.backs.proxy.upstreams import Upstreams, session_key_of, shared_key_of
 from holdfast.core.lifecycle import Input
@@ -164,11 +165,16 @@ class ProxyBack:
         if not self._is_for_one_call(caller, record):
             yield await self._lasting(record, caller, is_stored=is_stored)
             return
+        async with self._single(record, caller) as upstream:
+            yield upstream
+
+    def _single(
+        self, record: SessionRecord, caller: Caller
+    ) -> contextlib.AbstractAsyncContextManager[Upstream]:
+        """Return an upstream for one exchange."""
         # A task would end with the upstream of the call that created it.
         capabilities = client_capabilities(record.capabilities)
-        single = UpstreamClient(caller, record.client, capabilities, is_single=True)
-        async with self._upstreams.single(single) as upstream:
-            yield upstream
+        return self._upstreams.single(UpstreamClient(caller, record.client, capabilities, is_single=True))
 
     async def _lasting(self, record: SessionRecord, caller: Caller, *, is_stored: bool = True) -> Upstream:
         """Return the upstream of a session, or of a principal."""
@@ -228,8 +234,11 @@ class ProxyBack:
                 return await own(exchange)
             if not self._is_for_one_call(caller, record):
                 # The usual case, without the costs of a context manager.
-                return await self._forward(exchange, await self._lasting(record, caller))
-            async with self._upstream(record, caller) as upstream:
+                try:
+                    return await self._forward(exchange, await self._lasting(record, caller))
+                except TurnTaken:
+                    self._ports[2].note("upstream.turn_taken")
+            async with self._single(record, caller) as upstream:
                 return await self._forward(exchange, upstream)
         except UrlElicitationRequired as error:
             if not is_sessionless:

@@ -11,7 +11,7 @@ response to a request, or names the request. On pipes and on the standalone stre
     ─────────────────    ──────────────────────────────────────    ──────────────────────────────────────────
     exactly one          that call                                 that call
     several              the session's standalone stream           does not occur for questions: calls of clients
-                                                                   that can be asked run one at a time
+                                                                   that can be asked run one at a time (turns.py)
     no call              the session's standalone stream           a question is refused, a message is dropped
 
 After the server has lost our session, or its process has ended, the connection opens another one: for the next call, and
@@ -47,6 +47,7 @@ from holdfast.backs.proxy.translation import (
     error_for,
     for_sessions,
 )
+from holdfast.backs.proxy.turns import Turns
 from holdfast.engine.back import Outside
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import (
@@ -109,7 +110,7 @@ class Upstream:
         )
         self._connection = self._connection_to(target, ports)
         self._reconnection = Reconnection(self._connection.link, ports)
-        self._turn = Slots(1, options.queued) if _needs_turns(target, client) else None
+        self._turns = Turns(options.queued) if _needs_turns(target, client) else None
         self._had_channel = False
         self._slots = Slots(options.concurrency, options.queued) if options.concurrency else None
         self._silence = Silence(options.call_seconds)
@@ -229,11 +230,9 @@ class Upstream:
     async def _run(self, call: Call) -> bytes:
         self._waiting += 1
         try:
-            turn = self._turn if self._turn is not None and call.may_ask and self._may_be_unclear() else None
-            if self._slots is None and turn is None:
-                return await self._sent(call)
-            async with turn or _FREE, self._slots or _FREE:
-                return await self._sent(call)
+            if self._turns is not None and call.may_ask and self._may_be_unclear():
+                return await self._in_turn(call, self._turns)
+            return await self._in_slot(call)
         except McpError as error:
             if call.exchange.session.revision is not SESSIONLESS or self.agreed.is_sessionless:
                 raise
@@ -244,6 +243,19 @@ class Upstream:
                 self._unused.set()
             self.calls.discard(call)
             self.used_at = self._clock.now()
+
+    async def _in_turn(self, call: Call, turns: Turns) -> bytes:
+        await turns.take()
+        try:
+            return await self._in_slot(call)
+        finally:
+            turns.release()
+
+    async def _in_slot(self, call: Call) -> bytes:
+        if self._slots is None:
+            return await self._sent(call)
+        async with self._slots:
+            return await self._sent(call)
 
     def _may_be_unclear(self) -> bool:
         """True if the server can ask without naming the call: in 2025, on pipes and on the standalone stream of a URL."""
@@ -372,7 +384,8 @@ class Upstream:
             raise McpError(INVALID_REQUEST, f"{method}: a server that several clients share may not ask them")
         call = self._parent(origin)
         if call is not None:
-            return await call.ask(method, params)
+            with self._turns.asking() if self._turns is not None else _FREE:
+                return await call.ask(method, params)
         if self.record is None:
             raise McpError(
                 INVALID_REQUEST, f"{method} belongs to no call, and this client has no other channel"
