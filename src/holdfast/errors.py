@@ -6,6 +6,7 @@ catches stay in that module.
 HoldfastError
 ├── ConfigError                  a setting is invalid; the message names it and a valid value
 ├── WireError                    the bytes of the peer are not a message
+│   └── LineTooLong              a line of the peer is over the limit
 ├── ToolError                    raised by a tool: its text becomes a failed result
 ├── McpError                     becomes a JSON-RPC error answer: code, message, data
 │   ├── InvalidParams            −32602
@@ -95,6 +96,15 @@ class WireError(HoldfastError):
         self.code = code
         self.message = message
         self.request_id = request_id
+
+
+class LineTooLong(WireError):
+    """A line of the peer was over the limit and was skipped. Its first and last bytes are kept."""
+
+    def __init__(self, limit: int, head: bytes = b"", tail: bytes = b"") -> None:
+        super().__init__(INVALID_REQUEST, f"Invalid request: a message is at most {limit} bytes")
+        self.head = head
+        self.tail = tail
 
 
 # Raised by authors: how a function ends a call

@@ -31,9 +31,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.errors import Broken, ConfigError, NotSent
+from holdfast.errors import Broken, ConfigError, LineTooLong, NotSent
 from holdfast.transports.guard import GUARD
-from holdfast.wire.lines import LineBuffer, LineTooLong
+from holdfast.wire.lines import LineBuffer
 
 STDERR_BYTES: Final = 64 * 1024
 STDERR_LINE: Final = 2_000

@@ -3,14 +3,14 @@
 import asyncio
 from typing import Any, Protocol
 
-from holdfast.errors import BadAnswer, Broken, LinkError, NotSent
+from holdfast.errors import BadAnswer, Broken, LineTooLong, LinkError, NotSent
 from holdfast.ports import Observer
 from holdfast.protocol.sessionless import VERSION
 from holdfast.upstream.incoming import UNSENT
 from holdfast.upstream.link import EndReason, LinkEnd, Receiver
 from holdfast.upstream.pending import OutgoingRequest
 from holdfast.wire.jsonrpc import request_message
-from holdfast.wire.lines import LineTooLong
+from holdfast.wire.lines import answered_by
 
 
 class Pipe(Protocol):
@@ -125,8 +125,9 @@ class PipeLink:
             try:
                 return await self._pipe.read()
             except LineTooLong as error:
-                self._observer.note("client.line_too_long", answered=error.answered)
-                request = self.receiver.pending.get(error.answered)
+                answered = answered_by(error)
+                self._observer.note("client.line_too_long", answered=answered)
+                request = self.receiver.pending.get(answered)
                 if request is not None:
                     request.fail(BadAnswer(f"the answer to {request.method} cannot be read: {error}"))
 

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from holdfast.errors import INVALID_REQUEST, WireError
+from holdfast.errors import LineTooLong
 
 EDGE: Final = 256
 """How many bytes of the beginning and of the end of a skipped line are kept."""
@@ -16,24 +16,15 @@ _ID_LAST: Final = re.compile(
 )
 
 
-class LineTooLong(WireError):
-    """A line was over the limit and was skipped."""
+def answered_by(line: LineTooLong) -> int | None:
+    """Return the id of the request that a skipped line answers; None if it is not a response, or not recognised.
 
-    def __init__(self, limit: int, head: bytes = b"", tail: bytes = b"") -> None:
-        super().__init__(INVALID_REQUEST, f"Invalid request: a message is at most {limit} bytes")
-        self.head = head
-        self.tail = tail
-
-    @property
-    def answered(self) -> int | None:
-        """The id of the request that the skipped line answers; None if it is not a response, or not recognised.
-
-        Servers write the id near the beginning of a response, or at its end. It is a number, because our ids are.
-        """
-        if first := _ID_FIRST.match(self.head):
-            return int(first[1])
-        last = _ID_LAST.search(self.tail) if _RESULT_FIRST.match(self.head) else None
-        return int(last[1]) if last else None
+    Servers write the id near the beginning of a response, or at its end. It is a number, because our ids are.
+    """
+    if first := _ID_FIRST.match(line.head):
+        return int(first[1])
+    last = _ID_LAST.search(line.tail) if _RESULT_FIRST.match(line.head) else None
+    return int(last[1]) if last else None
 
 
 class LineBuffer:

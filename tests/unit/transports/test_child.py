@@ -11,10 +11,9 @@ from typing import Final
 
 import pytest
 
-from holdfast.errors import Broken, ConfigError, NotSent
+from holdfast.errors import Broken, ConfigError, LineTooLong, NotSent
 from holdfast.transports.child import STDERR_BYTES, Child, ChildOptions
 from holdfast.transports.guard import GUARD, Guard
-from holdfast.wire.lines import LineTooLong
 from tests.support import async_test, until, wait_until
 
 ROOT: Final = Path(__file__).parents[3]
