@@ -64,7 +64,8 @@ def test_sessions_over_children_that_are_opened_and_dropped_leave_nothing_behind
         before, after = await measured(sessions, warm_up=20)
         assert after.processes == before.processes == 0
         assert after.descriptors <= before.descriptors
-        # Sessions that were kept would cost more: about 30 KiB each, with their child's pipes and buffers.
-        assert after.kilobytes < before.kilobytes + 3_000 + 2 * sessions
+        # A session that was kept costs about 33 KiB, with its child's pipes. One that has ended may wait for the garbage
+        # collector, which runs rarely: 5 KiB.
+        assert after.kilobytes < before.kilobytes + 3_000 + 10 * sessions
 
     run()
