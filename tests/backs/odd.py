@@ -61,7 +61,9 @@ for line in sys.stdin:
     message = json.loads(line)
     method, number, params = message.get("method", "answer"), message.get("id"), message.get("params", {})
     received.append(json.dumps(message.get("error", {}).get("code")) if method == "answer" else method)
-    if method == "initialize":
+    if method == "answer":
+        print("answered", received[-1], file=sys.stderr, flush=True)
+    elif method == "initialize":
         write(
             id=number,
             result={
@@ -81,5 +83,5 @@ for line in sys.stdin:
         "logging/setLevel",
     }:
         write(id=number, result={})
-    elif number is not None and method != "answer":
+    elif number is not None:
         write(id=number, error={"code": -32601, "message": "unknown"})

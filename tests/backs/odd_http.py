@@ -34,6 +34,11 @@ class OddHttp:
         self.ends.set()
         await self._runner.cleanup()
 
+    def ask(self) -> None:
+        """Ask the client on the standalone stream."""
+        question = {"message": "?", "requestedSchema": {}}
+        self.standalone.put_nowait(_message(id="odd", method="elicitation/create", params=question))
+
     async def _get(self, asked: web.Request) -> web.StreamResponse:
         stream = await _stream(asked)
         while True:
@@ -68,11 +73,8 @@ class OddHttp:
 
     async def _call(self, asked: web.Request, number: Any, params: dict[str, Any]) -> web.StreamResponse:
         name, arguments = params["name"], params.get("arguments", {})
-        if name in {"say", "received", "ask_later", "big_body"}:
-            said = {"say": "said", "received": json.dumps(self.received), "ask_later": "asked"}.get(name)
-            if name == "ask_later":
-                question = {"message": "?", "requestedSchema": {}}
-                self.standalone.put_nowait(_message(id="odd", method="elicitation/create", params=question))
+        if name in {"say", "received", "big_body"}:
+            said = {"say": "said", "received": json.dumps(self.received)}.get(name)
             return web.json_response(_text(number, said or "x" * int(arguments["size"])))
         stream = await _stream(asked)
         if name == "silent":

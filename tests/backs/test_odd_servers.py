@@ -16,6 +16,7 @@ from holdfast.client import Client
 from holdfast.engine.exchange import Caller
 from holdfast.errors import INTERNAL_ERROR, INVALID_REQUEST, OUTCOME_UNKNOWN
 from holdfast.options import ProxyOptions
+from holdfast.testing import NotingObserver
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 from tests.backs.odd_http import OddHttp
 from tests.duplex import DuplexClient
@@ -24,6 +25,7 @@ from tests.support import async_test, until
 ODD: Final = [sys.executable, str(Path(__file__).parent / "odd.py")]
 BACKS: Final = ("program", "url")
 ERAS: Final = ("legacy", "modern")
+ANSWERED: Final = f"answered {INVALID_REQUEST}"
 QUICK: Final = ClientTimes(backoff=(0.01, 0.05), probe=2.0)
 Test = Callable[[Process | Remote], Awaitable[None]]
 
@@ -161,16 +163,29 @@ async def test_a_flood_behind_a_url_waits_for_the_client_and_loses_nothing() -> 
     assert result["result"]["content"][0]["text"] == "flooded"
 
 
-@over
-async def test_a_question_outside_of_any_call_is_refused_at_once_for_a_client_without_a_session(
-    back: str,
-) -> None:
-    async with (
-        odd(back) as server,
-        Client(server, version="modern", elicitation=lambda _: {"action": "accept", "content": {}}) as client,
-    ):
+def accept(_asked: object) -> dict[str, Any]:
+    return {"action": "accept", "content": {}}
+
+
+@async_test
+async def test_a_question_of_a_program_outside_of_any_call_is_refused_for_a_client_without_a_session() -> (
+    None
+):
+    notes = NotingObserver()
+    server = Process(ODD, observer=notes)
+    async with Client(server, version="modern", elicitation=accept) as client:
         assert (await client.call_tool("ask_later")).text == "asked"
-        await until(lambda: _has(client, str(INVALID_REQUEST)))
+        # No call may follow before the question has come: it would be the only one that the question can belong to.
+        await until(lambda: [facts["line"] for facts in notes.named("upstream.stderr")] == [ANSWERED])
+
+
+@async_test
+async def test_a_question_on_the_standalone_stream_is_refused_for_a_client_without_a_session() -> None:
+    asking = OddHttp()
+    async with asking as url, Client(Remote(url), version="modern", elicitation=accept) as client:
+        assert (await client.call_tool("say")).text == "said"
+        asking.ask()
+        await until(lambda: str(INVALID_REQUEST) in asking.received)
 
 
 @async_test
