@@ -118,6 +118,29 @@ def test_no_credential_no_key_and_no_session_id_is_written_to_the_file(key: str 
 
 
 @async_test
+async def test_with_a_key_a_header_with_an_ordinary_name_is_sealed_too() -> None:
+    own = {"x-pat": "secret-token-6"}
+    with store_path() as path:
+        there, here = Server("carried", store=SqliteStore(path)), Server("carried", store=_Scanned(path))
+        for server in (there, here):
+            server.forward_key = ForwardKey(KEY)
+
+            @server.tool
+            async def count(ctx: Context, *, talks: bool) -> bool:
+                await ctx.roots()
+                return talks or ctx.headers["x-pat"] == own["x-pat"]
+
+        asked = await called(Peer(there.asgi(response="json")), talks=False, headers=own).done()
+        peer = Peer(here.asgi(response="json"))
+        call = await called(peer, talks=False, headers=own, **retry_of(asked)).done()
+        assert call.json["result"]["structuredContent"] == {"result": True}
+        assert b"sealed " in _Scanned.written
+        assert own["x-pat"].encode() not in _Scanned.written
+        await here.engine.aclose()
+        await there.engine.aclose()
+
+
+@async_test
 async def test_a_replica_with_another_key_refuses_the_request_at_once() -> None:
     with store_path() as path:
         there, here = replica(path), replica(path)

@@ -65,6 +65,11 @@ class Credentials:
             Sealer(random, _PURPOSE, key.keys, longest=MAX_CREDENTIALS) if key is not None else None
         )
 
+    @property
+    def has_key(self) -> bool:
+        """True if headers travel sealed."""
+        return self._sealer is not None
+
     def attach(self, message: bytes, headers: Mapping[str, str], *, replica: str) -> bytes:
         """Return a message for a replica together with its sealed headers. Without a key they are left out."""
         if self._sealer is None or not headers:

@@ -11,8 +11,9 @@ A request is also stored with a claim, so that another replica can run the call 
 
 `carried` is the only place that decides what of a caller is written to the store. A header that can carry a credential
 is left out, by the words in its name, since a reader of the store must not be able to act as the caller. Other headers
-travel: a handler sees the same `X-Tenant` wherever it runs. If the operator gave the replicas a key, the headers that
-were left out travel beside a message, sealed under that key (`auth/forward_key.py`).
+travel: a handler sees the same `X-Tenant` wherever it runs. If the operator gave the replicas a key, all headers travel
+beside a message, sealed under that key (`auth/forward_key.py`): the operator may have named a header that holds a
+credential and has a name of its own, such as `X-Pat`.
 """
 
 import re
@@ -126,15 +127,12 @@ class Reply(Struct, frozen=True, tag="reply"):
 InboxMessage = Retry | Submit | Notify | Reply
 
 
-def carried(caller: Caller) -> dict[str, Any]:
-    """Return what a forwarded request holds of its caller."""
-    headers = {name: value for name, value in caller.headers.items() if not is_secret(name)}
+def carried(caller: Caller, *, is_sealed: bool = False) -> dict[str, Any]:
+    """Return what a forwarded request holds of its caller. `is_sealed`: its headers travel sealed, beside the request."""
+    headers = (
+        {} if is_sealed else {name: value for name, value in caller.headers.items() if not is_secret(name)}
+    )
     return {"owner": caller.key, "principal": caller.principal, "headers": headers}
-
-
-def left_out(caller: Caller) -> dict[str, str]:
-    """Return the headers that `carried` leaves out."""
-    return {name: value for name, value in caller.headers.items() if is_secret(name)}
 
 
 def encode_forwarded(

@@ -37,7 +37,7 @@ from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.exchange import Caller
-from holdfast.engine.forwarded import Began, Retry, carried
+from holdfast.engine.forwarded import Began, Retry
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers
@@ -79,7 +79,7 @@ class Forwarding:
             stream=runtime.random.token(12),
             request=request,
             reply_to=runtime.store.replica,
-            **carried(caller),
+            **self._inbox.carried(caller),
         )
         try:
             return await self._begun(replica, retry, caller)

@@ -63,7 +63,6 @@ from holdfast.engine.forwarded import (
     Refused,
     Submit,
     Verdict,
-    carried,
 )
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.readers import Readers
@@ -150,7 +149,7 @@ class Homes:
             streams=streams,
             reply_to=self._me,
             digest=digest,
-            **carried(caller),
+            **self._inbox.carried(caller),
         )
         return await self._runtime.take(self._submitted(record, submit, caller), self._unread)
 

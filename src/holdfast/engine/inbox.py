@@ -34,9 +34,9 @@ from holdfast.engine.forwarded import (
     Retry,
     Submit,
     Verdict,
+    carried,
     decode_message,
     encode_message,
-    left_out,
 )
 from holdfast.engine.runtime import Runtime
 from holdfast.errors import HoldfastError, StoreError, TooMuchWork
@@ -87,7 +87,7 @@ class Inbox:
     ) -> bool:
         """Put a message into the inbox of a replica. False: its lease has ended, or its inbox is full.
 
-        The credentials of `caller` go with it, sealed, if this replica has a key.
+        The headers of `caller` go with it, sealed, if this replica has a key.
 
         Raises:
             StoreError: the message cannot be encoded, because the principal has claims that JSON cannot hold.
@@ -96,8 +96,12 @@ class Inbox:
         if not payload:
             raise StoreError("the claims of this principal cannot be sent to another replica")
         if caller is not None:
-            payload = self._credentials.attach(payload, left_out(caller), replica=replica)
+            payload = self._credentials.attach(payload, dict(caller.headers), replica=replica)
         return await self._runtime.store.forward(replica, name, payload, seconds=seconds)
+
+    def carried(self, caller: Caller) -> dict[str, Any]:
+        """Return what a message holds of its caller in plain text."""
+        return carried(caller, is_sealed=self._credentials.has_key)
 
     @contextmanager
     def expecting(self, name: str) -> Iterator[asyncio.Future[Verdict]]:
