@@ -195,7 +195,8 @@ class HttpWire(asyncio.Protocol):
         transport = self._transport
         if transport is None or not self.is_open:
             raise Broken("the connection has ended")
-        self._waiter = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
+        self._waiter = waiter
         self._headers, self._head_bytes, self._is_complete = [], 0, False
         if body is None or len(body) > _JOINED_BYTES:
             transport.write(head)
@@ -204,9 +205,11 @@ class HttpWire(asyncio.Protocol):
         else:
             transport.write(head + body)
         try:
-            return await self._waiter
+            return await waiter
         except asyncio.CancelledError:
-            self.abort()
+            # If the response was complete before, the connection may have another request already.
+            if self._waiter is waiter:
+                self.abort()
             raise
 
     def pause(self) -> None:

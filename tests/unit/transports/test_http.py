@@ -355,6 +355,24 @@ class Plug(asyncio.Transport):
         self.is_aborted = True
 
 
+@async_test
+async def test_a_cancelled_request_does_not_close_the_connection_of_the_next_one() -> None:
+    plug, free = Plug(), list[http_wire.HttpWire]()
+    wire = http_wire.HttpWire(free.append, lambda _: None)
+    wire.connection_made(plug)
+    first = asyncio.ensure_future(wire.send(b"first", None))
+    await asyncio.sleep(0)
+    # In one turn: the response arrives, the next request takes the free connection, the first request is cancelled.
+    second = asyncio.ensure_future(wire.send(b"second", None))
+    wire.data_received(reply(b"one"))
+    assert free == [wire]
+    first.cancel()
+    await asyncio.wait({first})
+    assert not plug.is_aborted
+    wire.data_received(reply(b"two"))
+    assert await (await second).body(10) == b"two"
+
+
 @given(st.data(), st.sampled_from([CHUNKED, b"HTTP/1.1 100 Continue\r\n\r\n" + reply(b"abcde", "x-a: b")]))
 def test_a_response_is_the_same_however_its_bytes_arrive(data: st.DataObject, response: bytes) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, len(response) - 1))))
