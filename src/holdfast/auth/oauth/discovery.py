@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from holdfast.auth.oauth.challenges import OAuthChallenge
 from holdfast.auth.oauth.metadata import ResourceMetadata, ServerMetadata, read
-from holdfast.auth.oauth.urls import canonical, covers, issuer_urls, resource_urls
 from holdfast.auth.oauth.web import OK, Web
+from holdfast.auth.urls import canonical, covers, issuer_urls, resource_urls
 from holdfast.errors import AuthorizationFailed, NotSent
 
 

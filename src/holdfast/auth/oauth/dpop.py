@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from holdfast.auth.oauth.identity import sign
-from holdfast.auth.oauth.urls import origin
+from holdfast.auth.urls import origin
 from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Random
 

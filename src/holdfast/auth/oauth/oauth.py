@@ -9,8 +9,8 @@ from holdfast.auth.oauth.grants import AuthorizationCode, Grant
 from holdfast.auth.oauth.identity import ClientIdentity
 from holdfast.auth.oauth.registration import Application
 from holdfast.auth.oauth.storage import FileStorage, MemoryStorage, TokenStorage
-from holdfast.auth.oauth.urls import check_trusted
 from holdfast.auth.oauth.web import Bounds
+from holdfast.auth.urls import check_trusted
 from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Random, SystemClock, SystemRandom
 

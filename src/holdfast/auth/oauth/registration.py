@@ -11,8 +11,8 @@ from msgspec import Struct
 from holdfast.auth.oauth.identity import BASIC, NONE, POST, ClientIdentity
 from holdfast.auth.oauth.metadata import ErrorAnswer, RegistrationAnswer, ServerMetadata, read
 from holdfast.auth.oauth.pkce import quoted
-from holdfast.auth.oauth.urls import is_loopback
 from holdfast.auth.oauth.web import Web
+from holdfast.auth.urls import is_loopback
 from holdfast.errors import AuthorizationFailed, NotSent
 
 CREATED = (200, 201)

@@ -34,8 +34,8 @@ from holdfast.auth.oauth.grants import AuthorizationCode
 from holdfast.auth.oauth.identity import ClientIdentity
 from holdfast.auth.oauth.oauth import OAuth
 from holdfast.auth.oauth.storage import Credentials, FileStorage, MemoryStorage, TokenStorage
-from holdfast.auth.oauth.urls import is_loopback
 from holdfast.auth.oauth.web import Bounds
+from holdfast.auth.urls import is_loopback
 from holdfast.errors import AuthorizationFailed, Busy, ConfigError, SignInRequired
 from holdfast.ports import Clock, Random
 

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from holdfast.auth.oauth.urls import check_trusted
+from holdfast.auth.urls import check_trusted
 from holdfast.errors import AuthorizationFailed, Broken, NotSent, WireError
 from holdfast.transports.http import HttpOptions, HttpTransport
 

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.auth import Principal
 from holdfast.auth.known_tokens import KnownTokens
-from holdfast.auth.oauth.urls import check_trusted
+from holdfast.auth.urls import check_trusted
 from holdfast.auth.verifiers.claims import Rules, principal_of, refused
 from holdfast.auth.verifiers.key_set import ASYMMETRIC, KeySet, import_jwt
 from holdfast.errors import AuthorizationFailed, ConfigError

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.auth.oauth.single_flight import SingleFlight
-from holdfast.auth.oauth.urls import issuer_urls
 from holdfast.auth.oauth.web import OK, Bounds, Web, open_web
+from holdfast.auth.urls import issuer_urls
 from holdfast.errors import AuthorizationFailed, ConfigError, HoldfastError
 from holdfast.ports import Clock
 

@@ -20,7 +20,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.auth import Verifier
-from holdfast.auth.oauth.urls import RESOURCE, canonical, resource_urls
+from holdfast.auth.urls import RESOURCE, canonical, resource_urls
 from holdfast.fronts.http.answer import Answer, json_answer, not_allowed
 from holdfast.fronts.http.cors import preflight
 from holdfast.fronts.http.head import Head

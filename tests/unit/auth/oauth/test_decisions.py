@@ -13,7 +13,7 @@ from holdfast.auth.oauth.pkce import AuthorizationRequest, authorization_url, ch
 from holdfast.auth.oauth.registration import Application, is_usable, known_client, registration
 from holdfast.auth.oauth.scopes import is_step_up, union, wanted, with_offline
 from holdfast.auth.oauth.tokens import Tokens, tokens_from
-from holdfast.auth.oauth.urls import canonical, check_trusted, covers, issuer_urls, resource_urls
+from holdfast.auth.urls import canonical, check_trusted, covers, issuer_urls, resource_urls
 from holdfast.errors import AuthorizationFailed, ConfigError
 from holdfast.testing import SeededRandom, VirtualClock
 

@@ -8,7 +8,7 @@ server must not make a client call its own machine. The same rule holds for priv
 from typing import Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from holdfast.auth.oauth.hosts import MAY_NAME, Zone, zone_of
+from holdfast.auth.hosts import MAY_NAME, Zone, zone_of
 from holdfast.errors import AuthorizationFailed
 
 RESOURCE: Final = "oauth-protected-resource"
