@@ -104,11 +104,12 @@ async def test_a_redirect_to_another_origin_is_refused() -> None:
 
 @async_test
 async def test_a_url_that_no_server_answers_is_busy_and_leaves_no_session() -> None:
-    remote = Remote(f"http://127.0.0.1:{free_port()}/mcp")
+    remote = Remote(f"http://user:secret@127.0.0.1:{free_port()}/mcp?key=secret")
     with pytest.raises(McpError, match="nothing was executed") as failed:
         async with Client(remote, version="legacy"):
             raise AssertionError("there is no server")
     assert failed.value.code == BUSY
+    assert "secret" not in str(failed.value), "clients do not receive our credentials"
 
 
 @async_test
@@ -213,6 +214,11 @@ def test_an_invalid_url_is_refused(url: str) -> None:
         Remote(url)
 
 
+def test_a_header_that_cannot_be_sent_is_refused_at_start() -> None:
+    with pytest.raises(ConfigError, match="line break"):
+        Remote(URL, headers={"X-Team": "red\r\nX-Other: 1"})
+
+
 def test_stateless_mode_and_unknown_options_are_refused_at_start() -> None:
     with pytest.raises(ConfigError, match="cannot be stateless"):
         _ = Process(LITTLE, settings=Settings(stateless=True)).engine
@@ -243,7 +249,11 @@ def test_anonymous_clients_share_an_upstream_only_if_no_other_machine_may_call(
 
 
 def test_what_is_shown_of_a_target_holds_no_secret() -> None:
-    remote, child = Remote(f"{URL}?key=secret"), Process(["npx", "-y", "some-server", "--key=secret"])
+    with_password = URL.replace("//", "//user:secret@")
+    remote, child = (
+        Remote(f"{with_password}?key=secret"),
+        Process(["npx", "-y", "some-server", "--key=secret"]),
+    )
     for shown in (remote.summary, child.summary, repr(remote), repr(child), remote.name, child.name):
         assert "secret" not in shown
     assert remote.summary == f"in front of {URL}"

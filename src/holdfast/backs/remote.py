@@ -13,7 +13,7 @@ from holdfast.backs.proxy.lists import digest
 from holdfast.backs.proxy.passing import Passing
 from holdfast.backs.proxy.target import Ports, UpstreamClient
 from holdfast.errors import INVALID_REQUEST, AuthorizationFailed, ConfigError, McpError
-from holdfast.transports.http import HttpOptions, HttpTransport
+from holdfast.transports.http import HttpOptions, HttpTransport, head_of, place_of
 from holdfast.upstream.connectors import Connector, HttpConnector
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
@@ -53,6 +53,8 @@ class RemoteTarget:
         limits: ClientLimits,
         times: ClientTimes,
     ) -> None:
+        # Refuses at start what every request would fail with.
+        head_of("POST", place_of(url), headers, None)
         self.url: str = url
         self.name: str = urlsplit(url).hostname or url
         self.names_calls: bool = False

@@ -34,6 +34,7 @@ from holdfast.server.functions.options import check_options
 from holdfast.server.served import Served
 from holdfast.server.sign_in_page import sign_in_page
 from holdfast.stores.base import Store
+from holdfast.transports.http import shown
 from holdfast.upstream.negotiation import VERSIONS
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
@@ -212,8 +213,8 @@ class Remote(Proxy):
 
     @property
     def summary(self) -> str:
-        """The URL without its query, which may hold a secret."""
-        return f"in front of {self.url.partition('?')[0]}"
+        """The URL without its secrets."""
+        return f"in front of {shown(self.url)}"
 
 
 class Process(Proxy):

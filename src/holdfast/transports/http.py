@@ -9,6 +9,7 @@ here; each would let another party decide where credentials go, or how large a r
 """
 
 import asyncio
+import re
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ PORTS: Final = {"http": 80, "https": 443}
 _WRITTEN: Final = "!$%&'()*+,-./:;=?@_~"
 """The characters of a URL's path and query that are sent as they are."""
 
-__all__ = ["HttpAnswer", "HttpOptions", "HttpTransport"]
+__all__ = ["HttpAnswer", "HttpOptions", "HttpTransport", "head_of", "place_of", "shown"]
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
@@ -135,9 +136,9 @@ class HttpTransport:
                     sock.close()
                     raise
         except TimeoutError:
-            raise NotSent(f"cannot connect to {url}: no connection within {seconds:g} s") from None
+            raise NotSent(f"cannot connect to {shown(url)}: no connection within {seconds:g} s") from None
         except OSError as error:
-            raise NotSent(f"cannot connect to {url}: {str(error) or type(error).__name__}") from error
+            raise NotSent(f"cannot connect to {shown(url)}: {str(error) or type(error).__name__}") from error
         self._wires[wire] = origin
         return wire
 
@@ -185,6 +186,11 @@ class HttpTransport:
 # Requests
 
 
+def shown(url: str) -> str:
+    """Return a URL for people: without user, password and query, which may be secrets."""
+    return re.sub("//[^/]*@", "//", url.partition("?")[0])
+
+
 @lru_cache(maxsize=256)
 def place_of(url: str) -> Place:
     """Return the parts of a URL that a request needs.
@@ -199,7 +205,7 @@ def place_of(url: str) -> Place:
         host = host if host.isascii() else host.encode("idna").decode()
         port = parts.port or PORTS[parts.scheme if host else ""]
     except (ValueError, KeyError):
-        raise ConfigError(f"not a URL: {url}") from None
+        raise ConfigError(f"not a URL: {shown(url)}") from None
     target = quote(parts.path or "/", safe=_WRITTEN)
     if parts.query:
         target += "?" + quote(parts.query, safe=_WRITTEN)

@@ -16,6 +16,7 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from holdfast.errors import NOT_EXECUTED, Broken, HoldfastError, HttpRefused, NotSent, Unauthorized
+from holdfast.transports.http import shown
 from holdfast.upstream.link import Overloaded, SessionLost
 from holdfast.upstream.pending import error_of
 
@@ -85,7 +86,9 @@ def moved_to(status: int, url: str, location: str, *, has_credentials: bool) -> 
     is_same = (here.scheme, here.netloc) == (there.scheme, there.netloc)
     if status in REPEATABLE_MOVES and is_same and not has_credentials:
         return target
-    raise HttpRefused(status, f"the server redirects to {target[:200]}; connect to that URL if you trust it")
+    raise HttpRefused(
+        status, f"the server redirects to {shown(target)[:200]}; connect to that URL if you trust it"
+    )
 
 
 def _said(body: bytes) -> str:

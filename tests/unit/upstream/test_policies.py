@@ -5,7 +5,7 @@ import pytest
 from holdfast.errors import Broken, HttpRefused, McpError, NotSent, OutcomeUnknown, VersionRefused
 from holdfast.testing.chance import SeededRandom
 from holdfast.upstream.backoff import Backoff
-from holdfast.upstream.http_status import json_rpc_error, refused, seconds_to_wait
+from holdfast.upstream.http_status import json_rpc_error, moved_to, refused, seconds_to_wait
 from holdfast.upstream.link import Overloaded, SessionLost
 from holdfast.upstream.negotiation import EraMemory, ServerEra, choose, judge_result, origin
 
@@ -104,3 +104,8 @@ def test_retry_after_is_read_as_seconds_or_as_a_date() -> None:
     assert seconds_to_wait("99999999999", 0.0) == 3_600.0
     assert seconds_to_wait("soon", 0.0) is None
     assert seconds_to_wait("", 0.0) is None
+
+
+def test_a_refused_redirect_shows_no_password_and_no_query() -> None:
+    with pytest.raises(HttpRefused, match="redirects to http://host/there;"):
+        moved_to(302, "http://user:secret@host/here", "/there?key=secret", has_credentials=False)
