@@ -41,7 +41,7 @@ def _secret(file: str | None, option: str, variable: str) -> str | None:
     if file is None:
         return os.environ.get(variable) or None
     try:
-        text = Path(file).read_text(encoding="utf-8").strip()
+        text = Path(file).read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{option} {file} cannot be read: {error}") from None
     if not text:

@@ -20,6 +20,10 @@ def read(content: Any, file: Path) -> dict[str, Endpoint]:
     return {endpoint.name: endpoint for endpoint in read_mcp_json(file).endpoints}
 
 
+def test_a_file_of_an_editor_that_writes_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    assert list(read('\ufeff{"mcpServers": {"a": {"command": "x"}}}', tmp_path / "mcp.json")) == ["a"]
+
+
 def test_a_file_of_claude_desktop_is_read_with_its_literal_keys(tmp_path: Path) -> None:
     servers = read(
         {

@@ -240,6 +240,20 @@ def test_a_secret_in_the_file_is_refused_and_not_shown(line: str, key: str) -> N
     assert "SEcret" not in said
 
 
+def test_a_password_in_the_url_of_a_server_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refusal("[servers.a]\nurl = 'https://user:SEcret@h/mcp'")
+    assert "holdfast.toml: [servers.a] url: write no user and password" in said
+    assert "SEcret" not in said
+    monkeypatch.setenv("PASSWORD", "abc")
+    (one,) = read("[servers.a]\nurl = 'https://user:${PASSWORD}@h/mcp?at=@'").endpoints
+    assert one.source.url == "https://user:abc@h/mcp?at=@"
+    assert read("[servers.a]\nurl = 'https://h/@me/mcp'").endpoints
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file() -> None:
+    assert read("\ufeff[servers.a]\nurl = 'http://h'").endpoints
+
+
 def test_a_password_of_the_store_of_all_servers_is_refused() -> None:
     assert "holdfast.toml: store: write no password" in refusal("store = 'redis://:word@h'\n" + SERVER)
 

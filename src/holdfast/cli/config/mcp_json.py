@@ -59,7 +59,7 @@ def read_mcp_json(file: Path) -> Plan:
         ConfigError: it cannot be read, has no server, or has one that cannot be served; the text names it.
     """
     try:
-        content = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats)
+        content = json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=_without_repeats)
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from None
     table = (

@@ -26,6 +26,8 @@ _SHARED: Final[tuple[str, ...]] = tuple(name for name, row in rows(Options).item
 _BACKS: Final = ("command", "url", "object")
 _SECRET: Final = re.compile(r"(?i)(?:^|[-_])(?:api-?key|key|token|secret|password|authorization|cookie)$")
 """The names of headers and variables whose values are secrets."""
+_USER: Final = re.compile(r"//[^/?#]*@")
+"""The user, and perhaps the password, in a URL."""
 _FROM_CLIENT: Final = ("header:", "claim:")
 """A value that comes from each client."""
 
@@ -45,7 +47,7 @@ def read_toml(file: Path) -> Plan:
         ConfigError: it cannot be read, or something in it is wrong.
     """
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from None
     servers = content.pop(_SERVERS, None)
@@ -105,6 +107,12 @@ def _refuse_literals(table: dict[str, Any], where: str) -> None:
         raise ConfigError(
             f"{where} store: write no password into this file; leave out the store and set HOLDFAST_STORE, or take "
             'it from an environment variable: "${NAME}"'
+        )
+    url = table.get("url")
+    if isinstance(url, str) and _USER.search(url) and not _is_reference(url):
+        raise ConfigError(
+            f"{where} url: write no user and password into this file; take the URL from an environment variable: "
+            '"${NAME}"'
         )
 
 
