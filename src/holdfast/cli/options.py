@@ -77,11 +77,18 @@ class Options(Struct, frozen=True, kw_only=True):
     ] = None
     duplicates: Annotated[
         Duplicates | None,
-        Row(help="What happens to a request whose id is in flight: refuse it, or run both."),
+        Row(
+            help="What happens to a request whose id is in flight. reject: it is refused; isolate: both run.",
+            default="reject",
+        ),
     ] = None
-    response: Annotated[ResponseMode | None, Row(help="How requests are answered.", default="adaptive")] = (
-        None
-    )
+    response: Annotated[
+        ResponseMode | None,
+        Row(
+            help="How requests are answered: json, sse (a stream), or adaptive (json if the answer comes soon).",
+            default="adaptive",
+        ),
+    ] = None
     in_order: Annotated[bool | None, Row(help="Run the calls of a session one at a time.")] = None
     reruns: Annotated[
         Number | None, Row(help="How often a call of an idempotent tool runs again after its replica died.")
@@ -102,7 +109,7 @@ class Options(Struct, frozen=True, kw_only=True):
         str | None,
         Row(
             metavar="NAME",
-            help="Separates servers that share a store. Default: the server's name.",
+            help="Separates servers that share a store. Default: the server's name; for a URL its host, for a program its file name.",
             fits=ONE_SERVER,
         ),
     ] = None

@@ -106,8 +106,22 @@ def _errors_shown(place: str) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - the author's module may raise anything
         report = traceback.TracebackException.from_exception(error)
         _trim(report)
-        sys.stderr.write(f"holdfast: {place} cannot be imported\n{''.join(report.format())}")
+        sys.stderr.write(
+            f"holdfast: {place} cannot be imported\n{''.join(report.format())}{_missing(error, place)}"
+        )
         raise SystemExit(_FAILED) from None
+
+
+def _missing(error: Exception, place: str) -> str:
+    """Return what to do if a module is not installed where holdfast runs; empty for any other error."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    program = place if place.endswith(".py") else f"-m {place}"
+    return (
+        f"holdfast: {sys.executable}, which runs holdfast, does not find the module {error.name}. Install it there, "
+        "or install holdfast where it is, or serve your code as a program with its own Python: "
+        f"holdfast serve -- python {program}\n"
+    )
 
 
 def _trim(report: traceback.TracebackException) -> None:

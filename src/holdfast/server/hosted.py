@@ -43,4 +43,4 @@ class Hosted(Proxy):
     @property
     def summary(self) -> str:
         """The class of the object."""
-        return f"hosts a {self._class} object"
+        return f"hosts an object of the class {self._class}"

@@ -24,6 +24,14 @@ def test_a_file_of_an_editor_that_writes_a_byte_order_mark_is_read(tmp_path: Pat
     assert list(read('\ufeff{"mcpServers": {"a": {"command": "x"}}}', tmp_path / "mcp.json")) == ["a"]
 
 
+def test_servers_that_are_not_chosen_are_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(
+        '{"mcpServers": {"old": {"type": "sse", "url": "http://h/sse"}, "new": {"command": "x"}}}'
+    )
+    assert [endpoint.name for endpoint in read_mcp_json(file, ("new",)).endpoints] == ["new"]
+
+
 def test_a_file_of_claude_desktop_is_read_with_its_literal_keys(tmp_path: Path) -> None:
     servers = read(
         {

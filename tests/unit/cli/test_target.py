@@ -99,6 +99,8 @@ def test_an_error_in_the_authors_code_shows_the_authors_frames_and_no_others(
         place = target.removesuffix(":server")
         assert told.startswith(f"holdfast: {place} cannot be imported\n")
         assert said in told
+        program = f"holdfast serve -- python {place if '.py' in place else f'-m {place}'}"
+        assert (program in told) == ("ModuleNotFoundError" in said)
         files = [line for line in told.splitlines() if line.startswith("  File ")]
         assert len(files) == frames, told
         assert all(str(tmp_path) in line or f'"{place}"' in line for line in files), told

@@ -133,6 +133,8 @@ def test_relative_paths_begin_at_the_file(tmp_path: Path) -> None:
 def test_only_some_servers_may_be_chosen() -> None:
     assert [one.name for one in read(FULL, "own", "files").endpoints] == ["files", "own"]
     assert "--only other: the file has no such server; it has files, legacy, own" in refusal_of_only("other")
+    broken = FULL + "[servers.broken]\ncommand = ['x']\nenv = {A = '${SURELY_NOT_SET}'}\n"
+    assert [one.name for one in read(broken, "own").endpoints] == ["own"]
     with pytest.raises(ConfigError, match="--only is for a file"):
         planned("app.py", (), Options(), ProcessOptions(), only=("a",))
 
@@ -156,9 +158,16 @@ SERVER = '[servers.a]\nurl = "http://h"\n'
             "worker = 2\n" + SERVER,
             "holdfast.toml: the key worker is unknown: did you mean workers? Allowed are ",
         ),
-        ('url = "http://h"\n' + SERVER, "holdfast.toml: the key url is unknown"),
-        ('path = "/x"\n' + SERVER, "holdfast.toml: the key path is unknown"),
-        ("workers = 2\n[servers.a]\nworkers = 2", "holdfast.toml: [servers.a] the key workers is unknown"),
+        ("zzz = 2\n" + SERVER, "holdfast.toml: the key zzz is unknown. Allowed are "),
+        (
+            'url = "http://h"\n' + SERVER,
+            "holdfast.toml: the key url is in the wrong table: write it in the table of a server, [servers.NAME]",
+        ),
+        ('path = "/x"\n' + SERVER, "holdfast.toml: the key path is in the wrong table"),
+        (
+            "workers = 2\n[servers.a]\nworkers = 2",
+            "holdfast.toml: [servers.a] the key workers is in the wrong table: write it at the top of the file",
+        ),
         (
             "workers = 0\n" + SERVER,
             "holdfast.toml: workers must be a whole number of 1 or more",
@@ -176,7 +185,7 @@ SERVER = '[servers.a]\nurl = "http://h"\n'
             "holdfast.toml: allowed_hosts must be a list of texts, not a text",
         ),
         ("[times]\nidle = 0\n" + SERVER, "holdfast.toml: times: idle=0.0: give a number of seconds above 0"),
-        ("[times]\nidel = 0\n" + SERVER, "holdfast.toml: times the key idel is unknown: did you mean idle?"),
+        ("[times]\nidel = 0\n" + SERVER, "holdfast.toml: times: the key idel is unknown: did you mean idle?"),
         ("[times]\nretry = 1\n" + SERVER, "holdfast.toml: times.retry must be a list of two numbers"),
         (
             '[limits]\nbody = "4 MB"\n' + SERVER,

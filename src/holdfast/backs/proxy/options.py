@@ -57,5 +57,5 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
             )
         if self.strict and self.home == "any":
             raise ConfigError(
-                'strict does not fit home="any": no session has an upstream of its own that could be lost'
+                'strict does not fit home="any": no session has a connection of its own that could be lost'
             )

@@ -47,8 +47,8 @@ def known(keys: Iterable[str], allowed: Iterable[str], where: str) -> None:
     for key in keys:
         if key not in names:
             near = difflib.get_close_matches(key, names, 1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise ConfigError(f"{where} the key {key[:64]} is unknown: {hint}Allowed are {', '.join(names)}")
+            hint = f": did you mean {near[0]}?" if near else "."
+            raise ConfigError(f"{where} the key {key[:64]} is unknown{hint} Allowed are {', '.join(names)}")
 
 
 def _converted(value: Any, hint: Any, where: str) -> Any:
@@ -69,7 +69,7 @@ def _settings(kind: type[Struct], value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{where} must be {_but('a table', value)}")
     hints = get_type_hints(kind)
-    known(value, hints, where)
+    known(value, hints, f"{where}:")
     given = {key: _converted(one, hints[key], f"{where}.{key}") for key, one in value.items()}
     try:
         kind(**given)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.behind import Source
 from holdfast.cli.config.decoding import decoded
-from holdfast.cli.config.plan import Endpoint, Plan, path_of
+from holdfast.cli.config.plan import Endpoint, Plan, chosen, path_of
 from holdfast.cli.config.variables import expanded
 from holdfast.cli.options import Options
 from holdfast.errors import ConfigError
@@ -52,8 +52,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     enabled: bool | None = None
 
 
-def read_mcp_json(file: Path) -> Plan:
-    """Read the servers of a client's file.
+def read_mcp_json(file: Path, only: tuple[str, ...] = ()) -> Plan:
+    """Read the servers of a client's file, or only those of some names.
 
     Raises:
         ConfigError: it cannot be read, has no server, or has one that cannot be served; the text names it.
@@ -67,7 +67,7 @@ def read_mcp_json(file: Path) -> Plan:
     )
     if not isinstance(table, dict):
         raise ConfigError(f'{file} names no server: it needs {{"mcpServers": {{"NAME": {{…}}}}}}')
-    found = (_endpoint(name, entry, file) for name, entry in table.items())
+    found = (_endpoint(name, table[name], file) for name in chosen(table, only))
     endpoints = tuple(endpoint for endpoint in found if endpoint is not None)
     if not endpoints:
         raise ConfigError(f"{file} names no server that is enabled")

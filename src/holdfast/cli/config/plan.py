@@ -1,6 +1,7 @@
 """The plan: every server that a process serves, with its options, and the options of the process."""
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -29,6 +30,19 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     endpoints: tuple[Endpoint, ...]
     process: ProcessOptions = ProcessOptions()
+
+
+def chosen(names: Iterable[str], only: tuple[str, ...]) -> list[str]:
+    """Return the names that `--only` chooses; all of them without it. The other servers of the file are not read.
+
+    Raises:
+        ConfigError: the file has no server of a name that was chosen.
+    """
+    there = list(names)
+    for name in only:
+        if name not in there:
+            raise ConfigError(f"--only {name}: the file has no such server; it has {', '.join(there)}")
+    return [name for name in there if not only or name in only]
 
 
 def path_of(name: str, path: str | None, where: str) -> str:

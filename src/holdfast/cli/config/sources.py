@@ -36,11 +36,9 @@ def planned(
             raise ConfigError("--only is for a file with several servers")
         return Plan(endpoints=(_single(target, command, options),), process=process)
     check_fit(options, FILE)
-    plan = read(Path(target))
+    plan = read(Path(target), only)
     return Plan(
-        endpoints=tuple(
-            replace(one, options=laid_over(one.options, options)) for one in _chosen(plan.endpoints, only)
-        ),
+        endpoints=tuple(replace(one, options=laid_over(one.options, options)) for one in plan.endpoints),
         process=laid_over(plan.process, process),
     )
 
@@ -52,11 +50,3 @@ def _single(target: str | None, command: tuple[str, ...], options: Options) -> E
         # Only for the one URL of a command line: a file may name several, and each has a token of its own.
         options = laid_over(Options(token_env=TOKEN_VARIABLE), options)
     return Endpoint(source=served, options=options)
-
-
-def _chosen(endpoints: tuple[Endpoint, ...], only: tuple[str, ...]) -> tuple[Endpoint, ...]:
-    names = [endpoint.name for endpoint in endpoints]
-    for name in only:
-        if name not in names:
-            raise ConfigError(f"--only {name}: the file has no such server; it has {', '.join(names)}")
-    return tuple(endpoint for endpoint in endpoints if not only or endpoint.name in only)

@@ -5,6 +5,7 @@ It is read strictly. Secrets are not in it: they come from files and from enviro
 
 import re
 import tomllib
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.behind import Source, check_fit
 from holdfast.cli.config.decoding import decoded, known
-from holdfast.cli.config.plan import Endpoint, Plan, path_of
+from holdfast.cli.config.plan import Endpoint, Plan, chosen, path_of
 from holdfast.cli.config.variables import expanded, refers
 from holdfast.cli.options import FILE, Options, ProcessOptions, laid_over, rows
 from holdfast.errors import ConfigError
@@ -40,8 +41,8 @@ class ServerTable(Options, frozen=True, kw_only=True):
     object: str | None = None
 
 
-def read_toml(file: Path) -> Plan:
-    """Read a `holdfast.toml`.
+def read_toml(file: Path, only: tuple[str, ...] = ()) -> Plan:
+    """Read a `holdfast.toml`: all of its servers, or only those of some names.
 
     Raises:
         ConfigError: it cannot be read, or something in it is wrong.
@@ -53,6 +54,9 @@ def read_toml(file: Path) -> Plan:
     servers = content.pop(_SERVERS, None)
     if not isinstance(servers, dict) or not servers:
         raise ConfigError(f"{file} names no server: it needs a table [servers.NAME] for each")
+    _refuse_misplaced(
+        content.keys() - _SHARED, ServerTable, f"{file}:", "in the table of a server, [servers.NAME]"
+    )
     known(content, (*_PROCESS, *_SHARED, _SERVERS), f"{file}:")
     _refuse_literals(content, f"{file}:")
     content = expanded(content, f"{file}:", {})
@@ -62,7 +66,7 @@ def read_toml(file: Path) -> Plan:
     shared = _beside(shared, directory)
     return Plan(
         process=replace(process, **_absolute(process, directory)),
-        endpoints=tuple(_endpoint(name, table, shared, file) for name, table in servers.items()),
+        endpoints=tuple(_endpoint(name, servers[name], shared, file) for name in chosen(servers, only)),
     )
 
 
@@ -72,6 +76,9 @@ def _endpoint(name: str, table: Any, shared: Options, file: Path) -> Endpoint:
         raise ConfigError(f"{where} must be a table")
     if "token" in table:
         raise ConfigError(f"{where} token: write no secret into this file; use token_file or token_env")
+    _refuse_misplaced(
+        table.keys(), ProcessOptions, where, "at the top of the file, because it is for the process"
+    )
     _refuse_literals(table, where)
     server = decoded(ServerTable, expanded(table, where, {}), where)
     said = [one for one in _BACKS if getattr(server, one)]
@@ -90,6 +97,12 @@ def _endpoint(name: str, table: Any, shared: Options, file: Path) -> Endpoint:
     own = Options(path=path_of(name, server.path, where), namespace=namespace_of(name))
     options = laid_over(laid_over(shared, own), _beside(given, Path(source.directory)))
     return Endpoint(name=name, where=where, source=source, options=options)
+
+
+def _refuse_misplaced(keys: AbstractSet[str], other: type[Struct], where: str, place: str) -> None:
+    """Refuse a key that exists, but in another table."""
+    if misplaced := sorted(keys & set(other.__struct_fields__)):
+        raise ConfigError(f"{where} the key {misplaced[0]} is in the wrong table: write it {place}")
 
 
 def _refuse_literals(table: dict[str, Any], where: str) -> None:
