@@ -60,6 +60,10 @@ def source(target: str | None, command: tuple[str, ...]) -> Source:
             "serve needs a target: file.py:object, package.module:object, a URL, holdfast.toml, mcp.json, or a command "
             "after --"
         )
+    if "://" in target and not target.lower().startswith(_SCHEMES):
+        raise ConfigError(
+            f"the URL of a server begins with http:// or https://, not {target.partition('://')[0]}://"
+        )
     return Source(url=target) if target.lower().startswith(_SCHEMES) else Source(object=target)
 
 

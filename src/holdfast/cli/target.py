@@ -72,7 +72,11 @@ def load_verifier(target: str, directory: str = "") -> Verifier:
         raise ConfigError(
             f"the verifier {target!r} names no function: write file.py:name or package.module:name"
         )
-    found = getattr(_imported(place, "" if place.endswith(".py") else directory), name, None)
+    try:
+        module = _imported(place, "" if place.endswith(".py") else directory)
+    except ConfigError as error:
+        raise ConfigError(f"the verifier {target}: {error}") from None
+    found = getattr(module, name, None)
     if not callable(found):
         raise ConfigError(f"the verifier {target}: {place} has no function {name!r}")
     verifier: Verifier = found

@@ -75,8 +75,8 @@ def find(target: object, cwd: str | Path | None = None) -> Found:
     package = type(target).__module__.partition(".")[0]
     if package in _OTHERS:
         raise ConfigError(
-            f"a {type(target).__name__} of {package} cannot be run in this process: put it into a file that calls its "
-            'run(), and pass that file (Client("server.py")); or serve it over HTTP, and pass its URL'
+            f"a {type(target).__name__} of {package} is not a target: pass holdfast.Hosted(object), which runs it in this "
+            'process; or put it into a file that calls its run(), and pass that file (Client("server.py"))'
         )
     raise ConfigError(f"{FORMS}; not {type(target).__name__}")
 

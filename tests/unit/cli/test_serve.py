@@ -112,7 +112,8 @@ def test_a_port_in_use_is_one_line_and_no_traceback() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere.py"], "there is no file nowhere.py"),
+        (["nowhere.py", "--http", "127.0.0.1:0"], "there is no file nowhere.py"),
+        (["ftp://h/mcp"], "the URL of a server begins with http:// or https://, not ftp://"),
         ([SMALL, "--http", "0.0.0.0:0"], "--allow-anonymous"),
         ([SMALL, "--http", "0.0.0.0:0", "--allow-anonymous"], "--allow-host"),
         ([SMALL, "--log-level", "loud"], "--log-level is one of"),
@@ -127,7 +128,7 @@ def test_an_unusable_command_line_fails_with_one_line(arguments: list[str], said
 
 def test_an_error_in_the_authors_code_shows_where(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("server = 1 / 0\n")
-    told = holdfast("serve", str(tmp_path / "fails.py"))
+    told = holdfast("serve", str(tmp_path / "fails.py"), "--http", "127.0.0.1:0")
     assert told.returncode == 1
     assert "fails.py" in told.stderr
     assert "ZeroDivisionError" in told.stderr

@@ -135,7 +135,7 @@ def test_relative_targets_begin_at_the_given_directory(tmp_path: Path) -> None:
     [
         ("verify", "names no function: write file.py:name"),
         (f"{SMALL}:nothing", "has no function 'nothing'"),
-        ("nowhere.py:verify", "there is no file nowhere.py"),
+        ("nowhere.py:verify", "the verifier nowhere.py:verify: there is no file nowhere.py"),
     ],
 )
 def test_a_wrong_verifier_is_refused(target: str, said: str) -> None:
