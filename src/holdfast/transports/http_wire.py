@@ -7,7 +7,8 @@
 A connection carries one request at a time. After the last byte of a response it is free for the next request, unless
 the server asks to close it, or has sent more than was asked for.
 
-Limits. The head of a response is at most HEAD_BYTES. The body is buffered up to PAUSE_BYTES; then the connection is not
+Limits. The head of a response is at most HEAD_BYTES, and so is what comes between two parts of its body or after the
+last one. The body is buffered up to PAUSE_BYTES; then the connection is not
 read until the caller has taken them, so a fast server cannot fill the memory.
 
 The end of a body is its length, its last chunk, or, if the head names neither of them, the end of the connection. A
@@ -243,6 +244,7 @@ class HttpWire(asyncio.Protocol):
             # Nothing was asked.
             self.abort()
             return
+        self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -250,10 +252,9 @@ class HttpWire(asyncio.Protocol):
             return
         if self._is_complete:
             self._finish()
-        elif self._answer is None:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES:
-                self._fail(Broken(f"the head of the server's response is over {HEAD_BYTES} bytes"))
+        elif self._head_bytes > HEAD_BYTES:
+            part = "head" if self._answer is None else "trailer"
+            self._fail(Broken(f"the {part} of the server's response is over {HEAD_BYTES} bytes"))
 
     def connection_lost(self, exception: Exception | None) -> None:
         """End the response that was being read."""
@@ -307,6 +308,7 @@ class HttpWire(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """Hand over a part of the body."""
+        self._head_bytes = 0
         if self._answer is not None:
             self._answer.add(data)
 

@@ -355,6 +355,32 @@ class Plug(asyncio.Transport):
         self.is_aborted = True
 
 
+@pytest.mark.parametrize("last", [b"0\r\nx: ", b"0;x="])
+def test_what_follows_the_last_part_of_a_body_is_bounded(last: bytes) -> None:
+    @async_test
+    async def run() -> None:
+        plug = Plug()
+        wire = http_wire.HttpWire(lambda _: None, lambda _: None)
+        wire.connection_made(plug)
+        asking = asyncio.ensure_future(wire.send(b"x", None))
+        await asyncio.sleep(0)
+        wire.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        size = 2 * http_wire.HEAD_BYTES
+        for _ in range(2):
+            wire.data_received(b"%x\r\n%b\r\n" % (size, b"b" * size))
+        answer = await asking
+        assert len(await answer.chunk()) == 2 * size
+        wire.data_received(last)
+        for _ in range(http_wire.HEAD_BYTES // 1_024):
+            assert not plug.is_aborted
+            wire.data_received(b"a" * 1_024)
+        assert plug.is_aborted
+        with pytest.raises(Broken, match="trailer"):
+            await answer.chunk()
+
+    run()
+
+
 @async_test
 async def test_a_cancelled_request_does_not_close_the_connection_of_the_next_one() -> None:
     plug, free = Plug(), list[http_wire.HttpWire]()
