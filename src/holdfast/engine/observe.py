@@ -67,6 +67,8 @@ REPEATING: Final = frozenset(
         "store.not_ready",
         "store.refused",
         "store.unreachable",
+        "upstream.dropped",
+        "upstream.refused",
     }
 )
 """Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines left out."""

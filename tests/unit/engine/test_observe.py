@@ -79,6 +79,15 @@ def test_a_disabled_log_level_formats_no_text(caplog: pytest.LogCaptureFixture) 
     assert caplog.records == []
 
 
+def test_a_server_behind_cannot_fill_the_log_with_messages_that_are_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    observer = LogObserver(VirtualClock())
+    for _ in range(1_000):
+        observer.note("upstream.dropped", method="notifications/message")
+    assert len(caplog.records) == 1
+
+
 def test_an_event_that_repeats_is_one_line_in_ten_seconds_with_how_many_were_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
