@@ -7,7 +7,7 @@
     2026-07-28, with a principal                       one for the principal and the declared capabilities
     2026-07-28, anonymous, only this machine calls     the same: all of them are one principal
     2026-07-28, anonymous, other machines call         one for each exchange
-    any of them, with `shared`                         one for the principal, as long as one of its sessions lives;
+    any of them, with `shared`                         one for the principal, and `idle_seconds` after its last session;
                                                        one for several principals only if they are named.
                                                        Anonymous clients of other machines: as above
 
