@@ -165,12 +165,28 @@ async def test_a_session_over_the_limit_of_children_is_refused_with_503() -> Non
     await process.engine.aclose()
 
 
+def test_different_servers_have_different_namespaces_that_show_no_argument() -> None:
+    made = [
+        Process(["npx", "-y", "one", "--key=s3cret"]),
+        Process(["npx", "-y", "two"]),
+        Remote("https://h.example/a?key=s3cret"),
+        Remote("https://h.example/b"),
+    ]
+    names = [server.namespace for server in made]
+    assert len(set(names)) == len(names)
+    assert not any("s3cret" in name or "one" in name for name in names)
+    assert Process(["npx", "-y", "two"]).namespace == names[1], "the replicas of one server agree"
+    assert Process(["npx"], namespace="mine").namespace == "mine"
+
+
 @async_test
 async def test_a_server_that_cannot_be_reached_is_a_503_that_executed_nothing() -> None:
-    remote = Remote("http://127.0.0.1:1/mcp")
+    observer = NotingObserver()
+    remote = Remote("http://127.0.0.1:1/mcp", observer=observer)
     refused = await Peer(remote.asgi()).initialize()
     assert (refused.status, refused.json["error"]["code"]) == (503, BUSY)
     assert refused.headers["holdfast-refused"] == "not-executed"
+    assert observer.named("upstream.unreachable"), "the operator reads it in the log"
     await remote.engine.aclose()
 
 

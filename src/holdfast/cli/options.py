@@ -109,7 +109,7 @@ class Options(Struct, frozen=True, kw_only=True):
         str | None,
         Row(
             metavar="NAME",
-            help="Separates servers that share a store. Default: the server's name; for a URL its host, for a program its file name.",
+            help="Separates servers that share a store. Default: the server's name; for a URL or a program, its name and a hash of the whole.",
             fits=ONE_SERVER,
         ),
     ] = None

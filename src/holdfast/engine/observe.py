@@ -50,6 +50,7 @@ LEVELS: Final = {
     "upstream.not_restored": logging.WARNING,
     "upstream.refused": logging.WARNING,
     "upstream.stderr": logging.INFO,
+    "upstream.unreachable": logging.WARNING,
     "session.opened": logging.INFO,
     "session.closed": logging.INFO,
 }
@@ -69,6 +70,7 @@ REPEATING: Final = frozenset(
         "store.unreachable",
         "upstream.dropped",
         "upstream.refused",
+        "upstream.unreachable",
     }
 )
 """Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines left out."""

@@ -31,6 +31,7 @@ from holdfast.fronts.http.front import HttpFront
 from holdfast.ports import Observer, SystemClock, SystemRandom
 from holdfast.server.authoring.routes import applications
 from holdfast.server.functions.options import check_options
+from holdfast.server.running.store_choice import distinct_namespace
 from holdfast.server.served import Served
 from holdfast.server.sign_in_page import sign_in_page
 from holdfast.stores.base import Store
@@ -38,6 +39,8 @@ from holdfast.transports.http import shown
 from holdfast.upstream.negotiation import VERSIONS
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
+START_SECONDS: Final = 60.0
+"""How long a child may take from its start to its first answer: `npx -y` and `uvx` may first download a package."""
 CHILDREN: Final = 64
 """How many children one process starts unless told otherwise."""
 
@@ -181,6 +184,7 @@ class Remote(Proxy):
             limits=shared.get("limits", ClientLimits()),
             times=shared.get("times", ClientTimes()),
         )
+        shared["namespace"] = shared.get("namespace") or distinct_namespace(target.name, url)
         super().__init__(target, shared)
         self.url: str = url
         self._users = users
@@ -257,7 +261,10 @@ class Process(Proxy):
             cwd=cwd,
             version=protocol_version,
             limits=arguments.get("limits", ClientLimits()),
-            times=arguments.get("times", ClientTimes()),
+            times=arguments.get("times", ClientTimes(connect=START_SECONDS)),
+        )
+        arguments["namespace"] = arguments.get("namespace") or distinct_namespace(
+            target.name, "\0".join(words)
         )
         super().__init__(
             target,

@@ -183,6 +183,7 @@ class Upstream:
         except BaseException as error:
             await self._connection.aclose()
             if isinstance(error, NotSent):
+                self._observer.note("upstream.unreachable", error=error)
                 raise unreachable(error) from error
             if isinstance(error, ClientError | VersionRefused):
                 raise unusable(error) from error

@@ -20,6 +20,11 @@ def namespace_of(name: str) -> str:
     return f"{_OTHER.sub('-', name)[:48]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
+def distinct_namespace(name: str, whole: str) -> str:
+    """Return the namespace of a server that is known by a short name, and by a whole description that may hold a secret."""
+    return namespace_of(f"{name[:48]}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}")
+
+
 def check_parts(store: Store, *, needs_state: bool, needs_tasks: bool) -> None:
     """Check that the store has the parts that the server's settings and tools need.
 
