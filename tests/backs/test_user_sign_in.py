@@ -22,6 +22,7 @@ from holdfast.cli.options import Options
 from holdfast.config import HttpSettings
 from holdfast.errors import INVALID_REQUEST, URL_ELICITATION_REQUIRED, Busy
 from tests.asgi import Call, Peer
+from tests.loopback import on_loopback
 from tests.messages import request
 from tests.support import async_test, until
 from tests.unit.auth.oauth.authority import Authority
@@ -64,15 +65,8 @@ class Behind(Authority):
 @asynccontextmanager
 async def behind() -> AsyncIterator[Behind]:
     made = Behind()
-    runner = web.ServerRunner(web.Server(made), shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with on_loopback(made) as made.base:
         yield made
-    finally:
-        await runner.cleanup()
 
 
 async def verified(token: str) -> Principal | None:

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -13,8 +13,7 @@ from aiohttp import web
 
 from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.transports.http import HttpTransport
-
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+from tests.loopback import Handler, on_loopback
 
 
 class Authority:
@@ -136,15 +135,8 @@ class Authority:
 @asynccontextmanager
 async def authority() -> AsyncIterator[Authority]:
     made = Authority()
-    runner = web.ServerRunner(web.Server(made), shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with on_loopback(made) as made.base:
         yield made
-    finally:
-        await runner.cleanup()
 
 
 async def call(authorizer: Authorizer, url: str) -> int:

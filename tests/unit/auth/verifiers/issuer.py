@@ -11,6 +11,8 @@ import jwt
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from tests.loopback import on_loopback
+
 Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 
@@ -63,11 +65,5 @@ class Issuer:
 @asynccontextmanager
 async def issuer() -> AsyncIterator[Issuer]:
     made = Issuer()
-    runner = web.ServerRunner(web.Server(made), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with on_loopback(made) as made.base:
         yield made
-    finally:
-        await runner.cleanup()
