@@ -147,6 +147,23 @@ def test_the_limit_of_calls_at_once_holds_and_the_queue_is_bounded(client_era: s
     run()
 
 
+@async_test
+async def test_control_traffic_passes_although_the_limit_of_calls_is_reached() -> None:
+    slow = Slow()
+    options = ProxyOptions(concurrency=1, queued=1)
+    async with in_front(Behind(slow.server, "legacy"), options) as front, front.client("legacy") as client:
+        calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(2)]
+        await until(lambda: slow.running == 1)
+        async with asyncio.timeout(5):
+            await client.ping()
+            await client.set_log_level("warning")
+            async with client.listen(resources=["memo://one"]):
+                assert slow.running == 1
+        slow.go.set()
+        assert (await calls[0]).text == "worked"
+        assert (await calls[1]).text == "worked"
+
+
 @pytest.mark.parametrize(("server_era", "at_once"), [("legacy", 1), ("modern", 2)])
 def test_calls_of_a_2026_client_that_can_be_asked_run_one_at_a_time_only_if_a_question_could_be_unclear(
     server_era: str, at_once: int
