@@ -165,7 +165,7 @@ class UnknownTask(InvalidParams):
     """This caller has no task with this id. Unknown, expired and foreign ids get the same answer."""
 
     def __init__(self) -> None:
-        super().__init__("Unknown task: there is none with this taskId, or no longer")
+        super().__init__("Unknown task: no task has this taskId, or the task is gone")
 
 
 class MethodNotFound(McpError):

@@ -91,7 +91,7 @@ class Environment:
         return self._fixed | self._given(caller)
 
     def key(self, caller: Caller) -> bytes:
-        """Return a hash of the values that come from the caller; no bytes if there are none.
+        """Return a hash of the values that come from the caller; no bytes if no value comes from the caller.
 
         Raises:
             McpError: as `of`.

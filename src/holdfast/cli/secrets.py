@@ -12,7 +12,7 @@ KEY_VARIABLE: Final = "HOLDFAST_FORWARD_KEY"
 
 
 def upstream_token(file: str | None, variable: str | None) -> str | None:
-    """Return our bearer token for the server behind; None if there is none.
+    """Return our bearer token for the server behind; None if no token was configured.
 
     Raises:
         ConfigError: the file cannot be read or is empty, or the variable is not set.
@@ -26,7 +26,7 @@ def upstream_token(file: str | None, variable: str | None) -> str | None:
 
 
 def forward_key(file: str | None) -> ForwardKey | None:
-    """Return the key for credentials that go from one process to another; None if there is none.
+    """Return the key for credentials that go from one process to another; None if no key was configured.
 
     Raises:
         ConfigError: the file cannot be read, or there is no key in it or in the variable.

@@ -1,4 +1,4 @@
-"""Running a handler: whatever it does, it has one outcome, and the exchange is settled with that."""
+"""Running a handler: it has exactly one outcome, and the exchange is settled with that."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -91,7 +91,7 @@ def _refused(runtime: Runtime, exchange: Exchange, error: McpError) -> Outcome:
     """Answer with the error; with another one if it cannot be encoded, which is checked while there is still time."""
     try:
         encode((error.message, error.data))
-    except Exception as failed:  # noqa: BLE001 - whatever an author put into it
+    except Exception as failed:  # noqa: BLE001 - an author's code
         return _masked(runtime, exchange, failed)
     return Outcome(error=error)
 

@@ -339,7 +339,7 @@ class Homes:
         await self._give_back(exchange, verdict, is_read=is_read)
 
     async def _claimed(self, name: str, submit: Submit, payload: bytes) -> _Claimed | Verdict:
-        """Claim a request and take it out of the inbox; return an exchange that can begin, or why there is none."""
+        """Claim a request and take it out of the inbox; return an exchange that can begin, or the reason for the refusal."""
         try:
             charge = self._inbox.charge(payload)
         except TooMuchWork as error:

@@ -23,7 +23,7 @@ cancelled, the task still ends, and its reader is given back (`Runtime.take`). A
 answer is sent until it does (`Runtime.surely`).
 
 What an end means. BROKE and STALLED are breaks: if the session has no other reader, it becomes detached. All other ends
-are not: our own ones (AGED), a finished stream, a takeover. `detach` takes effect once for each reader, whatever ended it.
+are not: our own ones (AGED), a finished stream, a takeover. `detach` takes effect once for each reader, for every kind of end.
 A reader that has no end yet when it is detached was cancelled by its host: its connection is gone (BROKE).
 
 Which idle reader comes next. On the standalone stream superseded readers stay open. When the active one ends, the

@@ -2,7 +2,7 @@
 
 An ask suspends the handler. Asks made within a short quiet window go out together as one
 `input_required` result; from then on the exchange is parked until a retry brings the answers
-and a new response. The handler's body runs once, whatever number of rounds it takes.
+and a new response. The handler's body runs once, in one round or in many.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ class RoundWriter(Struct, eq=False):
     # The handler's side
 
     async def send(self, message: bytes) -> None:
-        """Send on the newest response; while the call is parked there is none, and the message is dropped."""
+        """Send on the newest response; while the call is parked, it has no response, and the message is dropped."""
         if not self._waiters or self.is_parked:
             return
         waiter = self._waiters[-1]

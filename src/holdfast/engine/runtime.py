@@ -59,7 +59,7 @@ class Runtime:
         """Called with a session that was found to be closed by another replica."""
 
     def local_session(self, record: SessionRecord, channel: Channel | None = None) -> Session:
-        """Return the local session of a record; make it if there is none."""
+        """Return the local session of a record; make it if this process has none yet."""
         session = self.sessions.get(record.key)
         if session is None:
             session = self.sessions[record.key] = Session(record, self.settings, channel)

@@ -129,7 +129,7 @@ class Sessions:
         """Return a living session of this principal.
 
         Raises:
-            SessionGone: there is none; unknown, closed and foreign are the same.
+            SessionGone: the session is unknown, closed, or belongs to another principal.
         """
         found = await self._runtime.store.find(key, principal)
         if found is None:
@@ -300,7 +300,7 @@ class Sessions:
                 finally:
                     self.announce(closed)
         except StoreError:
-            # Its connection is gone, whatever the store says: its handlers must end.
+            # Its connection is gone, so its handlers must end although the store failed.
             if session.channel is not None:
                 await self.end_work(session, why)
             else:

@@ -4,7 +4,7 @@ The store holds a task, so any process may be asked about it; the process in whi
 runs learns of answers and cancellations by the store's wake-ups. A task is its principal's alone,
 and its id is never stored, only the id's hash.
 
-How a task ends, whatever fails. It has an owner, the replica in which its handler runs, and every change
+How a task ends after each kind of failure. It has an owner, the replica in which its handler runs, and every change
 of it is a compare-and-set on its version. The owner writes the end; if the store is away, it tries
 until the store is back. If the owner dies, any other replica finds the task without a living owner and
 writes one error in its place: the outcome is unknown. An owner that was only paused, and writes later, finds the

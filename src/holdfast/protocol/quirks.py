@@ -83,6 +83,6 @@ def quirks_of(client: object, table: Mapping[str, Quirks] | None) -> Quirks:
 
 
 def name_of(client: object) -> str:
-    """Return the name in a clientInfo; empty if there is none."""
+    """Return the name in a clientInfo; empty if it has no name."""
     name = client.get("name") if isinstance(client, dict) else None
     return name if isinstance(name, str) else ""

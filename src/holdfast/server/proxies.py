@@ -42,7 +42,7 @@ from holdfast.upstream.settings import ClientLimits, ClientTimes
 START_SECONDS: Final = 60.0
 """How long a child may take from its start to its first answer: `npx -y` and `uvx` may first download a package."""
 CHILDREN: Final = 64
-"""How many children one process starts unless told otherwise."""
+"""How many children one process starts by default."""
 
 
 class ProxyArguments(TypedDict, total=False):

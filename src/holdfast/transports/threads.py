@@ -1,7 +1,7 @@
 """Threads for blocking functions that do not keep the process alive.
 
 A thread cannot be stopped. The process joins the threads of the standard executor at its end, so a function that blocks
-for an hour delays a restart by an hour, whatever the drain time is. These threads are daemons: the process ends when
+for an hour delays a restart by an hour, also with a short drain time. These threads are daemons: the process ends when
 the server has ended, and a function that still runs ends with it.
 """
 

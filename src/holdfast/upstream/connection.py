@@ -220,7 +220,7 @@ class Connection:
         return agreed
 
     async def link(self) -> UpstreamLink:
-        """Return a working link, and open one if there is none.
+        """Return a working link, and open one if no link works.
 
         Raises:
             HoldfastError: no link could be opened.
@@ -244,7 +244,7 @@ class Connection:
 
     @property
     def channel(self) -> object | None:
-        """The channel on which the server reports changes now; None if there is none. See `Receiver.channel`."""
+        """The channel on which the server reports changes now; None if no channel is open. See `Receiver.channel`."""
         link = self._link
         return None if link is None or link.lost else link.receiver.channel
 

@@ -2,7 +2,7 @@
 
 2026-07-28 has `server/discover`; the revisions before it have `initialize`. With `version="auto"` we send
 `server/discover` first. A server of 2026-07-28 answers with its versions, or with an error that only 2026-07-28
-defines. Any other answer, whatever its code, is how some older server answers a method that it does not know: then we
+defines. Any other answer, with any code, is how some older server answers a method that it does not know: then we
 send `initialize`. A few older servers exit when the first message is not `initialize` (`DiedOfProbe`): they are started
 again and not probed a second time.
 """

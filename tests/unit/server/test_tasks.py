@@ -20,7 +20,7 @@ from tests.unit.server.peer import connected
 from tests.unit.server.sessionless_client import ALL, SessionlessClient
 from tests.unit.server.task_client import EXTENSION, POLL, TASKS, TaskClient, check_task, named, tasks_of
 
-UNKNOWN: Final = (-32602, "Unknown task: there is none with this taskId, or no longer")
+UNKNOWN: Final = (-32602, "Unknown task: no task has this taskId, or the task is gone")
 NAME: Final = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 

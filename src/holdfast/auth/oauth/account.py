@@ -147,7 +147,7 @@ class Account:
         return True
 
     async def _refresh(self, web: Web, place: TokenSource) -> bool:
-        """Use the refresh token; False if there is none or it is refused."""
+        """Use the refresh token; False without a refresh token, or if it is refused."""
         kept = self._kept
         client = self._client(kept, place) if kept else None
         if kept is None or kept.tokens is None or not kept.tokens.refresh or client is None:

@@ -31,7 +31,7 @@ async def discover(
     guess    use the endpoints of revision 2025-03-26 if there is no metadata at all
 
     Raises:
-        AuthorizationFailed: there is none, or its metadata contradict each other.
+        AuthorizationFailed: no document was found, or its metadata contradict each other.
         NotSent: a host cannot be reached.
     """
     announced = demand.resource_metadata
@@ -72,7 +72,7 @@ async def find_server(web: Web, issuer: str) -> ServerMetadata:
     """Return an authorization server's metadata. Its issuer must be equal to `issuer`, character by character.
 
     Raises:
-        AuthorizationFailed: there is none, or only that of another issuer.
+        AuthorizationFailed: no document was found, or only one of another issuer.
     """
     web.check(issuer)
     others: list[str] = []

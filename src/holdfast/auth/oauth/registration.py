@@ -31,7 +31,7 @@ class Application(Struct, frozen=True, kw_only=True):
 
 
 def known_client(application: Application, server: ServerMetadata, bound: str) -> ClientIdentity | None:
-    """Return the client that needs no registration; None if there is none. `bound` is the issuer used so far.
+    """Return the client that needs no registration; None if every client must register. `bound` is the issuer used so far.
 
     Raises:
         AuthorizationFailed: the client is registered by hand, with another authorization server.

@@ -11,7 +11,7 @@ class AnyOf:
         """Take the verifiers, in the order in which they are asked.
 
         Raises:
-            ConfigError: there is none, or one takes neither the token nor the token and the request.
+            ConfigError: no verifier was given, or one takes neither the token nor the token and the request.
         """
         if not verifiers:
             raise ConfigError("AnyOf needs at least one verifier")

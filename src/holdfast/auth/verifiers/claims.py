@@ -1,6 +1,6 @@
 """The claims of a verified token: the rules that they must keep, and the principal that they describe. Pure.
 
-A token is checked against every rule, whatever its signature says: an authorization server signs tokens for many
+A token with a valid signature is still checked against every rule: an authorization server signs tokens for many
 servers, and a token for another server must not be accepted here.
 """
 

@@ -68,7 +68,7 @@ class Dialect:
         return self._wrap(self._envelope(message), metadata)
 
     def user_of_run(self, caller: Caller | None) -> Any:
-        """Return the user for the context of a run; None if there is none."""
+        """Return the user for the context of a run; None if the request has no user."""
         user = self.identity.user(caller)
         if user is None or self._request_context is None:
             return user

@@ -54,7 +54,7 @@ def list_key(method: str, params: dict[str, Any], passed: Mapping[str, str] = NO
 
 
 def digest(passed: Mapping[str, str]) -> bytes:
-    """Return a hash of headers, which may hold a credential; no bytes if there are none."""
+    """Return a hash of headers, which may hold a credential; no bytes without headers."""
     return hashlib.sha256(encode(sorted(passed.items()))).digest() if passed else b""
 
 

@@ -176,7 +176,7 @@ class HttpFront:
         except Gone:
             # The client left before its whole body had arrived, or before it had its answer.
             self._engine.observer.note("route.cut", path=path)
-        except Exception as error:  # noqa: BLE001 - whatever an author's code raises
+        except Exception as error:  # noqa: BLE001 - an author's code raises anything
             self._engine.observer.note("route.failed", path=path, error=error)
             if not begun:
                 await connection.answer(_FAILED)

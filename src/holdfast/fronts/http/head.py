@@ -44,7 +44,7 @@ class Head(Mapping[str, str]):
     def __init__(self, headers: RawHeaders) -> None:
         self._values = dict(headers)
         self.twice: bytes = b""
-        """A header that must not be sent twice and was; empty: there is none."""
+        """A header that was sent twice although it may be sent once only; empty if every header is allowed."""
         if len(self._values) != len(headers):
             self._join(headers)
 

@@ -63,7 +63,7 @@ class Identity:
                     principal = await self._verifier(token)
             if principal is not None and not isinstance(principal, Principal):
                 raise TypeError  # noqa: TRY301 - one way to fail for all that a verifier can do wrong
-        except Exception as error:  # noqa: BLE001 - whatever an author's code raises
+        except Exception as error:  # noqa: BLE001 - an author's code raises anything
             self._failed(type(error).__name__)
             return _UNVERIFIED
         if principal is None and self._with_request is None:

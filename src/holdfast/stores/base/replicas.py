@@ -26,7 +26,7 @@ class Probed(Struct, frozen=True):
     kept: bool
     """It has ended, and its answer is kept for a repeat."""
     reader: str
-    """The replica that has the stream's reader; empty if there is none."""
+    """The replica that has the stream's reader; empty if the stream has no reader."""
     word: int
     """Changes with every `vouch`; odd if that said that the reader lives."""
 

@@ -63,7 +63,7 @@ class StreamPart(Protocol):
     async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
         """Add an event and send STREAM. Returns its position.
 
-        With STANDALONE_FENCE it goes to the standalone stream, whatever `stream` says. An append with the tag of the
+        With STANDALONE_FENCE it goes to the standalone stream, and `stream` is ignored. An append with the tag of the
         newest event is that event sent again: its position is returned, and nothing is written.
 
         Raises:

@@ -129,7 +129,7 @@ def deliver(tx: Transaction, exchange: ExchangeRow, cursor: Position) -> None:
 
 
 def drop_finished(tx: Transaction, session: SessionRow) -> int | None:
-    """Forget the session's finished stream that matters least; return the store's bytes, or None if there is none."""
+    """Forget the session's finished stream that matters least; return the store's bytes, or None if no stream has finished."""
     exchange = find_exchange(tx, LEAST_NEEDED, session.sid)
     return None if exchange is None else forget(tx, session, exchange)
 

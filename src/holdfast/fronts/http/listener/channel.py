@@ -74,7 +74,7 @@ class SocketChannel:
         self.is_last: bool = parsed.is_last
         """The connection is closed after this response."""
         self.is_bodiless: bool = parsed.request.method == "HEAD"
-        """The response has no body, whatever its headers say."""
+        """The response has no body, also if its headers name a length."""
         self._is_chunked = False
         self._is_stream = False
         """The response is a stream of events."""

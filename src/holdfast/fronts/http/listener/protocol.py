@@ -237,7 +237,7 @@ class HttpProtocol(asyncio.Protocol):
         members.tasks.add(task)
 
     async def _run(self, channel: SocketChannel) -> None:
-        """Serve a request; whatever happens, the connection is left answered or closed."""
+        """Serve a request. Afterwards it is answered, or its connection is closed."""
         try:
             await self.members.serve(channel.request, channel)
             if not (channel.is_complete or channel.is_lost or self.transport.is_closing()):

@@ -111,7 +111,7 @@ local function finish(stream, c, max_finished)
   while redis.call('LLEN', base .. ':f') > max_finished and drop_finished() do end
 end
 
--- When the oldest finished stream ended; 0 if there is none.
+-- When the oldest finished stream ended; 0 if no stream has finished.
 local function oldest_finished()
   local stream = redis.call('LINDEX', base .. ':f', 0)
   local c = stream and exchange_of(stream)
