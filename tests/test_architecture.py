@@ -30,6 +30,7 @@ LAYERS: Final = (
     ("upstream",),
     ("engine",),
     ("fronts", "backs"),
+    ("ops",),
     ("server", "client"),
     ("asks", "content", "context", "middleware", "options", "routes", "types"),
     ("cli", "__main__"),

@@ -339,7 +339,15 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     log_level: Annotated[
-        str | None, Row(help="debug, info, warning, error or critical.", default="warning")
+        str | None,
+        Row(
+            help="debug, info, warning, error or critical, for all loggers.",
+            default="info for Holdfast, warning for others",
+        ),
+    ] = None
+    log_format: Annotated[
+        str | None,
+        Row(help="human, json, or auto: human on a terminal and JSON lines elsewhere.", default="auto"),
     ] = None
 
 

@@ -1,6 +1,7 @@
 """`holdfast serve` in one process: the servers of a plan over HTTP, or one of them over stdio."""
 
 import logging
+from typing import Final, cast, get_args
 
 from holdfast.cli import banner
 from holdfast.cli.config.plan import Plan
@@ -9,20 +10,24 @@ from holdfast.cli.prepared import Prepared
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import run_on
 from holdfast.fronts.stdio import run_pipes
+from holdfast.ops.log_lines import LogFormat, log_to_stderr
 from holdfast.transports.stdio import claimed_stdio
 
+LOG_FORMATS: Final = get_args(LogFormat)
 
-def log_to_stderr(level: str | None) -> None:
-    """Send log records of this level and above to stderr; None: warnings and above.
+
+def begin_logging(level: str | None, form: str | None) -> None:
+    """Send log records to stderr, as `--log-level` and `--log-format` say.
 
     Raises:
-        ConfigError: there is no such level.
+        ConfigError: there is no such level or format.
     """
     names = logging.getLevelNamesMapping()
-    level = level or "warning"
-    if level.upper() not in names:
+    if level is not None and level.upper() not in names:
         raise ConfigError(f"--log-level is one of debug, info, warning, error, critical, not {level!r}")
-    logging.basicConfig(level=names[level.upper()], format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    if form is not None and form not in LOG_FORMATS:
+        raise ConfigError(f"--log-format is one of {', '.join(LOG_FORMATS)}, not {form!r}")
+    log_to_stderr(None if level is None else names[level.upper()], cast("LogFormat", form or "auto"))
 
 
 def serve(plan: Plan, *, stdio: bool) -> None:
@@ -31,7 +36,7 @@ def serve(plan: Plan, *, stdio: bool) -> None:
     Raises:
         ConfigError: the options cannot work.
     """
-    log_to_stderr(plan.process.log_level)
+    begin_logging(plan.process.log_level, plan.process.log_format)
     if stdio:
         if len(plan.endpoints) > 1:
             names = ", ".join(endpoint.name for endpoint in plan.endpoints)

@@ -22,7 +22,7 @@ from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.listening import tls_of
 from holdfast.cli.options import ProcessOptions
 from holdfast.cli.prepared import Prepared
-from holdfast.cli.serve import log_to_stderr
+from holdfast.cli.serve import begin_logging
 from holdfast.cli.stores import PrivateStoreUser
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.listener.sockets import host_of
@@ -43,6 +43,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     endpoints: tuple[Endpoint, ...]
     log_level: str | None
+    log_format: str | None
     listeners: tuple[int, ...]
     """The descriptors of the inherited listening sockets."""
     tls_cert: str | None = None
@@ -86,7 +87,7 @@ def _line(channel: socket.socket) -> bytes:
 
 
 def _serve(job: Job, channel: socket.socket) -> None:
-    log_to_stderr(job.log_level)
+    begin_logging(job.log_level, job.log_format)
     prepared = Prepared(job.endpoints)
     with contextlib.ExitStack() as stack:
         watch = _Watch(channel, prepared.patience)

@@ -21,7 +21,7 @@ from holdfast.auth.forward_key import new_key
 from holdfast.cli import banner, stores
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.listening import listeners, tls_of
-from holdfast.cli.serve import log_to_stderr
+from holdfast.cli.serve import begin_logging
 from holdfast.cli.worker import MARGIN, Job
 from holdfast.ports import SystemRandom
 
@@ -42,7 +42,7 @@ def serve_with_workers(plan: Plan, count: int) -> int:
         ConfigError: the options cannot work.
     """
     stores.check_system()
-    log_to_stderr(plan.process.log_level)
+    begin_logging(plan.process.log_level, plan.process.log_format)
     # A wrong certificate is reported once, before any worker starts.
     tls_of(plan.process)
     named = [endpoint.options.store for endpoint in plan.endpoints]
@@ -55,6 +55,7 @@ def serve_with_workers(plan: Plan, count: int) -> int:
         job = Job(
             endpoints=plan.endpoints,
             log_level=plan.process.log_level,
+            log_format=plan.process.log_format,
             listeners=tuple(listener.fileno() for listener in opened),
             tls_cert=plan.process.tls_cert,
             tls_key=plan.process.tls_key,

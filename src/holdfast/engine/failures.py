@@ -2,10 +2,10 @@
 
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.runtime import Runtime
+from holdfast.protocol.quirks import SHOWN_NAME
 
 NAMED = {"tools/call": "tool", "prompts/get": "prompt"}
 """By method: under which name the log line has the request's `name`. A resource's URI is not logged: it may be private."""
-_MAX_NAME = 128
 
 
 def note_failure(runtime: Runtime, exchange: Exchange, error: BaseException) -> str:
@@ -16,7 +16,7 @@ def note_failure(runtime: Runtime, exchange: Exchange, error: BaseException) -> 
     runtime.observer.note(
         "handler.failed",
         session=exchange.session.name,
-        client=_short(exchange.session.record.client.get("name")),
+        client=exchange.session.client_name,
         method=request.method,
         **({named: _short(request.params.get("name"))} if named else {}),
         correlation=correlation,
@@ -32,4 +32,4 @@ def masked_words(correlation: str) -> str:
 
 def _short(name: object) -> str:
     """Return a name that a client gave, or nothing: it may be anything, and of any length."""
-    return name[:_MAX_NAME] if isinstance(name, str) else ""
+    return name[:SHOWN_NAME] if isinstance(name, str) else ""

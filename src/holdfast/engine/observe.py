@@ -7,6 +7,7 @@ line can look like another and no value like two.
 
 import logging
 import traceback
+from collections.abc import Mapping
 from typing import Final
 
 from holdfast.ports import Clock, SystemClock
@@ -52,6 +53,8 @@ LEVELS: Final = {
     "upstream.stderr": logging.INFO,
     "upstream.unreachable": logging.WARNING,
     "session.opened": logging.INFO,
+    "session.detached": logging.INFO,
+    "session.resumed": logging.INFO,
     "session.closed": logging.INFO,
 }
 """Events that are not on this list are for debugging."""
@@ -75,6 +78,8 @@ REPEATING: Final = frozenset(
 )
 """Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines left out."""
 REPEAT_SECONDS: Final = 10.0
+LINES_PER_SECOND: Final = 100
+"""How many lines of level INFO are logged in a second. Clients cause them: a flood of sessions must not fill the disk."""
 
 
 class LogObserver:
@@ -84,6 +89,8 @@ class LogObserver:
         self._clock = clock or SystemClock()
         self._repeats: dict[tuple[str, object], tuple[float, int]] = {}
         """By event and loop: when the last line was written, and how many were left out since."""
+        self._second, self._lines, self._left_out = 0, 0, 0
+        """The present second, its lines of level INFO, and how many were left out since the last one."""
 
     def note(self, event: str, /, **facts: object) -> None:
         """Log one line, and the traceback where an author's code failed."""
@@ -100,19 +107,36 @@ class LogObserver:
                 return
             self._repeats[name] = now, 0
             facts = {**facts, "left_out": left_out} if left_out else facts
+        elif level == logging.INFO:
+            if not self._has_room():
+                self._left_out += 1
+                return
+            if self._left_out:
+                facts, self._left_out = {**facts, "left_out": self._left_out}, 0
         error = facts.get("error")
         traced = error if event in TRACED and isinstance(error, BaseException) else None
         words = [event, *(f"{name}={_plain(value)}" for name, value in facts.items())]
+        structured = {"event": event, "facts": facts}
         if traced is None:
-            logger.log(level, "%s", " ".join(words))
+            logger.log(level, "%s", " ".join(words), extra=structured)
         else:
-            LOGGER.handle(_traced(level, " ".join(words), traced))
+            LOGGER.handle(_traced(level, " ".join(words), traced, structured))
+
+    def _has_room(self) -> bool:
+        """Count a line of level INFO. False: this second has all its lines."""
+        second = int(self._clock.now())
+        if second != self._second:
+            self._second, self._lines = second, 0
+        self._lines += 1
+        return self._lines <= LINES_PER_SECOND
 
 
-def _traced(level: int, text: str, error: BaseException) -> logging.LogRecord:
+def _traced(
+    level: int, text: str, error: BaseException, structured: Mapping[str, object]
+) -> logging.LogRecord:
     """Return a record whose traceback cannot look like another log line: a client may have chosen the error's text."""
     cause = (type(error), error, error.__traceback__)
-    record = LOGGER.makeRecord(LOGGER.name, level, __file__, 0, text, (), cause)
+    record = LOGGER.makeRecord(LOGGER.name, level, __file__, 0, text, (), cause, extra=structured)
     lines = "".join(traceback.format_exception(error)).splitlines()
     # Formatters take the text that is there instead of making their own.
     record.exc_text = "\n".join(f"  | {_escaped(line)}" for line in lines)

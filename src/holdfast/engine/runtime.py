@@ -82,7 +82,7 @@ class Runtime:
 
     def returned(self, session: Session) -> None:
         """Report that a detached session came back."""
-        self.observer.note("session.reattached", session=session.name)
+        self.observer.note("session.resumed", session=session.name, client=session.client_name)
         session.queue_listener(lambda: self.back.reattached(session))
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:

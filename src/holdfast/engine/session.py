@@ -14,7 +14,7 @@ from holdfast.core.admission import Gate
 from holdfast.core.stream import Position
 from holdfast.engine.faults import ends_the_task
 from holdfast.engine.wake import Wake
-from holdfast.protocol.quirks import quirks_of
+from holdfast.protocol.quirks import quirks_of, shown_name
 from holdfast.protocol.versions import REVISIONS, Revision
 from holdfast.stores.base import SessionRecord
 
@@ -84,6 +84,11 @@ class Session:
     def name(self) -> str:
         """A short name for logs. The session id cannot be computed from it."""
         return self.record.key[:8]
+
+    @property
+    def client_name(self) -> str:
+        """The name that the client gave itself, cut for a log line."""
+        return shown_name(self.record.client)
 
     @property
     def is_quiet(self) -> bool:

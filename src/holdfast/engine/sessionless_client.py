@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from holdfast.config import Limits
+from holdfast.protocol.quirks import shown_name
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.versions import SESSIONLESS, Revision
 from holdfast.stores.base import SessionRecord
@@ -23,6 +24,11 @@ class SessionlessClient(Struct, eq=False):
 
     def __repr__(self) -> str:
         return f"<SessionlessClient {self._meta.client.get('name', 'unnamed')!r}>"
+
+    @property
+    def client_name(self) -> str:
+        """The name that the client gave itself, cut for a log line."""
+        return shown_name(self._meta.client)
 
     @property
     def record(self) -> SessionRecord:

@@ -108,7 +108,9 @@ class Sessions:
             self.announce(closed)
         session = runtime.local_session(record, channel)
         if lasting:
-            runtime.observer.note("session.opened", session=session.name, version=revision.name)
+            runtime.observer.note(
+                "session.opened", session=session.name, client=session.client_name, version=revision.name
+            )
             self._note_quirks(record, revision)
             session.queue_listener(lambda: runtime.back.opened(session))
         return Opened(session, session_id, encode({"protocolVersion": revision.name, **described}))
@@ -368,7 +370,7 @@ class Sessions:
         """Report that a session lost its last reader."""
         if not session.lasting:
             return
-        self._runtime.observer.note("session.detached", session=session.name)
+        self._runtime.observer.note("session.detached", session=session.name, client=session.client_name)
         session.queue_listener(lambda: self._runtime.back.detached(session))
         if session.record.grace == 0:
             self._runtime.spawn(self.sweep())
@@ -394,7 +396,9 @@ class Sessions:
             runtime.spawn(self._end_here(session))
         if not session.lasting:
             return
-        runtime.observer.note("session.closed", session=session.name, reason=closed.reason.value)
+        runtime.observer.note(
+            "session.closed", session=session.name, client=session.client_name, reason=closed.reason.value
+        )
         session.queue_listener(lambda: runtime.back.closed(session, closed.reason))
         # Keeps the session alive, and lets a stop wait until the listener has returned.
         runtime.spawn(self._told(session, closed))

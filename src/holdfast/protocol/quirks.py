@@ -26,6 +26,10 @@ NAMES: Final = 64
 _NAME_SIZE: Final = 64
 
 
+SHOWN_NAME: Final = 128
+"""How many characters of a client's name, or of a name that it sends, a log line shows."""
+
+
 class ClientCounts:
     """How often something happened, by client. Clients beyond a limit are counted together as `others`."""
 
@@ -86,3 +90,8 @@ def name_of(client: object) -> str:
     """Return the name in a clientInfo; empty if it has no name."""
     name = client.get("name") if isinstance(client, dict) else None
     return name if isinstance(name, str) else ""
+
+
+def shown_name(client: object) -> str:
+    """Return the name in a clientInfo, cut for a log line: a client chooses it."""
+    return name_of(client)[:SHOWN_NAME]

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from holdfast.engine.observe import LogObserver
+from holdfast.engine.observe import LINES_PER_SECOND, LogObserver
 from holdfast.testing import VirtualClock
 
 
@@ -104,3 +104,20 @@ def test_an_event_that_repeats_is_one_line_in_ten_seconds_with_how_many_were_lef
         "loop.failed loop=poll left_out=9",
         "loop.failed loop=sweep left_out=9",
     ]
+
+
+def test_a_flood_of_sessions_is_a_hundred_lines_a_second_and_failures_are_all_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = VirtualClock()
+    observer = LogObserver(clock)
+    with caplog.at_level(logging.INFO, "holdfast"):
+        for _ in range(150):
+            observer.note("session.opened", session="1f0c")
+            observer.note("exchange.fenced", session="1f0c")
+        clock.advance(1)
+        observer.note("session.closed", session="1f0c")
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts.count("session.opened session=1f0c") == LINES_PER_SECOND
+    assert texts.count("exchange.fenced session=1f0c") == 150
+    assert texts[-1] == "session.closed session=1f0c left_out=50"

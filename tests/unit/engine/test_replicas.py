@@ -52,7 +52,7 @@ async def test_a_reader_superseded_at_another_replica_takes_over_when_the_newer_
         assert old.methods == ["notifications/two"], "nothing is lost, and nothing that was taken comes again"
         await push(one.engine, one.key, "notifications/three")
         assert old.methods == ["notifications/two", "notifications/three"]
-        assert one.noted.named("session.reattached")
+        assert one.noted.named("session.resumed")
         await old.cut()
         assert len(one.noted.named("session.detached")) == 1
 

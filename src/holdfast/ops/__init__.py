@@ -1,0 +1,1 @@
+"""For operators: log lines, and later metrics, traces and the admin surface."""

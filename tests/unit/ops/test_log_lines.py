@@ -1,0 +1,152 @@
+"""Log records as lines: for a person on a terminal, for a program elsewhere; and an application's own handlers."""
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.engine.observe import LogObserver
+from holdfast.ops.log_lines import HumanFormatter, JsonFormatter, log_to_stderr
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+Begin = Callable[..., None]
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """`log_to_stderr` in a process whose root logger has no handlers yet."""
+    root, ours = logging.getLogger(), logging.getLogger("holdfast")
+    before: list[logging.Handler] = []
+    levels = root.level, ours.level
+
+    def begin(*args: Any, **options: Any) -> None:
+        before.extend(root.handlers)
+        root.handlers.clear()
+        log_to_stderr(*args, **options)
+
+    yield begin
+    root.handlers[:] = before
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
+
+
+def lines(out: io.StringIO) -> list[str]:
+    return out.getvalue().splitlines()
+
+
+def test_a_pipe_gets_one_json_object_per_event(begin: Begin) -> None:
+    out = io.StringIO()
+    begin(stream=out)
+    LogObserver().note("session.opened", session="1f0c", client="two words", count=3)
+    line = json.loads(out.getvalue())
+    assert line.pop("time").endswith("+00:00")
+    assert line == {
+        "level": "info",
+        "logger": "holdfast",
+        "event": "session.opened",
+        "session": "1f0c",
+        "client": "two words",
+        "count": 3,
+    }
+
+
+def test_a_terminal_gets_readable_coloured_lines(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = Terminal()
+    begin(stream=out)
+    LogObserver().note("session.opened", session="1f0c")
+    (line,) = lines(out)
+    assert "\x1b[1msession.opened\x1b[0m session=1f0c" in line
+    assert "\x1b[32mINFO" in line
+
+
+def test_no_color_removes_the_colours(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    begin(stream=out)
+    LogObserver().note("session.opened", session="1f0c")
+    assert "\x1b" not in out.getvalue()
+    assert out.getvalue().endswith("INFO     session.opened session=1f0c\n")
+
+
+@pytest.mark.parametrize(("form", "is_json"), [("human", False), ("json", True)])
+def test_a_chosen_format_is_used_everywhere(begin: Begin, form: str, is_json: bool) -> None:
+    for out in (io.StringIO(), Terminal()):
+        begin(form=form, stream=out)
+        LogObserver().note("session.opened", session="1f0c")
+        assert out.getvalue().startswith("{") == is_json
+
+
+def test_by_default_holdfast_logs_from_info_on_and_others_from_warning_on(begin: Begin) -> None:
+    out = io.StringIO()
+    begin(stream=out)
+    logging.getLogger("other").info("every request")
+    logging.getLogger("other").warning("a problem")
+    LogObserver().note("session.opened", session="1f0c")
+    LogObserver().note("anything", session="1f0c")
+    assert [json.loads(line).get("message", "session.opened") for line in lines(out)] == [
+        "a problem",
+        "session.opened",
+    ]
+
+
+def test_a_given_level_is_the_level_of_all_loggers(begin: Begin) -> None:
+    out = io.StringIO()
+    begin(logging.DEBUG, stream=out)
+    logging.getLogger("other").debug("detail")
+    LogObserver().note("anything")
+    assert len(lines(out)) == 2
+
+
+def test_a_traceback_is_one_member_of_the_json_line_and_indented_for_a_person(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    LogObserver().note("handler.failed", session="1f0c", error=ValueError("wrong\nforged line"))
+    (record,) = caplog.records
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert "ValueError: wrong" in json.loads(line)["traceback"]
+    first, *others = HumanFormatter().format(record).splitlines()
+    assert "handler.failed" in first
+    assert others
+    assert all(other.startswith("  | ") for other in others)
+
+
+def test_a_fact_cannot_replace_a_member_of_the_line() -> None:
+    record = logging.LogRecord("holdfast", logging.INFO, "", 0, "x", (), None)
+    record.event, record.facts = "real", {"event": "forged", "level": "none", "client": "\ud800"}
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["event"], line["event_"], line["level"], line["level_"]) == (
+        "real",
+        "forged",
+        "info",
+        "none",
+    )
+    assert line["client"] == "\\ud800"
+
+
+def test_an_application_keeps_its_handlers_and_receives_event_and_facts() -> None:
+    received: list[logging.LogRecord] = []
+
+    class Own(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            received.append(record)
+
+    ours, own = logging.getLogger("holdfast"), Own()
+    ours.addHandler(own)
+    try:
+        LogObserver().note("replica.lease_lost", replica="r1")
+    finally:
+        ours.removeHandler(own)
+    (record,) = received
+    assert record.getMessage() == "replica.lease_lost replica=r1"
+    assert vars(record)["event"] == "replica.lease_lost"
+    assert vars(record)["facts"] == {"replica": "r1"}
