@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.lifecycle import Input
-from holdfast.core.stream import Log, Page, Position
+from holdfast.core.stream import Log, NewEvents, Page, Position
 from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.reader import End, Reader
@@ -198,14 +198,19 @@ def no_tag() -> Patches:
 
 
 def append_sent_again() -> Patches:
-    """An event whose reply was lost is there twice."""
+    """Events whose reply was lost are there twice."""
 
     def append(
-        self: Cluster, session: MemorySession, exchange: MemoryExchange, tag: int, data: bytes, **more: Any
+        self: Cluster,
+        session: MemorySession,
+        exchange: MemoryExchange,
+        events: NewEvents,
+        **more: Any,
     ) -> Position:
+        *others, (tag, data) = events
         if exchange.log is not None and exchange.log.events and exchange.log.top.tag == tag:
             tag += 1
-        return MemoryStore._append(self, session, exchange, tag, data, **more)
+        return MemoryStore._append(self, session, exchange, [*others, (tag, data)], **more)
 
     return _with((Cluster, "_append", append))
 

@@ -94,14 +94,15 @@ class Accounting(RuleBasedStateMachine):
         fence = self.fences.get((key, stream), 0)
         try:
             done(self.store.open_stream(key, stream, fence, self.tag()))
-            for _ in range(times):
-                done(self.store.append(key, stream, fence, self.tag(), b"x" * size))
+            for count in range(1, times + 1):
+                events = [(self.tag(), b"x" * size) for _ in range(count)]
+                done(self.store.append(key, stream, fence, events))
         except HoldfastError:
             return
 
     @rule(key=KEYS, size=SIZES)
     def push(self, key: str, size: int) -> None:
-        done(self.store.append(key, "", -1, self.tag(), b"x" * size))
+        done(self.store.append(key, "", -1, [(self.tag(), b"x" * size)]))
 
     @rule(target=attachments, key=KEYS, stream=st.none() | STREAMS)
     def attach(self, key: str, stream: str | None) -> tuple[str, str, int, Position | None]:

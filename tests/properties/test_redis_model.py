@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
-from holdfast.core.stream import Position
+from holdfast.core.stream import NewEvents, Position
 from holdfast.errors import HoldfastError
 from holdfast.stores.base import LINGER_SECONDS, Attached, Claim, Claimed, Closed, Store, WakeUp
 from holdfast.stores.memory import MemoryStore
@@ -151,22 +151,29 @@ class Twins(RuleBasedStateMachine):
     def cancel(self, key: str, who: str, name: int | str) -> None:
         self.both(lambda store: store.cancel(key, who, name))
 
-    @rule(key=KEYS, stream=STREAMS, size=SIZES, times=st.integers(1, 4), twice=st.booleans())
-    def append(self, key: str, stream: str, size: int, times: int, twice: bool) -> None:
+    @rule(
+        key=KEYS,
+        stream=STREAMS,
+        size=SIZES,
+        times=st.integers(1, 2),
+        count=st.integers(1, 3),
+        twice=st.booleans(),
+    )
+    def append(self, key: str, stream: str, size: int, times: int, count: int, twice: bool) -> None:
         fence, start = self.fences.get((key, stream), 1), next(self.numbers)
         self.both(lambda store: store.open_stream(key, stream, fence, start))
         for _ in range(times):
-            self.appended(key, stream, fence, b"x" * size, twice=twice)
+            events = [(next(self.numbers), b"x" * size) for _ in range(count)]
+            self.appended(key, stream, fence, events, twice=twice)
 
-    def appended(self, key: str, stream: str, fence: int, data: bytes, *, twice: bool) -> None:
-        tag = next(self.numbers)
+    def appended(self, key: str, stream: str, fence: int, events: NewEvents, *, twice: bool) -> None:
         for _ in range(1 + twice):
-            self.both(lambda store: store.append(key, stream, fence, tag, data), exactly=False)
+            self.both(lambda store: store.append(key, stream, fence, events), exactly=False)
 
     @rule(key=KEYS, size=SIZES)
     def push(self, key: str, size: int) -> None:
         tag = next(self.numbers)
-        self.both(lambda store: store.append(key, "", -1, tag, b"x" * size))
+        self.both(lambda store: store.append(key, "", -1, [(tag, b"x" * size)]))
 
     @rule(
         target=attachments, key=KEYS, who=WHO, stream=st.none() | STREAMS, since=st.none() | st.integers(0, 3)

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
-from holdfast.core.stream import Position
+from holdfast.core.stream import NewEvents, Position
 from holdfast.errors import HoldfastError
 from holdfast.stores.base import Attached, Claim, Claimed, Closed, Store, WakeUp
 from holdfast.stores.memory import MemoryStore
@@ -49,6 +49,7 @@ IDS = st.sampled_from([1, 2, "1"])
 STREAMS = st.sampled_from(["s0", "s1", "s2", "s3", "s4"])
 DATA = st.integers(0, 25).map(lambda size: b"x" * size)
 TAGS = st.sampled_from([0, 1, 2, 2**63, 2**64 - 1])
+EVENTS = st.lists(st.tuples(TAGS, DATA), min_size=1, max_size=3)
 FIELDS = st.sampled_from(["f", "g"])
 OPS = st.sampled_from(["", "o1", "o2", "o3"])
 SECONDS = st.sampled_from([0.5, 1.0, 20.0, 49.0, 50.0, 99.0, 100.0, 300.0, 999.0])
@@ -205,14 +206,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.remember(self.both("open_stream", key, stream, fence, tag))
 
     @precondition(lambda self: self.fences)
-    @rule(data=st.data(), tag=TAGS, payload=DATA)
-    def append(self, data: st.DataObject, tag: int, payload: bytes) -> None:
+    @rule(data=st.data(), events=EVENTS)
+    def append(self, data: st.DataObject, events: NewEvents) -> None:
         key, stream, fence = self.claimed(data)
-        self.remember(self.both("append", key, stream, fence, tag, payload))
+        self.remember(self.both("append", key, stream, fence, events))
 
-    @rule(key=KEYS, tag=TAGS, payload=DATA)
-    def append_standalone(self, key: str, tag: int, payload: bytes) -> None:
-        self.remember(self.both("append", key, "", -1, tag, payload))
+    @rule(key=KEYS, events=EVENTS)
+    def append_standalone(self, key: str, events: NewEvents) -> None:
+        self.remember(self.both("append", key, "", -1, events))
 
     def remember(self, position: object) -> None:
         if isinstance(position, Position) and position not in self.positions:

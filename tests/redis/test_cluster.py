@@ -87,15 +87,15 @@ async def test_calls_wait_for_a_slot_that_is_being_moved(nodes: list[RedisServer
         await begin(store, key, name, number) for number, name in enumerate(("old", "new", "plain"))
     ]
     start = await store.open_stream(key, "old", old, 1)
-    await store.append(key, "old", old, 2, b"one")
+    await store.append(key, "old", old, [(2, b"one")])
     await store.open_stream(key, "new", new, 3)
     moving = Moved(nodes, store.key(key))
     moving.begin()
     work = [
         asyncio.ensure_future(one)
         for one in (
-            store.append(key, "old", old, 4, b"two"),
-            store.append(key, "new", new, 5, b"one"),
+            store.append(key, "old", old, [(4, b"two")]),
+            store.append(key, "new", new, [(5, b"one")]),
             store.settle(key, "plain", plain, None),
             store.add_state(key, "n", 3, op="a"),
         )

@@ -60,11 +60,13 @@ async def test_a_living_writer_restores_events_that_the_store_lost() -> None:
         store = disaster.store
         fence = await begin(store, 1, "a")
         start = await store.open_stream(KEY, "a", fence, 1)
-        positions = [await store.append(KEY, "a", fence, 10 + n, b"%d" % n) for n in range(3)]
+        positions = [await store.append(KEY, "a", fence, [(10 + n, b"%d" % n)]) for n in range(3)]
         disaster.cut()
-        positions += [await store.append(KEY, "a", fence, 10 + n, b"%d" % n) for n in range(3, 6)]
+        positions.append(await store.append(KEY, "a", fence, [(13, b"3")]))
+        last = await store.append(KEY, "a", fence, [(14, b"4"), (15, b"5")])
+        positions += [Position(last.seq - 1, 14), last]
         await disaster.happen()
-        positions.append(await store.append(KEY, "a", fence, 16, b"6"))
+        positions.append(await store.append(KEY, "a", fence, [(16, b"6")]))
         await store.settle(KEY, "a", fence, b"last", tag=17)
         for number, position in enumerate([start, *positions]):
             page = await store.read(KEY, "a", position, 100, 10_000)
@@ -81,10 +83,10 @@ async def test_a_claim_the_store_lost_is_put_back_by_its_owner() -> None:
         disaster.cut()
         fence = await begin(store, 1, "a")
         await store.open_stream(KEY, "a", fence, 1)
-        position = await store.append(KEY, "a", fence, 2, b"one")
+        position = await store.append(KEY, "a", fence, [(2, b"one")])
         plain = await begin(store, 2, "b")
         await disaster.happen()
-        after = await store.append(KEY, "a", fence, 3, b"two")
+        after = await store.append(KEY, "a", fence, [(3, b"two")])
         assert after.seq == position.seq + 1
         await store.settle(KEY, "b", plain, None)
         await store.settle(KEY, "a", fence, b"last", tag=4)
@@ -101,16 +103,17 @@ async def test_an_event_that_is_sent_again_after_the_failover_brings_back_those_
         fence = await begin(store, 1, "a")
         start = await store.open_stream(KEY, "a", fence, 1)
         disaster.cut()
-        await store.append(KEY, "a", fence, 2, b"one")
+        await store.append(KEY, "a", fence, [(2, b"one")])
         disaster.stop()
+        events = [(3, b"two"), (4, b"three")]
         with pytest.raises(StoreUnavailable):
-            await store.append(KEY, "a", fence, 3, b"two")
+            await store.append(KEY, "a", fence, events)
         await disaster.happen()
         for _ in range(2):
-            assert (await store.append(KEY, "a", fence, 3, b"two")).seq == start.seq + 2
+            assert (await store.append(KEY, "a", fence, events)).seq == start.seq + 3
         page = await store.read(KEY, "a", start, 100, 10_000)
         assert page is not None
-        assert [event.data for event in page.events] == [b"one", b"two"]
+        assert [event.data for event in page.events] == [b"one", b"two", b"three"]
 
 
 @async_test
@@ -120,7 +123,7 @@ async def test_the_end_alone_brings_a_lost_tail_back() -> None:
         fence = await begin(store, 1, "a")
         start = await store.open_stream(KEY, "a", fence, 1)
         disaster.cut()
-        await store.append(KEY, "a", fence, 2, b"one")
+        await store.append(KEY, "a", fence, [(2, b"one")])
         await disaster.happen()
         await store.settle(KEY, "a", fence, b"last", tag=3)
         page = await store.read(KEY, "a", start, 100, 10_000)
@@ -134,9 +137,9 @@ async def test_without_its_writer_a_reader_of_lost_events_gets_an_error() -> Non
         store = disaster.store
         fence = await begin(store, 1, "a")
         await store.open_stream(KEY, "a", fence, 1)
-        await store.append(KEY, "a", fence, 2, b"one")
+        await store.append(KEY, "a", fence, [(2, b"one")])
         disaster.cut()
-        lost = await store.append(KEY, "a", fence, 3, b"two")
+        lost = await store.append(KEY, "a", fence, [(3, b"two")])
         await disaster.happen()
         page = await store.read(KEY, "a", lost, 100, 10_000)
         assert page is not None
@@ -149,9 +152,9 @@ async def test_a_tag_distinguishes_a_lost_event_from_its_replacement() -> None:
     async with failover() as disaster:
         store = disaster.store
         disaster.cut()
-        lost = await store.append(KEY, "", -1, 3, b"lost")
+        lost = await store.append(KEY, "", -1, [(3, b"lost")])
         await disaster.happen()
-        assert await store.append(KEY, "", -1, 4, b"other") == Position(lost.seq, 4)
+        assert await store.append(KEY, "", -1, [(4, b"other")]) == Position(lost.seq, 4)
         page = await store.read(KEY, record().standalone, lost, 100, 10_000)
         assert page is not None
         assert page.verdict is Continuity.FORK
@@ -165,7 +168,7 @@ async def test_recent_writes_that_do_not_reach_back_far_enough_leave_a_reported_
         start = await store.open_stream(KEY, "a", fence, 1)
         disaster.cut()
         for number in range(2, 12):
-            await store.append(KEY, "a", fence, number, b"x" * 60_000)
+            await store.append(KEY, "a", fence, [(number, b"x" * 60_000)])
         await disaster.happen()
         await store.settle(KEY, "a", fence, b"last", tag=99)
         page = await store.read(KEY, "a", start, 100, 10_000_000)
@@ -173,6 +176,22 @@ async def test_recent_writes_that_do_not_reach_back_far_enough_leave_a_reported_
         assert page.verdict is Continuity.GAP
         assert page.events[-1].data == b"last"
         assert page.finished
+
+
+@async_test
+async def test_the_newest_append_is_restored_whole_however_large_it_is() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        fence = await begin(store, 1, "a")
+        await store.open_stream(KEY, "a", fence, 1)
+        before = await store.append(KEY, "a", fence, [(2, b"small")])
+        disaster.cut()
+        await store.append(KEY, "a", fence, [(number, b"x" * 60_000) for number in range(3, 13)])
+        await disaster.happen()
+        await store.settle(KEY, "a", fence, b"last", tag=99)
+        page = await store.read(KEY, "a", before, 100, 10_000_000)
+        assert page is not None
+        assert (page.verdict, len(page.events), page.finished) == (Continuity.OK, 11, True)
 
 
 @async_test
@@ -190,7 +209,7 @@ async def test_an_exchange_that_a_failover_brought_back_is_an_orphan_of_a_living
         assert orphan.runs == 0, "what had ended is not run again"
         assert await store.reap(orphan, b"lost", tag=5)
         try:
-            await store.append(KEY, "a", fence, 6, b"late")
+            await store.append(KEY, "a", fence, [(6, b"late")])
         except Fenced:
             return
         raise AssertionError("the zombie wrote")

@@ -57,7 +57,7 @@ async def test_a_redis_that_returns_is_used_again() -> None:
         other = RedisStore(server.url)
         rung.clear()
         await store.attach(*ROUND, None, None)
-        await other.append(KEY, "", -1, 5, b"{}")
+        await other.append(KEY, "", -1, [(5, b"{}")])
         async with asyncio.timeout(5):
             await rung.wait()
         for one in (store, other):
@@ -92,7 +92,7 @@ async def test_a_full_redis_refuses_new_work_and_lets_running_work_end() -> None
         server.tell("CONFIG", "SET", "maxmemory", "1mb")
         for attempt in (
             store.claim(*ROUND, Claim(3, "c", b"")),
-            store.append(KEY, "a", running.fence, 2, b"more"),
+            store.append(KEY, "a", running.fence, [(2, b"more")]),
             store.open(record("second"), evict=False),
             store.set_state(KEY, "f", b"1", op="o"),
         ):

@@ -22,7 +22,7 @@ async def use_everything(store: RedisStore, key: str = KEY) -> None:
     claimed = await store.claim(key, PRINCIPAL, Claim("tell me a secret", "a", b"d"))
     assert isinstance(claimed, Claimed)
     await store.open_stream(key, "a", claimed.fence, 1)
-    await store.append(key, "a", claimed.fence, 2, b"x" * 5_000)
+    await store.append(key, "a", claimed.fence, [(2, b"x" * 5_000)])
     await store.ask(key, "a.1", "a")
     await store.answer(key, PRINCIPAL, "a.1", b"d", b"{}")
     await store.set_state(key, "f", b"1", op="o1")
@@ -30,7 +30,7 @@ async def use_everything(store: RedisStore, key: str = KEY) -> None:
     await store.subscribe(key, "file:///home/alice")
     reader = await store.attach(key, PRINCIPAL, None, None)
     assert isinstance(reader, Attached)
-    await store.append(key, "", -1, 3, b"{}")
+    await store.append(key, "", -1, [(3, b"{}")])
     await store.settle(key, "a", claimed.fence, b"last", tag=4)
     await store.keep(key, "b", Claim(2, "b", b""), b"kept", tag=5)
     await store.detach(key, f"{key}-standalone", reader.generation, None, broke=True)
@@ -208,7 +208,7 @@ async def test_fields_that_this_release_does_not_know_are_kept_in_what_it_writes
     for field in FIELDS:
         server.tell("EVAL", ADD, "1", main, field)
     await store.open_stream(KEY, "a", claimed.fence, 1)
-    await store.append(KEY, "a", claimed.fence, 2, b"{}")
+    await store.append(KEY, "a", claimed.fence, [(2, b"{}")])
     await store.find(KEY, PRINCIPAL)
     await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
     assert [server.tell("EVAL", READ, "1", main, field) for field in FIELDS] == ["kept", "kept"]

@@ -60,7 +60,7 @@ async def test_the_rights_in_the_documents_are_enough(server: RedisServer) -> No
     claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
     assert isinstance(claimed, Claimed)
     await store.open_stream(KEY, "a", claimed.fence, 1)
-    await store.append(KEY, "a", claimed.fence, 2, b"{}")
+    await store.append(KEY, "a", claimed.fence, [(2, b"{}")])
     await store.add_state(KEY, "n", 1, op="o")
     await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
     assert isinstance(await store.attach(KEY, PRINCIPAL, "a", None), Attached)

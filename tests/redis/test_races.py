@@ -78,7 +78,7 @@ async def test_exchanges_begin_and_end_once_although_replies_are_lost(server: Re
                 return
             start = await store.open_stream(KEY, stream, claimed.fence, number + 1)
             for event in range(5):
-                await store.append(KEY, stream, claimed.fence, 1_000 + event, b"%d" % event)
+                await store.append(KEY, stream, claimed.fence, [(1_000 + event, b"%d" % event)])
             await store.settle(KEY, stream, claimed.fence, b"last", tag=9)
             page = await stores[(number + 1) % 3].read(KEY, stream, start, 100, 10_000)
             assert page is not None
@@ -94,7 +94,7 @@ async def test_exchanges_begin_and_end_once_although_replies_are_lost(server: Re
 @async_test_within(60)
 async def test_pushes_of_many_writers_are_there_once_although_replies_are_lost(server: RedisServer) -> None:
     async with fleet(server.url, 3, lossy=True) as stores:
-        pushes = [stores[n % 3].append(KEY, "", -1, n + 1, b"%d" % n) for n in range(300)]
+        pushes = [stores[n % 3].append(KEY, "", -1, [(n + 1, b"%d" % n)]) for n in range(300)]
         positions = await asyncio.gather(*pushes)
         assert sorted(position.seq for position in positions) == list(range(1, 301))
         page = await stores[0].read(KEY, record().standalone, Position(0, 0), 1_000, 1 << 20)

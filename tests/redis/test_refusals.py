@@ -200,7 +200,7 @@ async def test_a_change_with_a_lost_wake_up_is_still_noticed_after_a_foreign_scr
     for task in store._tasks:
         if "wake-ups" in task.get_name():
             task.cancel()
-    await other.append(KEY, "", -1, 5, b"{}")
+    await other.append(KEY, "", -1, [(5, b"{}")])
     while (WakeUp.STREAM, KEY, attached.record.standalone) not in rings:  # type: ignore[union-attr]
         await asyncio.sleep(0.05)
     for one in (store, other):
@@ -216,7 +216,7 @@ async def test_a_poll_passes_a_session_that_cannot_be_read(server: RedisServer) 
         await store.open(record(key), evict=False)
         await store.attach(key, PRINCIPAL, None, None)
     store._on_wake = lambda *ring: rings.append(ring)
-    await other.append(OTHER, "", -1, 5, b"{}")
+    await other.append(OTHER, "", -1, [(5, b"{}")])
     server.tell("HSET", f"hf:3:default:{{{KEY}}}", "s", "damaged")
     await store.look_again()
     assert (WakeUp.STREAM, OTHER, record(OTHER).standalone) in rings

@@ -33,7 +33,7 @@ async def test_a_session_with_thousands_of_streams_is_written_and_closed(server:
     start = await store.open_stream(KEY, "a", claimed.fence, 1)
     server.tell("EVAL", FILL, "1", MAIN)
     # Over its budget the session looks at all its streams, and saves what it has looked at.
-    await store.append(KEY, "a", claimed.fence, 2, b"long enough")
+    await store.append(KEY, "a", claimed.fence, [(2, b"long enough")])
     page = await store.read(KEY, "a", Position(start.seq, 1), 10, 1_000)
     assert page is not None
     assert [event.data for event in page.events] == [b"long enough"]
@@ -77,15 +77,15 @@ async def test_a_principal_that_fills_the_store_makes_room_for_the_others(server
     done = await running(store, "done", "modest")
     words = [b"%d" % number * 100 for number in range(10)]
     for number, word in enumerate(words):
-        await store.append("modest", "a", modest, 10 + number, word)
+        await store.append("modest", "a", modest, [(10 + number, word)])
     await store.settle("done", "a", done, b"last" * 100, tag=2)
     for session in range(10):
         fence = await running(store, f"greedy{session}", "greedy")
         for number in range(20):
-            await store.append(f"greedy{session}", "a", fence, 10 + number, b"x" * 200)
+            await store.append(f"greedy{session}", "a", fence, [(10 + number, b"x" * 200)])
     more = [b"more" * 50 for _ in range(5)]
     for number, word in enumerate(more):
-        await store.append("modest", "a", modest, 30 + number, word)
+        await store.append("modest", "a", modest, [(30 + number, word)])
     assert await stored(store, "modest", "a") == [*words, *more], "nothing of the others is lost"
     assert await stored(store, "done", "a") == [b"last" * 100]
     kept = [await store.read(f"greedy{n}", "a", Position(1, 1), 1_000, 1 << 20) for n in range(10)]

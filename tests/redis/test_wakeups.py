@@ -41,7 +41,7 @@ async def test_an_event_whose_wake_up_was_lost_is_noticed_within_a_second(server
     async with deaf_and_talking(server) as (deaf, talking, wakeups):
         reader = await deaf.attach(KEY, PRINCIPAL, None, None)
         assert isinstance(reader, Attached)
-        await talking.append(KEY, "", -1, 1, b"{}")
+        await talking.append(KEY, "", -1, [(1, b"{}")])
         await woken(wakeups, (WakeUp.STREAM, KEY, record().standalone))
 
 
@@ -88,7 +88,7 @@ async def test_a_reader_that_came_back_is_not_sent_away(server: RedisServer) -> 
     for store in (here, there, here):
         assert isinstance(await store.attach(KEY, PRINCIPAL, None, None), Attached)
     take(await late.get())
-    await there.append(KEY, "", -1, 1, b"{}")
+    await there.append(KEY, "", -1, [(1, b"{}")])
     take(await late.get())
     assert await heard.get() == (WakeUp.STREAM, KEY, record().standalone)
     await there.attach(KEY, PRINCIPAL, None, None)

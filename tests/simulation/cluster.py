@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
-from holdfast.core.stream import Position
+from holdfast.core.stream import NewEvents, Position
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock
 from holdfast.stores.base import (
@@ -257,13 +257,13 @@ class Cluster(MemoryStore):
 
     @override
     def _append(
-        self, session: MemorySession, exchange: MemoryExchange, tag: int, data: bytes, *, final: bool = False
+        self, session: MemorySession, exchange: MemoryExchange, events: NewEvents, *, final: bool = False
     ) -> Position:
         # Sent again, an event may no longer be the newest: a handler's other messages overtake a lost reply.
         for event in exchange.log.events if exchange.log is not None else ():
-            if event.position.tag == tag:
+            if event.position.tag == events[-1][0]:
                 return event.position
-        return super()._append(session, exchange, tag, data, final=final)
+        return super()._append(session, exchange, events, final=final)
 
     @override
     def _end(self, session: MemorySession, reason: Input, ending: Ending | None = None) -> Closed:

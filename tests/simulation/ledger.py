@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
-from holdfast.core.stream import Event, Position
+from holdfast.core.stream import Event, NewEvents, Position
 from holdfast.ports import Clock
 from holdfast.stores.base import Adopted, Answered, Claim, Claimed, Closed, Duplicate, Ending, Orphan, Refusal
 from holdfast.stores.memory.session import MemoryExchange, MemorySession
@@ -148,15 +148,16 @@ class WatchedCluster(Cluster):
 
     @override
     def _append(
-        self, session: MemorySession, exchange: MemoryExchange, tag: int, data: bytes, *, final: bool = False
+        self, session: MemorySession, exchange: MemoryExchange, events: NewEvents, *, final: bool = False
     ) -> Position:
-        position = super()._append(session, exchange, tag, data, final=final)
+        position = super()._append(session, exchange, events, final=final)
         name = exchange.name(session)
         log = self.ledger.logs[session.record.key, name]
         if not log or log[-1][0].position.seq < position.seq:
-            log.append((Event(position, data), final))
+            first = position.seq - len(events) + 1
+            log += [(Event(Position(first + n, tag), data), final) for n, (tag, data) in enumerate(events)]
             end = " (last)" if final else ""
-            self.ledger.note(f"{self._me.owner} writes {name[:6]}.{position.seq}{end}")
+            self.ledger.note(f"{self._me.owner} writes {name[:6]}.{first}-{position.seq}{end}")
         return position
 
     @override

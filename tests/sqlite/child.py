@@ -43,7 +43,7 @@ async def race(path: Path, name: str, adds: int, ids: int, appends: int) -> dict
 
     async def append(number: int) -> None:
         tag = (int(name) << 32) + number + 1
-        await store.append(KEY, "", -1, tag, f"{name} {number}".encode())
+        await store.append(KEY, "", -1, [(tag, f"{name} {number}".encode())])
 
     await each(range(adds), add)
     await each(range(ids), claim)
@@ -59,7 +59,7 @@ async def toil(path: Path) -> None:
     number = 0
     while True:
         number += 1
-        await store.append(KEY, "", -1, number, b"x" * 500)
+        await store.append(KEY, "", -1, [(number, b"x" * 500)])
         await store.add_state(KEY, "n", 1, op=f"o{number}")
         print(number, flush=True)
 
@@ -73,14 +73,14 @@ async def starve(path: Path) -> dict[str, object]:
     written = refused = 0
     while refused < 5:
         try:
-            await store.append(KEY, "", -1, written + 1, b"x" * 5_000)
+            await store.append(KEY, "", -1, [(written + 1, b"x" * 5_000)])
             written += 1
         except StoreUnavailable:
             refused += 1
     living = await store.sessions()
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     for _ in range(20):
-        await store.append(KEY, "", -1, written + 1, b"x" * 5_000)
+        await store.append(KEY, "", -1, [(written + 1, b"x" * 5_000)])
         written += 1
     await store.aclose()
     return {"written": written, "living": living}

@@ -61,14 +61,14 @@ async def _fill_and_free(disk: Path) -> None:
     async def fill() -> None:
         nonlocal count
         for number in range(1, 1_000):
-            await store.append(KEY, "", -1, number, b"x" * 3_000)
+            await store.append(KEY, "", -1, [(number, b"x" * 3_000)])
             count = number
 
     with pytest.raises(StoreUnavailable, match="full"):
         await fill()
     assert await store.sessions() == [KEY]
     filler.unlink()
-    await store.append(KEY, "", -1, count + 1, b"fits")
+    await store.append(KEY, "", -1, [(count + 1, b"fits")])
     await store.aclose()
     assert await written(disk / "store.db") == list(range(1, count + 2))
 

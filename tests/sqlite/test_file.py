@@ -82,10 +82,10 @@ async def _live_a_little(store: SqliteStore, key: str) -> None:
         await store.open_stream(key, stream, fence, 1)
         await store.ask(key, f"{stream}.1", stream)
         for event in range(20):
-            await store.append(key, stream, fence, event + 2, b"x" * 10_000)
+            await store.append(key, stream, fence, [(event + 2, b"x" * 10_000)])
         if number % 2:
             await store.settle(key, stream, fence, b"end", tag=99)
-    await store.append(key, "", -1, 1, b"x")
+    await store.append(key, "", -1, [(1, b"x")])
 
 
 @async_test

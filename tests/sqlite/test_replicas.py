@@ -93,7 +93,7 @@ async def test_a_stream_wakes_its_reader_and_the_former_reader_learns_that_it_wa
         fence = await both.begin()
         attached = await both.attach_there("a")
         assert await both.woken_here.get() == (WakeUp.TAKEN, KEY, "a")
-        await both.here.append(KEY, "a", fence, 2, b"one")
+        await both.here.append(KEY, "a", fence, [(2, b"one")])
         assert await both.woken_there.get() == (WakeUp.STREAM, KEY, "a")
         page = await both.there.read(KEY, "a", attached.cursor, 9, 999)
         assert page is not None
@@ -200,7 +200,7 @@ async def test_the_work_of_the_dead_is_ended_once_and_they_are_fenced() -> None:
         tries = [both.there.reap(orphan, b"unknown", tag=9) for _ in range(5)]
         assert sorted(await asyncio.gather(*tries)) == [False] * 4 + [True]
         with pytest.raises(Fenced):
-            await both.here.append(KEY, "a", fence, 3, b"late")
+            await both.here.append(KEY, "a", fence, [(3, b"late")])
         with pytest.raises(Fenced):
             await both.here.settle(KEY, "a", fence, b"late", tag=4)
         repeat = await both.there.claim(KEY, PRINCIPAL, Claim(1, "b", b"body"))

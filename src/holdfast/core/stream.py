@@ -6,6 +6,7 @@ this log, and not from an earlier one that was lost.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -13,6 +14,10 @@ from msgspec import Struct
 
 Data = bytes
 """A message. Inside `Log` the word `bytes` is a count."""
+
+
+NewEvents = Sequence[tuple[int, Data]]
+"""Events that have no position yet: the tag and the data of each."""
 
 
 class Position(NamedTuple):

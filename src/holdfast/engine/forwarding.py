@@ -174,8 +174,9 @@ class _AnswerLog:
         """Append the messages; the terminal message ends the exchange."""
         session, stream = self._where
         messages = batch.messages[:-1] if batch.finished else batch.messages
-        for message in messages:
-            await self._store.append(session, stream, self._fence, self._random.tag(), message)
+        if messages:
+            events = [(self._random.tag(), message) for message in messages]
+            await self._store.append(session, stream, self._fence, events)
         if batch.finished:
             terminal = batch.messages[-1]
             await self._store.settle(session, stream, self._fence, terminal, tag=self._random.tag())

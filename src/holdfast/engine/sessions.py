@@ -267,7 +267,8 @@ class Sessions:
             await session.channel.send(message)
             return
         try:
-            await self._runtime.store.append(key, "", STANDALONE_FENCE, self._runtime.random.tag(), message)
+            event = (self._runtime.random.tag(), message)
+            await self._runtime.store.append(key, "", STANDALONE_FENCE, [event])
         except (StoreError, SessionGone):
             self._runtime.observer.note("push.dropped", session=key[:8])
 

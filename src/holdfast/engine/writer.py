@@ -254,7 +254,7 @@ class LogWriter(SessionWriter):
         except StoreUnavailable as error:
             await self._insist(self.open, error)
         self._lock = self._lock or asyncio.Lock()
-        where = (self.session.record.key, self.claim.stream, self.fence, self._random.tag(), message)
+        where = (self.session.record.key, self.claim.stream, self.fence, [(self._random.tag(), message)])
         async with self._lock:
             try:
                 return await self._store.append(*where)

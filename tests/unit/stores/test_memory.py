@@ -56,7 +56,7 @@ def test_a_closed_store_is_empty() -> None:
     async def conversation() -> str:
         store = MemoryStore()
         await store.open(record(), evict=False)
-        await store.append(KEY, "", -1, 1, b"data")
+        await store.append(KEY, "", -1, [(1, b"data")])
         await store.aclose()
         return repr(store)
 

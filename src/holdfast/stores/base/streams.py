@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from holdfast.core.stream import Page, Position
+from holdfast.core.stream import NewEvents, Page, Position
 from holdfast.stores.base.refusal import Refusal
 from holdfast.stores.base.sessions import SessionRecord
 
@@ -60,11 +60,15 @@ class StreamPart(Protocol):
         """
         ...
 
-    async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
-        """Add an event and send STREAM. Returns its position.
+    async def append(self, key: str, stream: str, fence: int, events: NewEvents) -> Position:
+        """Add one or more events, in this order, and send STREAM once. Returns the position of the last one.
 
-        With STANDALONE_FENCE it goes to the standalone stream, and `stream` is ignored. An append with the tag of the
-        newest event is that event sent again: its position is returned, and nothing is written.
+        They get consecutive positions, and are added all or not at all. The limits hold again when all are added: then
+        the oldest events of the stream may be forgotten, also the first of these.
+
+        With STANDALONE_FENCE they go to the standalone stream, and `stream` is ignored. If the newest event of the
+        stream has the tag of the last of these events, this is the same append sent again: the position of the newest
+        event is returned, and nothing is written.
 
         Raises:
             Fenced: another fence owns the exchange, or it was never claimed. Nothing was written.

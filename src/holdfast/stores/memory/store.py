@@ -6,7 +6,7 @@ from math import inf
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input, State, step
-from holdfast.core.stream import Page, Position, before_terminal
+from holdfast.core.stream import NewEvents, Page, Position, before_terminal
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.ports import Clock
 from holdfast.stores.base import (
@@ -220,7 +220,7 @@ class MemoryStore(
             if not keep:
                 session.release(exchange)
             exchange.start(before_terminal(tag))
-            self._append(session, exchange, tag, terminal, final=True)
+            self._append(session, exchange, [(tag, terminal)], final=True)
             self._finish(session, stream)
         # A hint that is too early is correct: `sweep` replaces it. But if `sweep` saw the session while this exchange
         # ran, the hint may be as late as the end of the lifetime. Then the session needs a new hint.
@@ -239,7 +239,7 @@ class MemoryStore(
             exchange = session.exchanges[stream] = MemoryExchange(claim, session.fence)
             exchange.running = exchange.has_reader = False
             exchange.start(before_terminal(tag))
-            self._append(session, exchange, tag, terminal, final=True)
+            self._append(session, exchange, [(tag, terminal)], final=True)
             self._finish(session, stream)
         elif exchange.log is None or exchange.log.delivered == exchange.log.top:
             return
@@ -266,16 +266,14 @@ class MemoryStore(
         _, exchange = self._writable(key, stream, fence)
         return exchange.start(Position(1, tag)).low
 
-    async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
-        """Add an event and send STREAM."""
+    async def append(self, key: str, stream: str, fence: int, events: NewEvents) -> Position:
+        """Add events and send STREAM."""
         if fence == STANDALONE_FENCE:
-            session = self._sessions.get(key)
-            if session is None:
-                raise SessionGone
+            session = self._owner(key)
             exchange = session.standalone()
         else:
             session, exchange = self._writable(key, stream, fence)
-        return self._append(session, exchange, tag, data)
+        return self._append(session, exchange, events)
 
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
@@ -368,15 +366,18 @@ class MemoryStore(
         return session, exchange
 
     def _append(
-        self, session: MemorySession, exchange: MemoryExchange, tag: int, data: bytes, *, final: bool = False
+        self, session: MemorySession, exchange: MemoryExchange, events: NewEvents, *, final: bool = False
     ) -> Position:
         log = exchange.log
         if log is None:
             raise StreamClosed
-        if log.top.tag == tag and log.events:
+        if log.top.tag == events[-1][0] and log.events:
             return log.top
-        log.append(tag, data, final=final)
-        self._account(session, len(data) - log.trim(self._limits.stream_events, self._limits.stream_bytes))
+        before = log.bytes
+        for tag, data in events:
+            log.append(tag, data, final=final)
+        log.trim(self._limits.stream_events, self._limits.stream_bytes)
+        self._account(session, log.bytes - before)
         while self._over(session) > 0 and self._drop_finished(session):
             pass
         while self._bytes > self._limits.store_bytes and self._drop_oldest_finished():
@@ -457,7 +458,7 @@ class MemoryStore(
             if log is None or claim is None or not exchange.has_reader:
                 continue
             if exchange.running and ending is not None:
-                self._append(session, exchange, ending.tag, ending.message(claim.id), final=True)
+                self._append(session, exchange, [(ending.tag, ending.message(claim.id))], final=True)
             if log.closed:
                 self._lingering.keep(session.record.key, name, log)
 

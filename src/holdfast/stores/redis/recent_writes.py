@@ -6,10 +6,10 @@ They are bounded in bytes. If they begin after the end of what the store still h
 from collections import OrderedDict, deque
 from typing import Final
 
-from holdfast.core.stream import Data, Event, Position
+from holdfast.core.stream import Event, NewEvents, Position
 
 STREAM_BYTES: Final = 256 * 1024
-"""Of one stream."""
+"""Of one stream. The events of its newest append are always remembered."""
 ALL_BYTES: Final = 32 * 1024 * 1024
 """Of all streams. Beyond it, those that were not written for the longest time are forgotten, and could not be restored."""
 
@@ -17,29 +17,27 @@ ALL_BYTES: Final = 32 * 1024 * 1024
 class StreamWrites:
     """The newest events of a stream, and the position before them."""
 
-    __slots__ = ("bytes", "events", "start", "top")
+    __slots__ = ("before", "bytes", "events", "start", "top")
 
     def __init__(self, start: Position) -> None:
         self.start: Position = start
+        self.before: Position = start
+        """The position that the newest append follows."""
         self.top: Position = start
         self.events: deque[Event] = deque()
         self.bytes: int = 0
 
-    @property
-    def before(self) -> Position:
-        """The position that the newest event follows."""
-        return self.events[-2].position if len(self.events) > 1 else self.start
-
-    def push(self, tag: int, data: Data) -> Position:
-        """Add an event; return its position."""
-        self.top = Position(self.top.seq + 1, tag)
-        self.events.append(Event(self.top, data))
-        self.bytes += len(data)
-        while self.bytes > STREAM_BYTES and len(self.events) > 1:
+    def push(self, events: NewEvents) -> None:
+        """Add the events of one append."""
+        self.before = self.top
+        for tag, data in events:
+            self.top = Position(self.top.seq + 1, tag)
+            self.events.append(Event(self.top, data))
+            self.bytes += len(data)
+        while self.bytes > STREAM_BYTES and self.start.seq < self.before.seq:
             oldest = self.events.popleft()
             self.start = oldest.position
             self.bytes -= len(oldest.data)
-        return self.top
 
 
 class RecentWrites:
@@ -60,16 +58,15 @@ class RecentWrites:
         """Return what is remembered of a stream."""
         return self._recent.get((key, stream))
 
-    def push(self, key: str, stream: str, recent: StreamWrites, tag: int, data: bytes) -> Position:
-        """Add an event to a stream; forget others where it is too much."""
+    def push(self, key: str, stream: str, recent: StreamWrites, events: NewEvents) -> None:
+        """Add the events of one append to a stream; forget others where it is too much."""
         before = recent.bytes
-        position = recent.push(tag, data)
+        recent.push(events)
         self._bytes += recent.bytes - before
         self._recent.move_to_end((key, stream))
         while self._bytes > ALL_BYTES and len(self._recent) > 1:
             _, oldest = self._recent.popitem(last=False)
             self._bytes -= oldest.bytes
-        return position
 
     def forget(self, key: str, stream: str) -> None:
         """Forget a stream that has ended."""

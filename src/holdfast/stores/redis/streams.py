@@ -1,13 +1,13 @@
 """Streams: written first, then read, from any replica.
 
-A process remembers the last events that it wrote to a stream (`recent_writes.py`), and sends with each event the position
+A process remembers the last events that it wrote to a stream (`recent_writes.py`), and sends with each append the position
 that it follows. If that is not the end of the log, a failover has lost writes: the process restores them, with the same
 positions, and appends again. Readers notice nothing, or receive a gap.
 """
 
 from typing import Final
 
-from holdfast.core.stream import Continuity, Event, Page, Position
+from holdfast.core.stream import Continuity, Event, NewEvents, Page, Position
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import STANDALONE_FENCE, Attached, Probed, Refusal, WakeUp
 from holdfast.stores.redis.core import flag
@@ -36,26 +36,29 @@ class StreamMethods(ExchangeMethods):
         self._recent.begin(key, stream, start)
         return start
 
-    async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
-        """Add an event and wake up the reader. A log that has lost events is restored first."""
-        limits = self._budget[:3]
+    async def append(self, key: str, stream: str, fence: int, events: NewEvents) -> Position:
+        """Add events and wake up the reader. A log that has lost events is restored first."""
+        tag = events[-1][0]
         recent = self._recent.get(key, stream) if fence != STANDALONE_FENCE else None
         expected: tuple[int | str, str] = ("", "")
         if recent is not None:
             if recent.top.tag != tag:
-                self._recent.push(key, stream, recent, tag, data)
+                self._recent.push(key, stream, recent, events)
             expected = (recent.before.seq, str(recent.before.tag))
-        facts = (stream, fence, str(tag), data, *limits, self._report_step)
+        facts = (stream, fence, *self._budget[:3], self._report_step)
+        pairs = [part for one_tag, data in events for part in (str(one_tag), data)]
         try:
-            reply = await self.session("append", key, *facts, *expected)
+            reply = await self.session("append", key, *facts, *expected, *pairs)
         except StoreUnavailable as error:
             # It was refused, so it is not in the log, and must not be restored from what is remembered.
             if not isinstance(error.__cause__, Lost | Later):
                 self._recent.forget(key, stream)
             raise
         if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
-            # What was restored has this event already: this finds it by its tag.
-            reply = await self.session("append", key, *facts, "", "")
+            # What was restored has these events already: this finds them by their last tag.
+            reply = await self.session("append", key, *facts, "", "", *pairs)
+        if reply[0] != b"ok":
+            self._recent.forget(key, stream)
         check(reply)
         self._on_wake(WakeUp.STREAM, key, reply[3].decode())
         return Position(reply[2], tag)

@@ -145,7 +145,7 @@ def _write_end(
     tx: Transaction, session: SessionRow, exchange: ExchangeRow, tag: int, terminal: bytes
 ) -> None:
     exchange.start(before_terminal(tag))
-    logs.append(tx, session, exchange, tag, terminal, final=True)
+    logs.append(tx, session, exchange, [(tag, terminal)], final=True)
     logs.finish(tx, session, exchange)
 
 

@@ -5,7 +5,7 @@ The contract says what is forgotten first (`stores/base/streams.py`, decision 4)
 
 from typing import Final
 
-from holdfast.core.stream import Continuity, Event, Page, Position
+from holdfast.core.stream import Continuity, Event, NewEvents, Page, Position
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import WakeUp
 from holdfast.stores.rules import cut_to, over_budget
@@ -28,22 +28,29 @@ _TAGS: Final = 1 << 64
 
 
 def append(
-    tx: Transaction, session: SessionRow, exchange: ExchangeRow, tag: int, data: bytes, *, final: bool = False
+    tx: Transaction,
+    session: SessionRow,
+    exchange: ExchangeRow,
+    events: NewEvents,
+    *,
+    final: bool = False,
 ) -> Position:
-    """Add an event, keep within all budgets, send STREAM, and save both rows."""
+    """Add events, keep within all budgets, send STREAM, and save both rows."""
     if not exchange.has_log:
         raise StreamClosed
-    if exchange.top.tag == tag and exchange.top.seq > exchange.low.seq:
+    last = events[-1][0]
+    if exchange.top.tag == last and exchange.top.seq > exchange.low.seq:
         return exchange.top
-    exchange.top = Position(exchange.top.seq + 1, tag)
-    exchange.bytes += len(data)
-    exchange.closed = int(final)
-    tx.execute(
+    before, seq = exchange.bytes, exchange.top.seq
+    tx.execute_many(
         "INSERT INTO event (xid, seq, tag, data) VALUES (?, ?, ?, ?)",
-        (exchange.xid, exchange.top.seq, signed(tag), data),
+        [(exchange.xid, seq + n, signed(tag), data) for n, (tag, data) in enumerate(events, 1)],
     )
-    freed = _trim(tx, exchange, tx.limits.stream_bytes)
-    total = _account(tx, session, len(data) - freed)
+    exchange.top = Position(seq + len(events), last)
+    exchange.bytes += sum(len(data) for _, data in events)
+    exchange.closed = int(final)
+    _trim(tx, exchange, tx.limits.stream_bytes)
+    total = _account(tx, session, exchange.bytes - before)
     save_exchange(tx, exchange)
     if _over(tx, session, total) > 0:
         _make_room(tx, session, exchange, total)

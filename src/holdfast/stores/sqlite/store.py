@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
-from holdfast.core.stream import Page, Position
+from holdfast.core.stream import NewEvents, Page, Position
 from holdfast.ports import Clock, Observer, SilentObserver, SystemClock, SystemRandom
 from holdfast.stores.base import (
     Adopted,
@@ -237,9 +237,9 @@ class SqliteStore:
         """Start an exchange's stream; started twice it is the same one."""
         return await self._do(streams.open_stream, key, stream, fence, tag)
 
-    async def append(self, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
-        """Add an event and send STREAM."""
-        return await self._do(streams.append, key, stream, fence, tag, data)
+    async def append(self, key: str, stream: str, fence: int, events: NewEvents) -> Position:
+        """Add events and send STREAM."""
+        return await self._do(streams.append, key, stream, fence, events)
 
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int

@@ -1,6 +1,6 @@
 """Operations on streams and their readers: open_stream, append, read, attach, detach."""
 
-from holdfast.core.stream import Page, Position
+from holdfast.core.stream import NewEvents, Page, Position
 from holdfast.stores.base import STANDALONE_FENCE, Attached, Probed, Refusal, WakeUp
 from holdfast.stores.sqlite import lingering, logs, rows
 from holdfast.stores.sqlite.exchanges import release
@@ -17,14 +17,14 @@ def open_stream(tx: Transaction, key: str, stream: str, fence: int, tag: int) ->
     return exchange.low
 
 
-def append(tx: Transaction, key: str, stream: str, fence: int, tag: int, data: bytes) -> Position:
-    """Add an event and send STREAM."""
+def append(tx: Transaction, key: str, stream: str, fence: int, events: NewEvents) -> Position:
+    """Add events and send STREAM."""
     session = rows.the_session(tx, key)
     if fence == STANDALONE_FENCE:
         exchange = rows.standalone(tx, session)
     else:
         exchange = rows.checked(find_exchange(tx, rows.BY_STREAM, session.sid, stream), fence)
-    return logs.append(tx, session, exchange, tag, data)
+    return logs.append(tx, session, exchange, events)
 
 
 def read(

@@ -56,10 +56,11 @@ Step = Callable[["Transaction"], Any]
 class Transaction:
     """What an operation works with. It lives in the worker's thread."""
 
-    __slots__ = ("_away", "execute", "identity", "is_tidied", "limits", "now", "poisoned", "wakeups")
+    __slots__ = ("_away", "execute", "execute_many", "identity", "is_tidied", "limits", "now", "poisoned", "wakeups")  # fmt: skip
 
     def __init__(self, connection: sqlite3.Connection, limits: Limits, identity: Identity) -> None:
         self.execute: Final = connection.execute
+        self.execute_many: Final = connection.executemany
         self.limits: Limits = limits
         self.identity: Identity = identity
         self.now: float = 0.0

@@ -84,7 +84,7 @@ class Bench:
 
     async def append(self, stream: str, fence: int, number: int, data: bytes = b"{}") -> Position:
         """Add an event with a tag of its own."""
-        return await self.store.append(KEY, stream, fence, tag_of(stream, number), data)
+        return await self.store.append(KEY, stream, fence, [(tag_of(stream, number), data)])
 
     async def start_of(self, stream: str) -> Position:
         """Return where a stream begins, as far as it is retained."""

@@ -54,7 +54,7 @@ class BoundContract(Contract):
     async def test_the_standalone_stream_of_a_client_that_never_reads_is_bounded(self, bench: Bench) -> None:
         await bench.open()
         for number in range(1, 100):
-            await bench.store.append(KEY, "", -1, number, b"%d" % number)
+            await bench.store.append(KEY, "", -1, [(number, b"%d" % number)])
         page = await bench.read(record().standalone, Position(0, 0))
         assert page.verdict is Continuity.GAP
         assert page.missed == (1, 89)
@@ -126,7 +126,7 @@ class BoundContract(Contract):
         await bench.open(OTHER)
         kept = await _finished(bench, 1, b"x" * 300)
         for number in range(1, 20):
-            await bench.store.append(OTHER, "", STANDALONE_FENCE, number, b"y" * 300)
+            await bench.store.append(OTHER, "", STANDALONE_FENCE, [(number, b"y" * 300)])
         assert await _retained(bench, [kept]) == [kept]
 
     @scenario(session_bytes=1000, stream_bytes=2000)
@@ -156,7 +156,7 @@ class BoundContract(Contract):
             await bench.open(f"k{number}")
         for number in range(1, 20):
             for session in range(5):
-                await bench.store.append(f"k{session}", "", -1, number, b"x" * 50)
+                await bench.store.append(f"k{session}", "", -1, [(number, b"x" * 50)])
         total = 0
         for session in range(5):
             page = await bench.read(f"k{session}-standalone", Position(0, 0), f"k{session}")
@@ -176,7 +176,7 @@ class BoundContract(Contract):
         await bench.open(OTHER)
         [old] = [await _finished(bench, 1, b"x" * 600)]
         for number in range(1, 9):
-            await bench.store.append(OTHER, "", -1, number, b"y" * 100)
+            await bench.store.append(OTHER, "", -1, [(number, b"y" * 100)])
         assert await _retained(bench, [old]) == []
         page = await bench.read(f"{OTHER}-standalone", Position(0, 0), OTHER)
         assert len(page.events) == 8

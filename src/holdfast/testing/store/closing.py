@@ -32,14 +32,14 @@ class ClosingContract(Contract):
             key = f"of-{stream}"
             await bench.open(key)
             fence = await bench.streaming(request_id, stream, key=key)
-            start = await bench.store.append(key, stream, fence, tag_of(stream, 1), b"one")
+            start = await bench.store.append(key, stream, fence, [(tag_of(stream, 1), b"one")])
             await bench.store.close(key, Input.DELETED, ENDING)
             page = await bench.read(stream, start, key)
             assert page.finished
             assert data_of(page) in ([ENDING.message(request_id)], [_escaped(ENDING.message(request_id))])
             assert page.events[0].position.tag == ENDING.tag
             assert (WakeUp.STREAM, key, stream) in bench.wakeups
-            await refused(bench.store.append(key, stream, fence, tag_of(stream, 2), b"two"), SessionGone)
+            await refused(bench.store.append(key, stream, fence, [(tag_of(stream, 2), b"two")]), SessionGone)
 
     @scenario()
     async def test_of_a_closed_session_only_the_reading_is_left(self, bench: Bench) -> None:
@@ -92,7 +92,7 @@ class ClosingContract(Contract):
             await bench.open(key)
             fence = await bench.streaming(1, "a", key=key)
             starts[key] = (await bench.attach("a", key=key)).cursor
-            await bench.store.append(key, "a", fence, tag_of(key, 1), b"x" * 400)
+            await bench.store.append(key, "a", fence, [(tag_of(key, 1), b"x" * 400)])
             await bench.store.close(key, Input.DELETED, ENDING)
         left = [await bench.store.read(key, "a", start, 10, 1_000) for key, start in starts.items()]
         assert [page is not None and page.finished for page in left] == [False, False, False, True, True]

@@ -75,7 +75,7 @@ class LifeContract(Contract):
         opened = await bench.open()
         old, new = await bench.attach(), await bench.attach()
         assert new.generation != old.generation
-        ahead = await bench.store.append(KEY, "", -1, 1, b"one")
+        ahead = await bench.store.append(KEY, "", -1, [(1, b"one")])
         assert not await bench.store.detach(KEY, opened.standalone, old.generation, ahead, broke=True)
         assert not (await bench.attach()).returned
         bench.clock.advance(IDLE + 1)
@@ -85,7 +85,7 @@ class LifeContract(Contract):
     @scenario()
     async def test_a_superseded_reader_takes_the_place_only_when_it_is_free(self, bench: Bench) -> None:
         opened = await bench.open()
-        one = await bench.store.append(KEY, "", -1, 1, b"one")
+        one = await bench.store.append(KEY, "", -1, [(1, b"one")])
         old, new = await bench.attach(), await bench.attach()
         again = functools.partial(bench.store.attach, KEY, PRINCIPAL, opened.standalone)
         assert await again(old.cursor, since=old.generation) is Refusal.BUSY
@@ -102,8 +102,8 @@ class LifeContract(Contract):
     @scenario()
     async def test_a_successor_that_was_ahead_does_not_go_back(self, bench: Bench) -> None:
         opened = await bench.open()
-        await bench.store.append(KEY, "", -1, 1, b"one")
-        two = await bench.store.append(KEY, "", -1, 2, b"two")
+        await bench.store.append(KEY, "", -1, [(1, b"one")])
+        two = await bench.store.append(KEY, "", -1, [(2, b"two")])
         old, new = await bench.attach(), await bench.attach()
         await bench.store.detach(KEY, opened.standalone, new.generation, None, broke=False)
         back = await bench.store.attach(KEY, PRINCIPAL, opened.standalone, two, since=old.generation)

@@ -66,7 +66,7 @@ class StreamContract(Contract):
         opened = await bench.open()
         await bench.streaming(1, "a")
         for number, stream in enumerate(("", "a", "unknown", opened.standalone), 1):
-            position = await bench.store.append(KEY, stream, STANDALONE_FENCE, number, b"%d" % number)
+            position = await bench.store.append(KEY, stream, STANDALONE_FENCE, [(number, b"%d" % number)])
             assert position == Position(number, number)
         assert data_of(await bench.read(opened.standalone, Position(0, 0))) == [b"1", b"2", b"3", b"4"]
         assert data_of(await bench.read("a", await bench.start_of("a"))) == []
@@ -80,11 +80,65 @@ class StreamContract(Contract):
         assert data_of(await bench.read("a", start)) == [b"one"]
 
     @scenario()
+    async def test_events_of_one_append_are_added_in_order_and_wake_their_reader_once(
+        self, bench: Bench
+    ) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        positions = [await bench.start_of("a"), await bench.append("a", fence, 1, b"1")]
+        bench.wakeups.clear()
+        events = [(tag_of("a", n), b"%d" % n) for n in range(2, 6)]
+        last = await bench.store.append(KEY, "a", fence, events)
+        positions += [Position(positions[1].seq + n, tag) for n, (tag, _) in enumerate(events, 1)]
+        assert last == positions[-1]
+        assert bench.wakeups == [(WakeUp.STREAM, KEY, "a")]
+        for number, position in enumerate(positions):
+            page = await bench.read("a", position)
+            assert data_of(page) == [b"%d" % n for n in range(number + 1, 6)]
+            assert [event.position for event in page.events] == positions[number + 1 :]
+
+    @scenario()
+    async def test_events_of_one_append_that_is_sent_again_are_there_once(self, bench: Bench) -> None:
+        opened = await bench.open()
+        fence = await bench.streaming(1, "a")
+        start = await bench.start_of("a")
+        events = [(tag_of("a", n), b"%d" % n) for n in range(1, 4)]
+        standalone = (opened.standalone, STANDALONE_FENCE, Position(0, 0))
+        for stream, by, cursor in (("a", fence, start), standalone):
+            last = await bench.store.append(KEY, stream, by, events)
+            assert await bench.store.append(KEY, stream, by, events) == last
+            assert data_of(await bench.read(stream, cursor)) == [b"1", b"2", b"3"]
+
+    @scenario()
+    async def test_of_a_refused_append_no_event_is_written(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        start = await bench.start_of("a")
+        events = [(tag_of("a", n), b"%d" % n) for n in range(1, 4)]
+        await refused(bench.store.append(KEY, "a", fence + 1, events), (Fenced,))
+        await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 9))
+        await refused(bench.store.append(KEY, "a", fence, events), (StreamClosed,))
+        assert data_of(await bench.read("a", start)) == [b"last"]
+
+    @scenario(stream_events=3)
+    async def test_of_more_events_than_a_stream_keeps_the_newest_stay(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        start = await bench.start_of("a")
+        await bench.append("a", fence, 1, b"1")
+        await bench.store.append(KEY, "a", fence, [(tag_of("a", n), b"%d" % n) for n in range(2, 8)])
+        page = await bench.read("a", start)
+        assert (page.verdict, page.missed) == (Continuity.GAP, (start.seq + 1, start.seq + 4))
+        assert data_of(page) == [b"5", b"6", b"7"]
+        await bench.store.append(KEY, "a", fence, [(tag_of("a", 8), b"8"), (tag_of("a", 9), b"9")])
+        assert data_of(await bench.read("a", page.events[0].position)) == [b"7", b"8", b"9"]
+
+    @scenario()
     async def test_an_append_wakes_its_stream(self, bench: Bench) -> None:
         opened = await bench.open()
         fence = await bench.streaming(1, "a")
         await bench.append("a", fence, 1)
-        await bench.store.append(KEY, "", -1, 9, b"{}")
+        await bench.store.append(KEY, "", -1, [(9, b"{}")])
         await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 2))
         expected = [
             (WakeUp.STREAM, KEY, "a"),
@@ -234,16 +288,16 @@ class StreamContract(Contract):
         self, bench: Bench
     ) -> None:
         await bench.open()
-        await bench.store.append(KEY, "", -1, 1, b"early")
+        await bench.store.append(KEY, "", -1, [(1, b"early")])
         attached = await bench.attach()
         assert data_of(await bench.read(record().standalone, attached.cursor)) == [b"early"]
 
     @scenario()
     async def test_a_reader_without_a_position_goes_on_where_readers_were(self, bench: Bench) -> None:
         opened = await bench.open()
-        one = await bench.store.append(KEY, "", -1, 1, b"one")
+        one = await bench.store.append(KEY, "", -1, [(1, b"one")])
         first = await bench.attach()
-        await bench.store.append(KEY, "", -1, 2, b"two")
+        await bench.store.append(KEY, "", -1, [(2, b"two")])
         await bench.store.detach(KEY, opened.standalone, first.generation, one, broke=True)
         second = await bench.attach()
         assert second.cursor == one

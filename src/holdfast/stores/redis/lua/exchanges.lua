@@ -84,7 +84,7 @@ if is_new then
   C[stream] = c
   begin(c, 1, ARGV[11])
   c.closed = 1
-  append(stream, c, ARGV[10], ARGV[9], tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]))
+  append(stream, c, {ARGV[10], ARGV[9]}, 1, tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]))
   finish(stream, c, tonumber(ARGV[15]))
   account(tonumber(ARGV[16]))
 end

@@ -138,12 +138,15 @@ local function is_written(stream, c, tag)
   end
 end
 
--- Add an event, keep to the bounds, wake up the reader.
-local function append(stream, c, tag, data, max_events, max_bytes, max_session)
+-- Add events, keep to the bounds, wake up the reader. `events` has from `first` on the tag and the data of each.
+local function append(stream, c, events, first, max_events, max_bytes, max_session)
   local key = base .. ':e:' .. stream
-  c.top, c.tag = c.top + 1, tag
-  c.n, c.by, S.by = c.n + 1, c.by + #data, S.by + #data
-  redis.call('XADD', key, c.top .. '-0', 't', tag, 'd', data)
+  for index = first, #events, 2 do
+    local tag, data = events[index], events[index + 1]
+    c.top, c.tag = c.top + 1, tag
+    c.n, c.by, S.by = c.n + 1, c.by + #data, S.by + #data
+    redis.call('XADD', key, c.top .. '-0', 't', tag, 'd', data)
+  end
   redis.call('PEXPIRE', key, ttl())
   S.by = S.by - trim(stream, c, max_events, max_bytes)
   while S.by > max_session and drop_finished() do end
@@ -211,7 +214,7 @@ local function settle(stream, c, terminal, tag, before, keep, limits, asks)
   if terminal then
     begin(c, 1, before)
     c.closed = 1
-    append(stream, c, tag, terminal, limits[1], limits[2], limits[3])
+    append(stream, c, {tag, terminal}, 1, limits[1], limits[2], limits[3])
     finish(stream, c, limits[4])
   else
     forget(stream, c)

@@ -1,6 +1,6 @@
 -- Streams: opened, written, read, and their readers (log.lua has the theory). One slot: the session's.
 --
--- append is the store's half of law 4: when it replies, the event is in the log. read and attach change nothing of the log, so a
+-- append is the store's half of law 4: when it replies, the events are in the log. read and attach change nothing of the log, so a
 -- stream can be read from any replica at any time, also while it is written. Sent again: open_stream finds its log, append its
 -- tag, attach its own name among the last readers, detach its name in S.det; free_bytes and remind do again what they did, which
 -- changes nothing more.
@@ -18,7 +18,8 @@ end
 return {'ok', {}, c.low, c.ltag}
 
 --## append: session kept log
-local stream, fence, tag, data = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
+-- From ARGV[13] on: the tag and the data of each event.
+local stream, fence = ARGV[5], tonumber(ARGV[6])
 load()
 if not S then return {'gone'} end
 local c, why
@@ -28,13 +29,13 @@ if fence == -1 then
 else
   c, why = writable(stream, fence)
   if not c then return {why} end
-  if not c.top then return {ARGV[13] == '' and 'closed' or 'rollback'} end
+  if not c.top then return {ARGV[11] == '' and 'closed' or 'rollback'} end
 end
-local seq = is_written(stream, c, tag)
+local seq = is_written(stream, c, ARGV[#ARGV - 1])
 if seq then return {'ok', {}, seq, stream} end
-if ARGV[13] ~= '' and (c.top ~= tonumber(ARGV[13]) or c.tag ~= ARGV[14]) then return {'rollback'} end
-append(stream, c, tag, data, tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]))
-account(tonumber(ARGV[12]))
+if ARGV[11] ~= '' and (c.top ~= tonumber(ARGV[11]) or c.tag ~= ARGV[12]) then return {'rollback'} end
+append(stream, c, ARGV, 13, tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]))
+account(tonumber(ARGV[10]))
 save()
 return {'ok', todo, c.top, stream}
 
