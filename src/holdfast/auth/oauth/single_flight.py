@@ -24,6 +24,10 @@ class SingleFlight(Generic[T]):
     def __repr__(self) -> str:
         return f"<SingleFlight, {len(self._flights)} running>"
 
+    def is_running(self, key: Hashable) -> bool:
+        """True if the work of this key runs."""
+        return key in self._flights
+
     async def join(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the result of the work; start it if it does not run already."""
         flight = self._flights.get(key)

@@ -3,8 +3,11 @@
 When are the keys fetched?
 
     none are known                    now; the token waits
-    the token names an unknown key    now, but not more often than every `_PAUSE` seconds: a client can name any key
+    the token names an unknown key    now; the token waits
     the keys are older than `_FRESH`  in the background; the token is checked with the old ones meanwhile
+
+A client can name any key, so fetches are limited: `_BURST` of them in a row, which lets tokens of a new key pass at once,
+and then one every `_PAUSE` seconds. A token that comes while a fetch runs waits for it.
 
 A key that the server has removed is unknown after the next fetch. If the server cannot be reached, the old keys stay in
 use: a server that restarts must not lock all clients out. Without any key, the token cannot be checked (503, not 401).
@@ -14,6 +17,7 @@ document would let every reader of the document sign.
 """
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 
 _FRESH: Final = 600.0
 _PAUSE: Final = 10.0
+_BURST: Final = 5
+_BURST_SECONDS: Final = 60.0
+"""The time after which a burst is allowed again."""
 _MOST_KEYS: Final = 100
 
 
@@ -42,7 +49,9 @@ class KeySet:
         self._algorithms = algorithms
         self._now = clock.now
         self._keys: list[PyJWK] = []
-        self._fetched = self._tried = float("-inf")
+        self._fetched = float("-inf")
+        self._tried = deque([float("-inf")] * _BURST, maxlen=_BURST)
+        """When the last fetches began."""
         self._failure: HoldfastError | None = None
         self._flight: SingleFlight[None] = SingleFlight()
         self._renewing: asyncio.Task[None] | None = None
@@ -57,16 +66,24 @@ class KeySet:
             HoldfastError: the keys cannot be fetched.
         """
         found = self._matching(kid, algorithm)
-        if not found and self._now() - self._tried >= _PAUSE:
+        if not found and (self._flight.is_running("keys") or self._may_fetch()):
             await self._flight.join("keys", self._fetch)
             found = self._matching(kid, algorithm)
-        elif self._now() - self._fetched >= _FRESH and self._now() - self._tried >= _PAUSE:
-            self._tried = self._now()
+        elif self._is_old() and self._may_fetch():
             self._renewing = asyncio.get_running_loop().create_task(self._renew())
         if not found and self._failure is not None:
             # The key may be a new one that we could not fetch: the token is not known to be bad.
             raise AuthorizationFailed(str(self._failure))
         return found
+
+    def _is_old(self) -> bool:
+        """True if the keys should be fetched again, and no task does it."""
+        is_renewed = self._renewing is not None and not self._renewing.done()
+        return self._now() - self._fetched >= _FRESH and not is_renewed
+
+    def _may_fetch(self) -> bool:
+        now = self._now()
+        return now - self._tried[-1] >= _PAUSE or now - self._tried[0] >= _BURST_SECONDS
 
     def _matching(self, kid: str | None, algorithm: str) -> "list[PyJWK]":
         return [
@@ -83,7 +100,9 @@ class KeySet:
             return
 
     async def _fetch(self) -> None:
-        self._tried = self._now()
+        self._tried.append(self._now())
+        # Until the keys are here: a fetch that is cancelled, because no token waits any more, has failed too.
+        self._failure = AuthorizationFailed(f"{self._issuer} did not answer in time")
         try:
             async with open_web(self._issuer, Bounds()) as web:
                 document = await _document(web, self._url or await self._discover(web))

@@ -1,5 +1,6 @@
 """An authorization server that publishes keys and answers introspections, on a real socket of this machine."""
 
+import asyncio
 import json
 import time
 from collections import Counter
@@ -36,6 +37,10 @@ class Issuer:
         self.keys: list[dict[str, Any]] = []
         self.metadata: dict[str, Any] = {}
         self.fails = False
+        self.gate: asyncio.Event | None = None
+        """If set: no request is answered before the event."""
+        self.gate_waited = asyncio.Event()
+        """A request waits for the gate."""
         self.tokens: dict[str, dict[str, Any]] = {}
         self.credentials: list[str] = []
 
@@ -49,6 +54,9 @@ class Issuer:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         self.seen[request.path] += 1
+        if self.gate is not None:
+            self.gate_waited.set()
+            await self.gate.wait()
         if self.fails:
             return web.Response(status=500)
         if request.path == "/.well-known/oauth-authorization-server":

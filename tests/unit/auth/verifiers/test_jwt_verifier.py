@@ -1,5 +1,6 @@
 """JWTs: the right ones are accepted, every kind of wrong one is refused, keys rotate, and outages are no refusals."""
 
+import asyncio
 import base64
 import json
 import time
@@ -159,20 +160,61 @@ async def test_keys_are_fetched_once_and_a_new_key_is_found_without_a_restart() 
             assert await check(at.token(KEY, headers={"kid": "old"}, jti=str(number))) is not None
         assert at.seen["/keys"] == 1
         at.keys = [jwk(OTHER, kid="new")]
-        clock.advance(11)
         assert await check(at.token(OTHER, headers={"kid": "new"})) is not None
         assert await check(at.token(KEY, headers={"kid": "old"}, jti="late")) is None, "its key was removed"
-        assert at.seen["/keys"] == 2
+        assert at.seen["/keys"] == 3
 
 
 @async_test
 async def test_a_client_that_names_unknown_keys_does_not_make_us_fetch_each_time() -> None:
     async with issuer() as at:
         at.keys = [jwk(KEY, kid="1")]
-        check = verifier(at)
-        for number in range(20):
+        clock = VirtualClock(time.time())
+        check = verifier(at, clock=clock)
+        for seconds, fetches in ((0, 5), (11, 6), (11, 7), (70, 12)):
+            clock.advance(seconds)
+            for number in range(20):
+                assert await check(at.token(OTHER, headers={"kid": f"guess-{number}"}, jti=seconds)) is None
+            assert at.seen["/keys"] == fetches
+
+
+@async_test
+async def test_tokens_that_come_while_the_keys_are_fetched_wait_for_them() -> None:
+    async with issuer() as at:
+        clock = VirtualClock(time.time())
+        check = verifier(at, clock=clock)
+        for number in range(10):
             assert await check(at.token(OTHER, headers={"kid": f"guess-{number}"})) is None
-        assert at.seen["/keys"] == 1
+        clock.advance(11)
+        at.keys, at.gate = [jwk(KEY, kid="1")], asyncio.Event()
+        tokens = [at.token(KEY, headers={"kid": "1"}, jti=str(number)) for number in range(2)]
+        first = asyncio.create_task(check(tokens[0]))
+        await at.gate_waited.wait()
+        second = asyncio.create_task(check(tokens[1]))
+        await asyncio.sleep(0)
+        at.gate.set()
+        assert None not in await asyncio.gather(first, second)
+        assert at.seen["/keys"] == 6
+
+
+@async_test
+async def test_a_fetch_that_was_given_up_is_no_refusal() -> None:
+    async with issuer() as at:
+        at.keys, at.gate = [jwk(KEY, kid="1")], asyncio.Event()
+        clock = VirtualClock(time.time())
+        check = verifier(at, clock=clock)
+        token = at.token(KEY, headers={"kid": "1"})
+        for _ in range(5):
+            waiting = asyncio.create_task(check(token))
+            await at.gate_waited.wait()
+            at.gate_waited.clear()
+            waiting.cancel()
+            await asyncio.wait({waiting})
+        with pytest.raises(AuthorizationFailed, match="did not answer in time"):
+            await check(token)
+        at.gate.set()
+        clock.advance(11)
+        assert await check(token) is not None
 
 
 @async_test
@@ -196,10 +238,10 @@ async def test_a_server_that_cannot_be_reached_is_no_refusal() -> None:
         at.keys, at.fails = [jwk(KEY, kid="1")], True
         clock = VirtualClock(time.time())
         check = verifier(at, clock=clock)
-        for _ in range(3):
+        for _ in range(20):
             with pytest.raises(AuthorizationFailed):
                 await check(at.token(KEY, headers={"kid": "1"}))
-        assert at.seen["/.well-known/oauth-authorization-server"] == 1, "no storm of requests"
+        assert at.seen["/.well-known/oauth-authorization-server"] == 5, "no storm of requests"
         at.fails = False
         clock.advance(11)
         assert await check(at.token(KEY, headers={"kid": "1"})) is not None
