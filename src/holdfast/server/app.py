@@ -4,16 +4,14 @@ A server has its catalogs and one engine. The engine is built on first use, and 
 it. Functions can be registered before the server runs and while it runs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.auth import Verifier
-from holdfast.backs.native import Handler, NativeBack
 from holdfast.config import Eras, HttpSettings, Settings, StateOf
-from holdfast.engine.exchange import Client
-from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.fronts.http.front import HttpFront
 from holdfast.ports import Observer
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.subscriptions import Change, Filter
@@ -22,11 +20,9 @@ from holdfast.protocol.types import CacheableResult, Icon, Implementation, Resul
 from holdfast.server.authoring.caching import Cache, CacheSettings, by_method
 from holdfast.server.authoring.completions import Completer
 from holdfast.server.authoring.included_servers import check_included, check_unguarded
-from holdfast.server.authoring.lifespan import Lifespan
 from holdfast.server.authoring.middleware import Middleware, surround
 from holdfast.server.authoring.registration import Registration
-from holdfast.server.authoring.routes import Route, RouteHandler, applications
-from holdfast.server.authoring.session_listeners import SessionListener, SessionListeners
+from holdfast.server.authoring.routes import Route, RouteHandler
 from holdfast.server.catalog.catalog import Catalog
 from holdfast.server.catalog.included_names import prefixed_name, prefixed_uri
 from holdfast.server.context.handles import check_strangers
@@ -34,11 +30,18 @@ from holdfast.server.context.session_view import SessionView
 from holdfast.server.functions.options import overlaid
 from holdfast.server.running.method_handlers import MethodHandlers
 from holdfast.server.running.sessionless_results import SessionlessResults
-from holdfast.server.running.store_choice import check_parts
 from holdfast.server.served import Served
-from holdfast.stores.base import Store
 
-H = TypeVar("H", bound=SessionListener)
+if TYPE_CHECKING:
+    from holdfast.backs.native import Handler, NativeBack
+    from holdfast.engine.exchange import Client
+    from holdfast.engine.sessionless_client import SessionlessClient
+    from holdfast.fronts.http.front import HttpFront
+    from holdfast.server.authoring.lifespan import Lifespan
+    from holdfast.server.authoring.session_listeners import SessionListener, SessionListeners
+    from holdfast.stores.base import Store
+
+H = TypeVar("H", bound="SessionListener")
 M = TypeVar("M", bound=Middleware)
 C = TypeVar("C", bound=CacheableResult)
 R = TypeVar("R", bound=RouteHandler)
@@ -94,8 +97,7 @@ class Server(Served, Registration):
         self._set_up(name, settings, store=store, namespace=namespace, verifier=verifier, observer=observer)
         self._cache = by_method(cache)
         self.routes: list[Route] = []
-        self._lifespan = Lifespan(lifespan, self)
-        self._hooks = SessionListeners()
+        self._given_lifespan = lifespan
         self._middleware: list[Middleware] = []
         self._included: list[tuple[Server, Callable[[], list[Completer]]]] = []
         self._hosts: list[tuple[Server, Callable[[str], str]]] = []
@@ -115,7 +117,21 @@ class Server(Served, Registration):
     @cached_property
     def back(self) -> NativeBack:
         """The back that the engine calls."""
+        from holdfast.server.running.launch import NativeBack  # noqa: PLC0415 - only a server that runs needs it
+
         return NativeBack(self)
+
+    @cached_property
+    def _lifespan(self) -> Lifespan:
+        from holdfast.server.authoring.lifespan import Lifespan  # noqa: PLC0415 - only a server that runs needs it
+
+        return Lifespan(self._given_lifespan, self)
+
+    @cached_property
+    def _hooks(self) -> SessionListeners:
+        from holdfast.server.authoring.session_listeners import SessionListeners  # noqa: PLC0415 - only a server that runs needs it
+
+        return SessionListeners()
 
     @property
     def version(self) -> str:
@@ -187,7 +203,7 @@ class Server(Served, Registration):
 
         return register
 
-    def include(self, other: "Server", prefix: str | None = None) -> None:
+    def include(self, other: Server, prefix: str | None = None) -> None:
         """Offer the tools, resources, prompts and completions of another server, now and after later changes.
 
         With a prefix, names become `prefix_name` and URIs `scheme://prefix/rest`. The lifespan of the other
@@ -220,7 +236,7 @@ class Server(Served, Registration):
         """Return the functions that complete arguments, those of included servers last."""
         return [*self.completions, *(item for _, completed in self._included for item in completed())]
 
-    def all_included(self) -> "list[Server]":
+    def all_included(self) -> list[Server]:
         """Return the servers that this one includes, directly or through others, each once."""
         found = [server for item, _ in self._included for server in (item, *item.all_included())]
         return list(dict.fromkeys(found))
@@ -247,6 +263,8 @@ class Server(Served, Registration):
         """
         if self.settings.state == "principal" and self.verifier is None:
             check_strangers(settings)
+        from holdfast.server.running.launch import HttpFront, applications  # noqa: PLC0415 - only a server that runs needs it
+
         routes = applications(self.routes, self.engine.settings.limits.body_seconds)
         return HttpFront(self.engine, settings, verifier=self.verifier, routes=routes)
 
@@ -326,6 +344,8 @@ class Server(Served, Registration):
             ConfigError: an included server is guarded, or the store lacks a part that this server needs.
         """
         if self._engine is not None:
+            from holdfast.server.running.launch import check_parts  # noqa: PLC0415 - only a server that runs needs it
+
             needs_state = self.settings.state == "principal"
             check_parts(self._engine.store, needs_state=needs_state, needs_tasks=self._has_tasks())
         for child, _ in self._included:

@@ -1,12 +1,13 @@
 """Resources: a function that answers for one URI, or for all URIs that match a template."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
-from typing import Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError
 from holdfast.protocol.types import (
     Annotations,
@@ -30,8 +31,11 @@ from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import describe
 from holdfast.server.host import Host
 
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
+
 Run = Callable[
-    [Exchange, str, dict[str, str], ServerControls], Awaitable[ReadResourceResult | InputRequiredResult]
+    ["Exchange", str, dict[str, str], ServerControls], Awaitable[ReadResourceResult | InputRequiredResult]
 ]
 
 

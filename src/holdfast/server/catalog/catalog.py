@@ -5,13 +5,17 @@ costs one dict access while no component has a visibility for a session or princ
 process: change it in code that runs on every replica.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
-from holdfast.engine.exchange import Client
 from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Client
 
 
 class Layer(Struct, frozen=True):
@@ -157,12 +161,12 @@ class Catalog(Generic[E]):
         if audience in self._scopes:
             self._scopes = {key: words for key, words in self._scopes.items() if key != audience}
 
-    def check_follow(self, other: "Catalog[E]", rename: Callable[[str], str]) -> None:
+    def check_follow(self, other: Catalog[E], rename: Callable[[str], str]) -> None:
         """Raise ConfigError if `follow` would raise it, without a change."""
         for name in other.entries:
             self._check_free(rename(name))
 
-    def follow(self, other: "Catalog[E]", rename: Callable[[str], str], server: object) -> None:
+    def follow(self, other: Catalog[E], rename: Callable[[str], str], server: object) -> None:
         """Add all entries of another server under new names, now and whenever its catalog changes."""
         for name, entry in other.entries.items():
             self.add(entry.included(rename(name), server), enabled=name in other.enabled)
