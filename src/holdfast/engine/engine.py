@@ -15,6 +15,7 @@ from holdfast.auth.forward_key import Credentials, ForwardKey
 from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
 from holdfast.engine.adoption import Adoption
+from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
 from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.exchanges import Exchanges
@@ -78,6 +79,8 @@ class Engine:
     store: Store
     load: Load
     """Memory budgets of the messages in work."""
+    audit: Audit
+    """Reports refusals and administrative acts."""
     quirks: ClientQuirks
     """What known clients do differently."""
     mirrored: Callable[[Request, RequestMeta, Caller], Awaitable[tuple[Mirrored, ...]]]
@@ -130,7 +133,8 @@ class Engine:
             random=self.random,
             observer=self.observer,
         )
-        self.load, self.spawn, self.quirks = runtime.load, runtime.spawn, runtime.quirks
+        self.load, self.audit = runtime.load, runtime.audit
+        self.spawn, self.quirks = runtime.spawn, runtime.quirks
         self.exchanges = Exchanges(runtime)
         self.sessions = Sessions(runtime, self.exchanges)
         self.readers = Readers(runtime, self.sessions)
@@ -374,6 +378,7 @@ class Engine:
             "tasks": self.tasks.sweep,
             "keys": self.sessionless.keys.renew,
             "orphan tasks": self.tasks.reap,
+            "audit": self.audit.sweep,
         }
         observer = self.observer
         self._sweeping = [

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from holdfast.config import Settings
+from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
 from holdfast.engine.load import Load
 from holdfast.engine.session import Channel, Session
@@ -22,6 +23,7 @@ class Runtime:
     """The shared members of one engine."""
 
     __slots__ = (
+        "audit",
         "back",
         "clock",
         "load",
@@ -57,6 +59,7 @@ class Runtime:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.on_gone: Callable[[Session], None] = lambda _: None
         """Called with a session that was found to be closed by another replica."""
+        self.audit: Audit = Audit(self)
 
     def local_session(self, record: SessionRecord, channel: Channel | None = None) -> Session:
         """Return the local session of a record; make it if this process has none yet."""
