@@ -337,6 +337,7 @@ class HttpOptions(TypedDict, total=False):
     allowed_hosts: Names
     allowed_origins: Names
     public_url: str
+    scopes_supported: Names
     allow_anonymous: bool | None
     trusted_proxies: Names
     host_signals: bool
@@ -360,6 +361,8 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     public_url: str = ""
     """The URL of this endpoint as clients know it (`https://tools.example/mcp`): tokens must be for it. Needed if the
     verifier does not know it, and clients of other machines sign in."""
+    scopes_supported: Sequence[str] = ()
+    """The scopes that the metadata of the endpoint lists. Empty: all scopes that components need, except hidden ones."""
     allow_anonymous: bool | None = None
     """Serve clients without a token. None: only clients that connect from this machine."""
     trusted_proxies: Sequence[str] = ()
@@ -377,7 +380,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"public_url={self.public_url!r}: write the whole URL, such as https://tools.example/mcp"
             )
-        for name in ("allowed_hosts", "allowed_origins", "trusted_proxies"):
+        for name in ("allowed_hosts", "allowed_origins", "scopes_supported", "trusted_proxies"):
             if isinstance(getattr(self, name), str):
                 raise ConfigError(f"{name} is a list of texts, not one text: write [{getattr(self, name)!r}]")
 

@@ -21,6 +21,7 @@ HoldfastError
 │   ├── Busy                     −31001, a limit of calls is reached
 │   │   ├── TooMuchWork          the calls in flight use too much memory
 │   │   └── UpstreamUnavailable  the server behind cannot be reached, or has its limit of connections
+│   ├── InsufficientScope        −31004, the caller's token lacks a scope; over HTTP 403
 │   ├── OutcomeUnknown           −31002, the process that ran the call has died
 │   ├── ParkedGone               −31003, no call waits under this `requestState`
 │   ├── HeaderMismatch           −32020
@@ -73,6 +74,7 @@ REQUEST_CANCELLED: Final = -32800
 BUSY: Final = -31001
 OUTCOME_UNKNOWN: Final = -31002
 PARKED_GONE: Final = -31003
+INSUFFICIENT_SCOPE: Final = -31004
 HEADER_MISMATCH: Final = -32020
 MISSING_CAPABILITY: Final = -32021
 UNSUPPORTED_VERSION: Final = -32022
@@ -213,6 +215,23 @@ class TooMuchWork(Busy):
 
 class UpstreamUnavailable(Busy):
     """A server in front of another one cannot reach it, or has its limit of connections or children; over HTTP 503."""
+
+
+class InsufficientScope(McpError):
+    """The caller's token lacks a scope that the component needs. Nothing ran; over HTTP 403 with a challenge.
+
+    `scopes` are all scopes that a new token should have: those that the component needs, and those of the present token.
+    """
+
+    def __init__(self, scopes: tuple[str, ...], request_id: int | str | None = None) -> None:
+        named = " ".join(scopes)
+        super().__init__(
+            INSUFFICIENT_SCOPE,
+            f"Insufficient scope: this needs a token with the scopes {named}",
+            {"error": "insufficient_scope", "scope": named},
+        )
+        self.scopes = scopes
+        self.request_id = request_id
 
 
 class OutcomeUnknown(McpError):

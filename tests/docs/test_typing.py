@@ -57,7 +57,7 @@ def test_pyright_accepts_right_calls_and_names_wrong_ones(tmp_path: Path) -> Non
 def test_the_typed_options_are_the_settings() -> None:
     # A checker takes one text for a sequence of texts, so the options name the sequences that are meant.
     settings = typing.get_type_hints(HttpSettings) | dict.fromkeys(
-        ("allowed_hosts", "allowed_origins", "trusted_proxies"), Names
+        ("allowed_hosts", "allowed_origins", "scopes_supported", "trusted_proxies"), Names
     )
     assert typing.get_type_hints(HttpOptions) == {
         name: settings[name] for name in HttpSettings.__struct_fields__ if name != "path"

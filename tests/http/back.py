@@ -22,6 +22,7 @@ from msgspec import Struct
 from holdfast.auth import Principal
 from holdfast.config import HttpSettings, Settings, Times
 from holdfast.core.lifecycle import Input
+from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller, Client, Exchange
@@ -58,6 +59,7 @@ class ToolBack:
 
     def __init__(self) -> None:
         self.engine: Engine | None = None
+        self.access = Access()
         self.runs: Counter[str] = Counter()
         self.written: Counter[str] = Counter()
         """Messages that the engine has taken from a tool, by the tool's `key`."""

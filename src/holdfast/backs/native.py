@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Input
+from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.exchange import Caller, Client, Exchange
 from holdfast.engine.session import Session
@@ -41,15 +42,20 @@ class App(Protocol):
         """Encode a result with the members that 2026-07-28 requires."""
         ...
 
-    def mirrored(self, tool: object) -> tuple[Mirrored, ...]:
-        """Return the parameters of a tool that HTTP headers repeat; empty for an unknown tool."""
+    @property
+    def access(self) -> Access:
+        """The scopes that requests need."""
+        ...
+
+    def mirrored(self, tool: object, caller: Caller) -> tuple[Mirrored, ...]:
+        """Return the parameters of a tool that HTTP headers repeat; empty for a tool that the caller may not see."""
         ...
 
     def is_idempotent(self, tool: object, client: Client | None) -> bool:
         """Return True if a tool declares that a second call has no further effect; False for an unknown tool."""
         ...
 
-    async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
+    async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         """Return the part of a listener's filter that this client gets notifications for."""
         ...
 
@@ -73,10 +79,11 @@ class App(Protocol):
 class NativeBack:
     """Answers exchanges from the table of an application."""
 
-    __slots__ = ("_app",)
+    __slots__ = ("_app", "access")
 
     def __init__(self, app: App) -> None:
         self._app = app
+        self.access: Access = app.access
 
     def __repr__(self) -> str:
         return f"<NativeBack of {self._app!r}>"
@@ -104,15 +111,17 @@ class NativeBack:
 
     async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:  # noqa: ARG002
         """Return the parameters of the called tool that HTTP headers repeat."""
-        return self._app.mirrored(request.params.get("name")) if request.method == "tools/call" else ()
+        return (
+            self._app.mirrored(request.params.get("name"), caller) if request.method == "tools/call" else ()
+        )
 
     async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
         """Return True if the request calls an idempotent tool; no other request is run again."""
         return request.method == "tools/call" and self._app.is_idempotent(request.params.get("name"), client)
 
-    async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:  # noqa: ARG002
+    async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         """Return the part of the filter that the app supports for this client."""
-        return await self._app.honoured(client, wanted)
+        return await self._app.honoured(client, wanted, caller)
 
     async def handle(self, exchange: Exchange) -> bytes:
         """Find the handler, call it, encode its result."""

@@ -8,6 +8,7 @@ for each client, and may have to open it first. What a back does on its own, out
 from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Input
+from holdfast.engine.access import Access
 from holdfast.engine.exchange import Caller, Client, Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
@@ -66,6 +67,11 @@ class Back(Protocol):
 
         Then one replica, the home, answers all requests of a session. The value does not change after the start.
         """
+        ...
+
+    @property
+    def access(self) -> Access:
+        """The scopes that requests need. The engine asks it before it claims or runs anything."""
         ...
 
     async def start(self, outside: Outside) -> None:

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary, ref
 from holdfast.auth.forward_key import Credentials, ForwardKey
 from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
+from holdfast.engine.access import Access
 from holdfast.engine.adoption import Adoption
-from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
 from holdfast.engine.exchange import Caller, Exchange
 from holdfast.engine.exchanges import Exchanges
@@ -79,10 +79,10 @@ class Engine:
     store: Store
     load: Load
     """Memory budgets of the messages in work."""
-    audit: Audit
-    """Reports refusals and administrative acts."""
     quirks: ClientQuirks
     """What known clients do differently."""
+    access: Access
+    """The scopes that requests need."""
     mirrored: Callable[[Request, RequestMeta, Caller], Awaitable[tuple[Mirrored, ...]]]
     """The parameters of a request that its headers must mirror (2026-07-28)."""
     spawn: Callable[[Coroutine[Any, Any, object]], None]
@@ -125,6 +125,7 @@ class Engine:
         self.observer = observer or SilentObserver()
         self.store = store or MemoryStore(settings.limits, self.clock)
         self.mirrored = back.mirrored
+        self.access = back.access
         self.runtime = runtime = Runtime(
             back,
             settings,
@@ -133,8 +134,7 @@ class Engine:
             random=self.random,
             observer=self.observer,
         )
-        self.load, self.audit = runtime.load, runtime.audit
-        self.spawn, self.quirks = runtime.spawn, runtime.quirks
+        self.load, self.spawn, self.quirks = runtime.load, runtime.spawn, runtime.quirks
         self.exchanges = Exchanges(runtime)
         self.sessions = Sessions(runtime, self.exchanges)
         self.readers = Readers(runtime, self.sessions)
@@ -378,7 +378,6 @@ class Engine:
             "tasks": self.tasks.sweep,
             "keys": self.sessionless.keys.renew,
             "orphan tasks": self.tasks.reap,
-            "audit": self.audit.sweep,
         }
         observer = self.observer
         self._sweeping = [

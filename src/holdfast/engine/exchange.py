@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from holdfast.auth import Principal
 from holdfast.core.budget import Charge
 from holdfast.core.exchange import FENCED_STATES, Input, State, step
-from holdfast.core.rounds import NOTHING_GIVEN, Given
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.writer import ExchangeWriter, SessionWriter
@@ -20,7 +19,7 @@ from holdfast.stores.base import Claim, Store
 from holdfast.wire.jsonrpc import Request, notification_message
 
 if TYPE_CHECKING:
-    from holdfast.engine.turn import Turn
+    from holdfast.engine.turns import Turn
 
 Client = Session | SessionlessClient
 """The sender of a request, as the protocol knows it: a session, or the metadata of a request without one."""
@@ -34,6 +33,16 @@ class Caller(Struct, frozen=True):
     headers: Mapping[str, str] = {}
     charge: Charge | None = None
     """The memory that a large message takes; freed when this object and its copies are deleted (`load.py`)."""
+
+
+class Given(Struct, frozen=True):
+    """The state of an earlier round that its author keeps by hand, and the client's answers to it."""
+
+    state: str | None = None
+    answers: Mapping[str, Any] = {}
+
+
+NOTHING_GIVEN: Final = Given()
 
 
 class Exchange:
@@ -81,6 +90,11 @@ class Exchange:
     def has_ended(self) -> bool:
         """True if its end is decided. The end may not be stored yet."""
         return self.state >= State.ENDING
+
+    @property
+    def session_key(self) -> str:
+        """The key of its session; empty without one."""
+        return self.session.record.key
 
     @property
     def principal(self) -> Principal | None:

@@ -145,11 +145,15 @@ class Exchanges:
             SessionGone: no such session for this principal.
             DuplicateId: the id is in flight.
             Busy: the session is at its limits.
+            InsufficientScope: the caller lacks a scope.
             NotHome: another replica is the home of the session.
         """
         runtime = self._runtime
         control = request.method in CONTROL
-        stream = stream or runtime.random.token(12)
+        if not stream:
+            stream = runtime.random.token(12)
+            if runtime.access.rules is not None:
+                stream, digest = runtime.access.named(stream, digest, request, caller, key)
         payload = await self._payload(key, stream, caller, request, streams=streams) if self._keeps else b""
         claim = Claim(request.id, stream, digest, control, payload)
         self.claiming += 1

@@ -134,6 +134,8 @@ class Homes:
     ) -> SessionExchange | Repeat:
         """Start a request here, or have the home of its session start it. Raises as `Exchanges.submit_here`."""
         stream = self._runtime.random.token(12)
+        if self._runtime.access.rules is not None:
+            stream, digest = self._runtime.access.named(stream, digest, request, caller, key)
         record = self._known.get(key) or await self._found(key, caller)
         if record.home == self._me:
             try:

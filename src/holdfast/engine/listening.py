@@ -156,12 +156,14 @@ class Listening:
         Raises:
             InvalidParams: the filter is malformed.
             MissingCapability: it asks for what its client did not declare.
+            InsufficientScope: the caller lacks the scope of a resource or task.
             Busy: there are too many listeners, of this principal or in all; or the server is stopping.
         """
         limits = self._runtime.settings.limits
         wanted = read_filter(request.params, limits.subscriptions, limits.subscription_bytes)
         if wanted.names.get("task") and not _knows_tasks(client):
             raise MissingCapability({"extensions": {TASKS: {}}})
+        self._runtime.access.judge(request, caller)
         owner = client.record.principal
         self._check_room(owner)
         honoured = await self._runtime.back.honoured(client, wanted, caller)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from holdfast.config import Settings
-from holdfast.engine.audit import Audit
+from holdfast.engine.access import Access
 from holdfast.engine.back import Back
 from holdfast.engine.load import Load
 from holdfast.engine.session import Channel, Session
@@ -23,7 +23,7 @@ class Runtime:
     """The shared members of one engine."""
 
     __slots__ = (
-        "audit",
+        "access",
         "back",
         "clock",
         "load",
@@ -48,6 +48,7 @@ class Runtime:
         observer: Observer,
     ) -> None:
         self.back: Back = back
+        self.access: Access = back.access
         self.settings: Settings = settings
         self.load: Load = Load(settings.limits)
         self.store: Store = store
@@ -59,7 +60,6 @@ class Runtime:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.on_gone: Callable[[Session], None] = lambda _: None
         """Called with a session that was found to be closed by another replica."""
-        self.audit: Audit = Audit(self)
 
     def local_session(self, record: SessionRecord, channel: Channel | None = None) -> Session:
         """Return the local session of a record; make it if this process has none yet."""

@@ -57,9 +57,9 @@ from msgspec.structs import replace
 from holdfast.auth.seal import MAX_SEALED
 from holdfast.config import KIB
 from holdfast.core.exchange import Action, Input, State, step
-from holdfast.core.rounds import NOTHING_GIVEN, Asked, Given
+from holdfast.core.rounds import Asked
 from holdfast.engine.delivery import Batch
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchange import NOTHING_GIVEN, Caller, Exchange, Given
 from holdfast.engine.handling import run
 from holdfast.engine.keys import Keys
 from holdfast.engine.outcome import Outcome
@@ -185,10 +185,13 @@ class SessionlessCalls:
 
         Raises:
             InvalidParams: inputResponses is not an object.
+            InsufficientScope: the caller lacks a scope.
             Busy: too many run already.
         """
         runtime = self._runtime
         limits = runtime.settings.limits
+        if runtime.access.rules is not None:
+            runtime.access.judge(request, caller)
         if len(self._running) >= limits.sessionless_calls:
             raise Busy("Busy: too many calls are running; try again shortly")
         if given is None:
@@ -326,9 +329,12 @@ class SessionlessCalls:
         Raises:
             ParkedGone: the state is invalid, has expired, or belongs to another request. One error for all reasons.
             InvalidParams: inputResponses is not an object.
+            InsufficientScope: the caller of the retry lacks a scope.
             Busy: too many run already.
             ParkedElsewhere: the state is valid, and the call is parked at another replica.
         """
+        if self._runtime.access.judge(request, caller) is None:
+            raise ParkedGone
         responses = _responses(request)
         state = self._open(request, caller)
         if state.by_hand is not None:

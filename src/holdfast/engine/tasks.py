@@ -163,13 +163,20 @@ class Tasks:
             raise RuntimeError(
                 "a call becomes a task before it asks or after it was answered, not while it asks"
             )
-        task_id = self._runtime.random.token(24)
+        task_id = self._runtime.random.token(24) + self._mark(exchange)
         task = TaskWriter(self, task_key(task_id), exchange, former)
         state = core.begun(self._runtime.clock.wall(), self._ttl)
         await self._keep(task, state)
         exchange.writer = task
         exchange.state, _ = step(exchange.state, Input.BECAME_TASK)
         former.settle(Outcome(announce(task_id, state)))
+
+    def _mark(self, exchange: Exchange) -> str:
+        """Return the end of the task's id: requests for the task need the scopes of its call (`access.py`)."""
+        rules = self._runtime.access.rules
+        if rules is None:
+            return ""
+        return self._runtime.access.mark(rules.needs(exchange.request, exchange.caller, "").scopes)
 
     async def _keep(self, task: TaskWriter, state: TaskState) -> None:
         store = self._runtime.store
@@ -185,11 +192,6 @@ class Tasks:
         task.look_at = self._next_look(state)
 
     # The handler's side
-
-    async def describe(self, exchange: Exchange, message: str) -> None:
-        """Write the progress of a call that has become a task."""
-        if isinstance(exchange.writer, TaskWriter):
-            await exchange.writer.describe(message)
 
     async def write(self, task: TaskWriter, change: Step) -> None:
         """Change a running task's state, however long the store is away."""

@@ -4,14 +4,18 @@ A server has its catalogs and one engine. The engine is built on first use, and 
 it. Functions can be registered before the server runs and while it runs.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.auth import Verifier
+from holdfast.auth.scopes import needs_of
+from holdfast.backs.native import Handler, NativeBack
 from holdfast.config import Eras, HttpSettings, Settings, StateOf
+from holdfast.engine.access import Access
+from holdfast.engine.exchange import Caller, Client
+from holdfast.engine.sessionless_client import SessionlessClient
+from holdfast.fronts.http.front import HttpFront
 from holdfast.ports import Observer
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.subscriptions import Change, Filter
@@ -20,28 +24,25 @@ from holdfast.protocol.types import CacheableResult, Icon, Implementation, Resul
 from holdfast.server.authoring.caching import Cache, CacheSettings, by_method
 from holdfast.server.authoring.completions import Completer
 from holdfast.server.authoring.included_servers import check_included, check_unguarded
+from holdfast.server.authoring.lifespan import Lifespan
 from holdfast.server.authoring.middleware import Middleware, surround
 from holdfast.server.authoring.registration import Registration
-from holdfast.server.authoring.routes import Route, RouteHandler
-from holdfast.server.catalog.catalog import Catalog
+from holdfast.server.authoring.routes import Route, RouteHandler, applications, check_public
+from holdfast.server.authoring.session_listeners import SessionListener, SessionListeners
+from holdfast.server.catalog.catalog import Catalog, View
 from holdfast.server.catalog.included_names import prefixed_name, prefixed_uri
+from holdfast.server.catalog.server_scopes import server_scopes
 from holdfast.server.context.handles import check_strangers
 from holdfast.server.context.session_view import SessionView
 from holdfast.server.functions.options import overlaid
 from holdfast.server.running.method_handlers import MethodHandlers
+from holdfast.server.running.scope_rules import ServerRules, find_resource
 from holdfast.server.running.sessionless_results import SessionlessResults
+from holdfast.server.running.store_choice import check_parts
 from holdfast.server.served import Served
+from holdfast.stores.base import Store
 
-if TYPE_CHECKING:
-    from holdfast.backs.native import Handler, NativeBack
-    from holdfast.engine.exchange import Client
-    from holdfast.engine.sessionless_client import SessionlessClient
-    from holdfast.fronts.http.front import HttpFront
-    from holdfast.server.authoring.lifespan import Lifespan
-    from holdfast.server.authoring.session_listeners import SessionListener, SessionListeners
-    from holdfast.stores.base import Store
-
-H = TypeVar("H", bound="SessionListener")
+H = TypeVar("H", bound=SessionListener)
 M = TypeVar("M", bound=Middleware)
 C = TypeVar("C", bound=CacheableResult)
 R = TypeVar("R", bound=RouteHandler)
@@ -70,6 +71,8 @@ class Server(Served, Registration):
         observer: Observer | None = None,
         mask_errors: bool = False,
         state: StateOf | None = None,
+        scopes: Collection[str] = (),
+        implied_scopes: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         """Describe the server. This starts no task and opens no connection.
 
@@ -79,12 +82,15 @@ class Server(Served, Registration):
         default is memory. `namespace` separates servers that share a store; the default is the server's
         name. `observer` receives events; the default logs them under `holdfast`. `cache` is the caching hint
         that clients of 2026-07-28 receive, for all methods or by method. `eras`, `eras_by_client`,
-        `mask_errors` and `state` override the members of `settings` with these names.
+        `mask_errors` and `state` override the members of `settings` with these names. `scopes` are the scopes
+        that a principal needs for each tool, resource and prompt of this server. `implied_scopes` are, by scope,
+        the narrower scopes that it stands for: `{"mail": {"mail.read", "mail.send"}}`.
 
         Raises:
-            ConfigError: `cache`, `eras`, `eras_by_client` or `state` is invalid.
+            ConfigError: `cache`, `eras`, `eras_by_client`, `state` or a scope is invalid.
         """
-        super().__init__()
+        super().__init__(server_scopes(name, scopes, implied_scopes))
+        self.scopes.use(ServerRules(self))
         self.info: Implementation = Implementation(
             name=name,
             version=version,
@@ -97,7 +103,8 @@ class Server(Served, Registration):
         self._set_up(name, settings, store=store, namespace=namespace, verifier=verifier, observer=observer)
         self._cache = by_method(cache)
         self.routes: list[Route] = []
-        self._given_lifespan = lifespan
+        self._lifespan = Lifespan(lifespan, self)
+        self._hooks = SessionListeners()
         self._middleware: list[Middleware] = []
         self._included: list[tuple[Server, Callable[[], list[Completer]]]] = []
         self._hosts: list[tuple[Server, Callable[[str], str]]] = []
@@ -117,21 +124,12 @@ class Server(Served, Registration):
     @cached_property
     def back(self) -> NativeBack:
         """The back that the engine calls."""
-        from holdfast.server.running.launch import NativeBack  # noqa: PLC0415 - only a server that runs needs it
-
         return NativeBack(self)
 
-    @cached_property
-    def _lifespan(self) -> Lifespan:
-        from holdfast.server.authoring.lifespan import Lifespan  # noqa: PLC0415 - only a server that runs needs it
-
-        return Lifespan(self._given_lifespan, self)
-
-    @cached_property
-    def _hooks(self) -> SessionListeners:
-        from holdfast.server.authoring.session_listeners import SessionListeners  # noqa: PLC0415 - only a server that runs needs it
-
-        return SessionListeners()
+    @property
+    def access(self) -> Access:
+        """The scopes that requests need."""
+        return self.scopes.access
 
     @property
     def version(self) -> str:
@@ -191,19 +189,34 @@ class Server(Served, Registration):
         self.handlers = surround(MethodHandlers(self, self).table(), self._middleware, self)
         return middleware
 
-    def route(self, path: str, *, methods: Iterable[str] = ("GET",)) -> Callable[[R], R]:
+    def route(
+        self,
+        path: str,
+        *,
+        methods: Iterable[str] = ("GET",),
+        principal: bool = False,
+        scopes: Collection[str] = (),
+    ) -> Callable[[R], R]:
         """Serve `async (HttpRequest) -> HttpResponse` at a path beside the endpoint.
 
-        The Host and Origin rules of the endpoint apply; its verifier does not.
+        The Host and Origin rules of the endpoint apply. With `principal=True` or `scopes`, a request also needs a
+        valid token, with these scopes, and its principal is `HttpRequest.principal`; else the route is public.
+
+        Raises:
+            ConfigError: a scope is invalid.
         """
+        needs = needs_of(scopes, f"route {path}")
+        demanded = needs.scopes if principal or needs.scopes else None
+        self.scopes.declare(needs)
 
         def register(handler: R) -> R:
-            self.routes.append(Route(path, tuple(method.upper() for method in methods), handler))
+            names = tuple(method.upper() for method in methods)
+            self.routes.append(Route(path, names, handler, demanded))
             return handler
 
         return register
 
-    def include(self, other: Server, prefix: str | None = None) -> None:
+    def include(self, other: "Server", prefix: str | None = None) -> None:
         """Offer the tools, resources, prompts and completions of another server, now and after later changes.
 
         With a prefix, names become `prefix_name` and URIs `scheme://prefix/rest`. The lifespan of the other
@@ -236,7 +249,7 @@ class Server(Served, Registration):
         """Return the functions that complete arguments, those of included servers last."""
         return [*self.completions, *(item for _, completed in self._included for item in completed())]
 
-    def all_included(self) -> list[Server]:
+    def all_included(self) -> "list[Server]":
         """Return the servers that this one includes, directly or through others, each once."""
         found = [server for item, _ in self._included for server in (item, *item.all_included())]
         return list(dict.fromkeys(found))
@@ -259,12 +272,14 @@ class Server(Served, Registration):
         """Build the HTTP endpoint, and the engine if it does not exist yet.
 
         Raises:
-            ConfigError: with `state="principal"`, anonymous clients of other machines would share one state.
+            ConfigError: with `state="principal"`, anonymous clients of other machines would share one state; or a
+                component needs scopes or a route demands a principal, and there is no verifier.
         """
-        if self.settings.state == "principal" and self.verifier is None:
-            check_strangers(settings)
-        from holdfast.server.running.launch import HttpFront, applications  # noqa: PLC0415 - only a server that runs needs it
-
+        if self.verifier is None:
+            check_public(self.routes)
+            self.scopes.open()
+            if self.settings.state == "principal":
+                check_strangers(settings)
         routes = applications(self.routes, self.engine.settings.limits.body_seconds)
         return HttpFront(self.engine, settings, verifier=self.verifier, routes=routes)
 
@@ -309,33 +324,34 @@ class Server(Served, Registration):
         shared = alike and self.verifier is None and not self._middleware
         return (cache or self._cache[method]).on(result, "public" if shared else "private")
 
-    def mirrored(self, tool: object) -> tuple[Mirrored, ...]:
+    def mirrored(self, tool: object, caller: Caller) -> tuple[Mirrored, ...]:
         """Return the parameters of a tool that HTTP headers repeat."""
         entry = self.tools.entries.get(tool) if type(tool) is str else None
-        return entry.mirrored if entry is not None else ()
+        if entry is None or not entry.mirrored:
+            return ()
+        # A header that does not fit must not show that the tool exists.
+        return entry.mirrored if self.tools.get(entry.key, View(caller)) is not None else ()
 
     def is_idempotent(self, tool: object, client: Client | None) -> bool:
         """Return True if a tool declares `idempotentHint` and, with a client, that client may see the tool."""
         if type(tool) is not str:
             return False
-        entry = self.tools.entries.get(tool) if client is None else self.tools.get(tool, client)
+        if client is None:
+            entry = self.tools.entries.get(tool)
+        else:
+            record = client.record
+            entry = self.tools.switched(tool, View(Caller(record.principal), record.key))
         hints = entry.listed.annotations if entry is not None else None
         return hints is not None and hints.idempotent_hint is True
 
-    async def honoured(self, client: SessionlessClient, wanted: Filter) -> Filter:
+    async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         """Return the part of a listener's filter that it gets notifications for: declared, and visible to it."""
         honoured = wanted.within(self.sessionless_capabilities())
         uris = honoured.names.get("resource", ())
         tasks = await self.engine.tasks.known(honoured.names.get("task", ()), client.record.principal)
-        return honoured.only("resource", [uri for uri in uris if self._shows(uri, client)]).only(
-            "task", tasks
-        )
-
-    def _shows(self, uri: str, client: Client) -> bool:
-        templates = self.templates.visible(client).values()
-        return self.resources.get(uri, client) is not None or any(
-            entry.template.match(uri) is not None for entry in templates
-        )
+        view = View(caller)
+        shown = [uri for uri in uris if find_resource(self, uri, view) is not None]
+        return honoured.only("resource", shown).only("task", tasks)
 
     async def start(self) -> None:
         """Enter the lifespans: this server's, then those it includes.
@@ -344,8 +360,6 @@ class Server(Served, Registration):
             ConfigError: an included server is guarded, or the store lacks a part that this server needs.
         """
         if self._engine is not None:
-            from holdfast.server.running.launch import check_parts  # noqa: PLC0415 - only a server that runs needs it
-
             needs_state = self.settings.state == "principal"
             check_parts(self._engine.store, needs_state=needs_state, needs_tasks=self._has_tasks())
         for child, _ in self._included:

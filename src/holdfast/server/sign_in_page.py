@@ -4,6 +4,7 @@ from typing import Final
 
 from holdfast.auth import Principal, Verifier
 from holdfast.auth.oauth.users import UserOAuth
+from holdfast.config import HttpSettings
 from holdfast.engine.engine import Engine
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.identity import Identity
@@ -30,7 +31,7 @@ _UNKNOWN: Final = (
 
 def sign_in_page(users: UserOAuth, verifier: Verifier, engine: Engine) -> Route:
     """Return the route of the callback. It accepts only the principal that started the sign-in."""
-    identity = Identity(verifier, engine, Protection(users.path, "", verifier))
+    identity = Identity(verifier, engine, Protection(HttpSettings(path=users.path), verifier, engine.access))
 
     async def finish(request: HttpRequest) -> HttpResponse:
         head = Head([(name.encode(), value.encode("latin-1")) for name, value in request.headers.items()])

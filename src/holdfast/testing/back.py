@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.core.lifecycle import Input
+from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.exchange import Caller, Client, Exchange
 from holdfast.engine.session import Session
@@ -33,6 +34,8 @@ class ScriptedBack:
     def __init__(self, scripts: dict[str, Script] | None = None, *, has_home: bool = False) -> None:
         self._scripts = dict(scripts or {})
         self.has_home: bool = has_home
+        self.access: Access = Access()
+        """The scopes that requests need; none until a test sets rules."""
         self.handled: list[Exchange] = []
         """Every exchange that was started, in order."""
         self.notified: list[tuple[str, dict[str, Any]]] = []

@@ -11,14 +11,17 @@ import pytest
 from msgspec.structs import replace
 from typing_extensions import override
 
+from holdfast.auth import Principal
+from holdfast.auth.scopes import Needs
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
+from holdfast.engine.back import Outside
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Client, Exchange, SessionExchange
+from holdfast.engine.exchange import Caller, Client, Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.forwarded import Notify, Submit, decode_message
 from holdfast.engine.home import Homes
-from holdfast.errors import Busy, DuplicateId, OutcomeUnknown, SessionGone
+from holdfast.errors import Busy, DuplicateId, InsufficientScope, OutcomeUnknown, SessionGone
 from holdfast.stores.base import Claim, Claimed, Orphan, SessionRecord
 from holdfast.testing import ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request
@@ -128,6 +131,51 @@ async def test_a_request_that_arrives_elsewhere_runs_at_the_home_and_is_answered
         await settle_down()
         assert (session.readers, session.running) == (0, 0), "no reader is left behind"
         assert other.engine.runtime.sessions == {}, "the other replica keeps nothing of the session"
+
+
+class Scoped(ScriptedBack):
+    """Every call needs the scope `cook`; those of the tool `vault` are hidden without it."""
+
+    @override
+    async def start(self, outside: Outside) -> None:
+        self.access.rules = self
+
+    def needs(self, request: Request, caller: Caller, session: str) -> Needs:
+        cook = frozenset({"cook"})
+        return Needs(cook, cook if request.params.get("name") == "vault" else frozenset())
+
+    def declared(self) -> list[Needs]:
+        return [Needs(frozenset({"cook"}))]
+
+    def basic(self) -> frozenset[str]:
+        return frozenset()
+
+
+@engine_test
+async def test_a_request_without_its_scope_is_refused_before_it_is_sent_to_the_home() -> None:
+    wait, event = gate()
+    async with pair(wait, back=Scoped) as (world, home, other):
+        ada = Principal(subject="ada")
+        cook = Principal(subject="ada", scopes=frozenset({"cook"}))
+        submit, key = other.engine.exchanges.submit, other.key
+
+        def call(principal: Principal, name: str = "") -> Any:
+            caller = Caller(PRINCIPAL, principal)
+            return submit(key, caller, Request(1, CALL, {"name": name}), b"digest")
+
+        with pytest.raises(InsufficientScope):
+            await call(ada)
+        begun = await call(cook)
+        await settle_down()
+        assert len(home.back.handled) == 1, "the refused one had no effect, and its id was free"
+        with pytest.raises(InsufficientScope):
+            await call(ada)
+        with pytest.raises(DuplicateId):
+            await call(ada, "vault")
+        event.set()
+        assert (await read(other, begun))[-1]["result"] == {"id": 1}
+        assert world.start_count() == 1
+        assert other.engine.access.marked(begun.stream) == frozenset({"cook"})
 
 
 @engine_test

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast import Server
+from holdfast.config import HttpSettings
 from holdfast.errors import ConfigError
 from holdfast.routes import HttpRequest, HttpResponse
-from tests.asgi import Peer
+from tests.asgi import Call, Peer
 from tests.support import async_test, virtual_test
+from tests.unit.server.post_office import METADATA, Known
 
 
 class Cut(Exception):
@@ -175,3 +177,56 @@ def test_a_route_that_fails_gets_500_and_one_line_in_the_log(
 
 def _formatted(record: logging.LogRecord) -> str:
     return logging.Formatter("%(message)s").format(record)
+
+
+# Routes that demand a principal
+
+
+def guarded() -> Server:
+    server = Server("s", verifier=Known())
+
+    @server.route("/me", methods=["GET", "POST"], principal=True)
+    async def me(request: HttpRequest) -> HttpResponse:
+        assert request.principal is not None
+        return HttpResponse(request.principal.subject)
+
+    @server.route("/report", scopes={"report"})
+    async def report(request: HttpRequest) -> HttpResponse:
+        assert request.principal is not None
+        return HttpResponse(sorted(request.principal.scopes))
+
+    @server.route("/report", methods=["POST"])
+    async def public(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(str(request.principal))
+
+    return server
+
+
+@async_test
+async def test_a_route_may_demand_a_principal_and_scopes() -> None:
+    app = guarded().asgi()
+
+    async def get(path: str, token: str, method: str = "GET") -> Call:
+        return await Peer(app, token=token).send(method, path=path).done()
+
+    for path, method in (("/me", "GET"), ("/me", "HEAD"), ("/me", "POST"), ("/report", "HEAD")):
+        refused = await get(path, "", method)
+        assert (refused.status, refused.headers["www-authenticate"]) == (401, f"Bearer {METADATA}")
+    assert (await get("/me", "none")).body == b"ada"
+    missing = await get("/report", "cook")
+    assert missing.status == 403
+    assert missing.headers["www-authenticate"] == (
+        f'Bearer error="insufficient_scope", scope="report", {METADATA}'
+    )
+    assert json.loads((await get("/report", "report+cook")).body) == ["cook", "report"]
+    assert (await get("/report", "", "POST")).body == b"None", "each method has its own demand"
+    assert (await get("/me", "", "DELETE")).status == 405
+    found = await get("/.well-known/oauth-protected-resource", "")
+    assert found.json["scopes_supported"] == ["report"]
+
+
+def test_a_route_that_demands_a_principal_needs_a_verifier() -> None:
+    server = guarded()
+    server.verifier = None
+    with pytest.raises(ConfigError, match="the route /me demands a principal"):
+        server.front(HttpSettings())

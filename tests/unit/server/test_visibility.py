@@ -220,10 +220,10 @@ async def test_visibility_set_for_a_session_ends_with_it() -> None:
     async with serving(server):
         peer = await connect(server)
         await peer.call("lock")
-        assert server.tools._scopes
+        assert server.tools._choices
         await server.engine.aclose()
         await closed.wait()
-        assert not server.tools._scopes
+        assert not server.tools._choices
 
 
 @pytest.mark.parametrize("scope", [{"principal": ""}, {"principal": "x", "session": object()}])

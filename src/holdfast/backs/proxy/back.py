@@ -37,6 +37,7 @@ from holdfast.backs.proxy.turns import TurnTaken
 from holdfast.backs.proxy.upstream import Upstream
 from holdfast.backs.proxy.upstreams import Upstreams, session_key_of, shared_key_of
 from holdfast.core.lifecycle import Input
+from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.exchange import Caller, Client, Exchange
 from holdfast.engine.session import Session
@@ -80,6 +81,7 @@ class ProxyBack:
         """True if something of a session lives in one process: its own upstream, or the one that it shares."""
         self.shares_anonymous: bool = True
         """False if clients of other machines may call without a principal: each of their calls has its own upstream."""
+        self.access: Access = Access()
         self._own: Mapping[str, Callable[[Exchange], Awaitable[bytes]]] = {
             "ping": self._ping,
             "server/discover": self._discover,

@@ -5,26 +5,30 @@ HTTP request ends no session and, in a session, no call (law 6).
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping, MutableMapping
+from collections.abc import Awaitable, Mapping
 from contextvars import Context
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Final
+from typing import Final
 
 from holdfast.auth import Principal, Verifier
 from holdfast.config import HttpSettings, ResponseMode
 from holdfast.core.eras import has_sessions
 from holdfast.core.lifecycle import Input
-from holdfast.engine.audit import Reason
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
 from holdfast.engine.load import FREE, Intake
 from holdfast.engine.reader import End
 from holdfast.engine.session import parse_event_id
 from holdfast.engine.sessions import ANONYMOUS, session_key
-from holdfast.errors import INTERNAL_ERROR, HoldfastError, SessionGone, TooMuchWork, Unresumable
-from holdfast.fronts.http.addresses import LOCAL, Addresses
+from holdfast.errors import (
+    HoldfastError,
+    InsufficientScope,
+    SessionGone,
+    TooMuchWork,
+    Unresumable,
+)
 from holdfast.fronts.http.answer import (
     ACCEPTED,
     NO_CONTENT,
@@ -36,6 +40,7 @@ from holdfast.fronts.http.answer import (
     refused_unstarted,
 )
 from holdfast.fronts.http.asgi import AsgiChannel, request_of
+from holdfast.fronts.http.audit import Audit
 from holdfast.fronts.http.connection import BadBody, Connection
 from holdfast.fronts.http.cors import cors_headers, preflight
 from holdfast.fronts.http.head import Head, HeadRules, check_version
@@ -44,7 +49,8 @@ from holdfast.fronts.http.identity import Identity
 from holdfast.fronts.http.lifespan import lifespan
 from holdfast.fronts.http.posts import Posts
 from holdfast.fronts.http.protection import Protection
-from holdfast.fronts.http.request import Application, Channel, Gone, RawRequest, Receive, Scope, Send
+from holdfast.fronts.http.request import Channel, Gone, RawRequest, Receive, Scope, Send
+from holdfast.fronts.http.routes import RouteApplication, Routes
 from holdfast.fronts.http.sessionless import SessionlessPosts
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.methods import CONTROL
@@ -57,7 +63,6 @@ _NOT_FROM_HERE: Final = refuse(
     "Forbidden: anonymous clients are served from this machine only; set a verifier or allow_anonymous",
     audit="anonymous",
 )
-_FAILED: Final = refuse(500, "Internal error: the route failed; see the server's log", code=INTERNAL_ERROR)
 _ONE_REQUEST: Final = refuse(
     400, "Bad request: in protocol 2026-07-28 a POST is one request or one notification"
 )
@@ -72,7 +77,7 @@ class HttpFront:
         settings: HttpSettings = HttpSettings(),
         *,
         verifier: Verifier | None = None,
-        routes: Mapping[str, Application] | None = None,
+        routes: Mapping[str, RouteApplication] | None = None,
     ) -> None:
         self.engine = self._engine = engine
         self.settings: HttpSettings = settings
@@ -81,13 +86,14 @@ class HttpFront:
         self._rules = HeadRules(settings)
         self.is_verified: bool = verifier is not None
         """True if a request needs a valid token."""
-        self._protection = Protection(self.path, settings.public_url, verifier)
+        self._protection = Protection(settings, verifier, engine.access)
         self._identity = Identity(verifier, engine, self._protection) if verifier is not None else None
         self._open = True if verifier is not None else settings.allow_anonymous
         """Whether requests from every address are served. None: only those from this machine."""
         self._is_waking = engine.pulse.is_waking
-        self._addresses = Addresses(settings.trusted_proxies)
+        self._audit = Audit(engine)
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
+        self._beside = Routes(engine, self._identity, self._protection)
         self.paths: tuple[str, ...] = (self.path, *self._routes, *self._protection.own_paths)
         """The paths that this front answers, besides those of the probes."""
         self.proxies: tuple[str, ...] = tuple(settings.trusted_proxies)
@@ -126,28 +132,25 @@ class HttpFront:
             if answer is not None:
                 await self._send(answer, connection)
         except BadBody as bad:
-            await self._send(bad.answer, connection)
+            await connection.answer(bad.answer)
         except HoldfastError as error:
             # The cleaning up after an answer may fail too; the answer stays.
             if not connection.begun:
-                await self._send(refusal_for(error), connection)
+                await self._send(self._refusal(error, head), connection)
         except Gone:
             pass
         finally:
             connection.close()
 
-    async def _send(self, answer: Answer, connection: Connection) -> None:
-        if answer.audit is not None:
-            request, principal = connection.request, connection.principal
-            session = request.head.text(b"mcp-session-id") if answer.audit == "session" else ""
-            self._engine.audit.refused(
-                answer.audit, self._addresses.of(request), _owner(principal), session and session_key(session)
-            )
-        await connection.answer(answer)
+    def _refusal(self, error: HoldfastError, head: Head) -> Answer:
+        if isinstance(error, InsufficientScope):
+            return self._protection.forbidden(head, error)
+        return refusal_for(error)
 
-    def refused(self, reason: Reason, address: str | None) -> None:
-        """Report a connection or request that was refused before its head could be read."""
-        self._engine.audit.refused(reason, address or LOCAL)
+    async def _send(self, answer: Answer, connection: Connection) -> None:
+        if answer.audit:
+            self._audit.refused(answer.audit, connection)
+        await connection.answer(answer)
 
     async def _elsewhere(self, path: str, request: RawRequest, channel: Channel) -> None:
         """Answer a request for another path: a probe; or check Host and Origin, then an author's route or the metadata."""
@@ -158,40 +161,16 @@ class HttpFront:
             return
         refused = self._rules.check("", request.head)
         if refused is None and route is not None:
-            await self._run(route, path, channel, connection)
+            admitted = await self._beside.admit(route, connection)
+            if isinstance(admitted, Answer):
+                await self._send(admitted, connection)
+            else:
+                await self._beside.run(route, admitted, channel, connection)
         elif refused is None and path in self._protection.paths:
             await connection.answer(self._protection.answer(request.method, request.head))
         else:
             missing = refuse(404, f"Not found: the endpoint is {self.path}")
             await self._send(refused or missing, connection)
-
-    async def _run(self, route: Application, path: str, channel: Channel, connection: Connection) -> None:
-        """Let an author's route answer. Log what it raises here: the host's log could show text of a client."""
-        begun = complete = False
-        scope, receive, send = channel.asgi()
-
-        async def watched(message: MutableMapping[str, Any]) -> None:
-            nonlocal begun, complete
-            begun, complete = True, message["type"] == "http.response.body" and not message.get("more_body")
-            try:
-                await send(message)
-            except OSError:
-                raise Gone from None
-
-        try:
-            await route(scope, receive, watched)
-        except BadBody as bad:
-            await connection.answer(bad.answer)
-        except Gone:
-            # The client left before its whole body had arrived, or before it had its answer.
-            self._engine.observer.note("route.cut", path=path)
-        except Exception as error:  # noqa: BLE001 - an author's code raises anything
-            self._engine.observer.note("route.failed", path=path, error=error)
-            if not begun:
-                await connection.answer(_FAILED)
-            elif not complete:
-                # A half answer must not look whole.
-                connection.abort()
 
     async def _answer(self, request: RawRequest, connection: Connection) -> Answer | None:
         """Check the head, then the token, then answer."""
@@ -265,7 +244,7 @@ class HttpFront:
         key = session_key(session_id)
         if method == "GET":
             return await self._get(key, head.text(b"last-event-id"), principal, connection)
-        return await self._delete(key, principal, connection)
+        return await self._delete(key, principal)
 
     # The next two are not coroutines on purpose: the one that they choose is the only one between a request and its answer.
 
@@ -342,6 +321,8 @@ class HttpFront:
                 await self._engine.check_session(key, _owner(principal))
                 raise Unresumable
             stream, cursor = parsed
+            if self._engine.access.rules is not None:
+                await self._check_stream(key, stream, principal)
         readers = self._engine.readers
         reader = await readers.attach(key, _owner(principal), stream, cursor)
         try:
@@ -357,14 +338,23 @@ class HttpFront:
             await readers.detach(reader)
         return None
 
-    async def _delete(self, key: str, principal: Principal | None, connection: Connection) -> Answer:
+    async def _check_stream(self, key: str, stream: str, principal: Principal | None) -> None:
+        """Refuse to resume the stream of a call whose scopes the token lacks."""
+        access, caller = self._engine.access, Caller(_owner(principal), principal)
+        scopes = access.marked(stream)
+        if scopes is None or access.missing(scopes, caller):
+            # A session of another principal must give the same answer whatever else is wrong.
+            await self._engine.check_session(key, caller.key)
+            if scopes is None:
+                raise Unresumable
+            access.demand(scopes, caller)
+
+    async def _delete(self, key: str, principal: Principal | None) -> Answer:
         session = await self._engine.sessions.find(key, _owner(principal))
         # Run it to its end even if this request is cancelled: the listeners of a closed session must be called.
         closing = self._engine.begin(self._engine.sessions.close(session, Input.DELETED))
         if not await asyncio.shield(closing):
             raise SessionGone
-        address = self._addresses.of(connection.request)
-        self._engine.audit.done("session_deleted", address, _owner(principal), key)
         return NO_CONTENT
 
 

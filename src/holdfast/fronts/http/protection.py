@@ -7,21 +7,32 @@
     GET URL                                       ──▶
                                                   ◀──   the resource and its authorization servers
     signs in there, asks for a token for the resource
+    a request whose token lacks a scope           ──▶
+                                                  ◀──   403, WWW-Authenticate: Bearer error="insufficient_scope",
+                                                        scope="…", resource_metadata="URL"
+    signs in again, for these scopes too
 
 The verifier knows the authorization servers (`authorization_servers`), and often the resource (`resource`). A verifier
 that names no server, such as a plain function, has no metadata, and its challenges name none.
 
 The **resource** is the URL of this endpoint as clients know it. A token must be for it, so it is never taken from a
 request, with one exception: on this machine, where no URL was configured, it is the URL that the client called.
+
+The **scopes**: a 401 names those that every component of the server needs. A client that follows it asks for few
+scopes, and for more when a request needs them. The metadata lists all scopes, except those of hidden components.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.auth import Verifier
 from holdfast.auth.urls import RESOURCE, canonical, resource_urls
-from holdfast.fronts.http.answer import Answer, json_answer, not_allowed
+from holdfast.config import HttpSettings
+from holdfast.engine.access import Access
+from holdfast.errors import InsufficientScope
+from holdfast.fronts.http.answer import UNSTARTED, Answer, json_answer, not_allowed, refuse
 from holdfast.fronts.http.cors import preflight
 from holdfast.fronts.http.head import Head
 from holdfast.wire.jsonrpc import encode
@@ -37,10 +48,13 @@ _PUBLIC: Final = (b"access-control-allow-origin", b"*")
 class Protection:
     """The metadata of one endpoint, and its challenges."""
 
-    def __init__(self, path: str, public_url: str, verifier: Verifier | None) -> None:
+    def __init__(self, settings: HttpSettings, verifier: Verifier | None, access: Access) -> None:
+        path = settings.path.rstrip("/") or "/"
         self._path = path
+        self._access = access
+        self._scopes = settings.scopes_supported
         self._servers: list[str] = [*getattr(verifier, "authorization_servers", ())]
-        self._resource = canonical(public_url or getattr(verifier, "resource", ""))
+        self._resource = canonical(settings.public_url or getattr(verifier, "resource", ""))
         parts = {path, urlsplit(self._resource).path} if self._resource else {path}
         named = {f"{_WELL_KNOWN}{part.rstrip('/')}" for part in parts}
         self.own_paths: frozenset[str] = frozenset(named) if self._servers else frozenset()
@@ -58,11 +72,14 @@ class Protection:
             return Answer(allowed.status, [*allowed.headers, _PUBLIC])
         if method not in {"GET", "HEAD"}:
             return not_allowed(_ALLOWED)
-        metadata = {
+        metadata: dict[str, object] = {
             "resource": self._resource_for(head),
             "authorization_servers": self._servers,
             "bearer_methods_supported": ["header"],
         }
+        scopes = self._scopes or self._access.shown()
+        if scopes:
+            metadata["scopes_supported"] = sorted(scopes)
         found = json_answer(encode(metadata))
         # What a request of this machine is answered depends on its Host.
         extra = [_PUBLIC, _HOUR] if self._resource else [_PUBLIC]
@@ -70,7 +87,26 @@ class Protection:
 
     def challenge(self, head: Head) -> bytes:
         """Return the `WWW-Authenticate` header of a 401."""
-        parts = ['error="invalid_token"'] if head.text(b"authorization") else []
+        error = "invalid_token" if head.text(b"authorization") else ""
+        return self._challenge(head, error, sorted(self._access.basic()))
+
+    def forbidden(self, head: Head, missing: InsufficientScope) -> Answer:
+        """Return the 403 for a token that lacks a scope. Nothing of the request ran."""
+        challenge = self._challenge(head, "insufficient_scope", missing.scopes)
+        return refuse(
+            403,
+            missing.message,
+            code=missing.code,
+            request_id=missing.request_id,
+            data=missing.data,
+            extra=((b"www-authenticate", challenge), UNSTARTED),
+            audit="scope",
+        )
+
+    def _challenge(self, head: Head, error: str, scopes: Sequence[str]) -> bytes:
+        parts = [f'error="{error}"'] if error else []
+        if scopes:
+            parts.append(f'scope="{" ".join(scopes)}"')
         resource = self._resource_for(head) if self._servers else ""
         if resource:
             parts.append(f'resource_metadata="{resource_urls(resource)[0]}"')

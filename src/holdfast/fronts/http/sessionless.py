@@ -5,7 +5,6 @@ from functools import partial
 from typing import Final
 
 from holdfast.core.eras import check_sessionless
-from holdfast.engine.audit import reason_of
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Caller
@@ -19,6 +18,7 @@ from holdfast.errors import (
     PARKED_GONE,
     UNSUPPORTED_VERSION,
     Busy,
+    InsufficientScope,
     McpError,
     OutcomeUnknown,
     ParkedElsewhere,
@@ -77,7 +77,7 @@ class SessionlessPosts:
         except Busy as error:
             return refused_unstarted(error, request.id)
         except McpError as error:
-            return _refused(request, error, 400)
+            return _refused_unstarted(request, error)
         except ParkedElsewhere as parked:
             return await self._forward(parked.replica, request, caller, connection)
         try:
@@ -160,9 +160,15 @@ class SessionlessPosts:
         return asyncio.get_running_loop().call_later(seconds, awaited.writer.go_out)
 
 
+def _refused_unstarted(request: Request, error: McpError) -> Answer:
+    if isinstance(error, InsufficientScope):
+        # The front answers it: it knows where clients sign in.
+        raise error
+    return _refused(request, error, 400)
+
+
 def _refused(request: Request, error: McpError, otherwise: int = 200) -> Answer:
     if isinstance(error, Busy):
         return refusal_for(error, request.id)
     status = _STATUS.get(error.code, otherwise)
-    audit = reason_of(error)
-    return refuse(status, error.message, code=error.code, request_id=request.id, data=error.data, audit=audit)
+    return refuse(status, error.message, code=error.code, request_id=request.id, data=error.data)

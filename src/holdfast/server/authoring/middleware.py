@@ -3,21 +3,18 @@
 The chain is composed when a middleware is added. Without middleware, requests do not pass through this module.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
+from holdfast.backs.native import Handler
+from holdfast.engine.exchange import Exchange
 from holdfast.protocol.types import Result
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
 from holdfast.server.functions.client_errors import failed_call, failed_request
-
-if TYPE_CHECKING:
-    from holdfast.backs.native import Handler
-    from holdfast.engine.exchange import Exchange
+from holdfast.wire.jsonrpc import Request
 
 
 class MiddlewareRequest(Struct, frozen=True):
@@ -51,6 +48,11 @@ def _surrounded(
 ) -> Handler:
     async def surrounded(exchange: Exchange, params: dict[str, Any]) -> Result:
         async def innermost(request: MiddlewareRequest) -> Result:
+            access = server.engine.access
+            if access.rules is not None:
+                # A middleware may have put another name into the params, after the request was judged.
+                named = Request(exchange.request.id, method, request.params)
+                access.judge(named, exchange.caller, exchange.session_key)
             return await handler(exchange, request.params)
 
         request = MiddlewareRequest(method, params, Context(exchange, server, server))

@@ -1,13 +1,13 @@
 """Prompts: functions that return messages."""
 
-from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Self, TypedDict, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.auth.scopes import NO_NEEDS, Needs, needs_of
+from holdfast.engine.exchange import Exchange
 from holdfast.errors import UrlElicitationRequired
 from holdfast.protocol.types import GetPromptResult, Icon, InputRequiredResult, Meta, Prompt
 from holdfast.server.authoring.tools import needs_context
@@ -22,10 +22,7 @@ from holdfast.server.functions.options import check_options
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.host import Host
 
-if TYPE_CHECKING:
-    from holdfast.engine.exchange import Exchange
-
-Run = Callable[["Exchange", dict[str, Any], ServerControls], Awaitable[GetPromptResult | InputRequiredResult]]
+Run = Callable[[Exchange, dict[str, Any], ServerControls], Awaitable[GetPromptResult | InputRequiredResult]]
 
 R = TypeVar("R")
 
@@ -43,6 +40,10 @@ class PromptOptions(TypedDict, total=False):
     """Images that represent the prompt."""
     meta: Meta
     """The `_meta` of the prompt in `prompts/list`."""
+    scopes: Collection[str]
+    """The scopes that a principal needs to use the prompt, besides those of the server."""
+    hidden: bool
+    """True: the prompt does not exist for principals without these scopes. False: it is listed, and refused."""
     enabled: bool
     """False hides the prompt until `enable_prompt`."""
 
@@ -53,6 +54,7 @@ class PromptEntry(Struct, frozen=True):
     listed: Prompt
     run: Run
     within: tuple[Layer, ...] = ()
+    needs: Needs = NO_NEEDS
 
     @property
     def key(self) -> str:
@@ -68,6 +70,7 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: Host) ->
 
     Raises:
         TypeError: the function's signature cannot be described to a client, or an option is unknown.
+        ConfigError: a scope is invalid.
     """
     check_options(options, PromptOptions, "a prompt")
     function = RegisteredFunction(
@@ -98,7 +101,10 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: Host) ->
             call, lambda value: to_prompt_result(value, listed.description), exchange, server
         )
 
-    return PromptEntry(listed, run)
+    needs = needs_of(
+        options.get("scopes", ()), f"prompt {function.name}", hidden=options.get("hidden", False)
+    )
+    return PromptEntry(listed, run, needs=needs)
 
 
 async def answered(

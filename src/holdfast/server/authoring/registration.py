@@ -18,6 +18,7 @@ from holdfast.server.authoring.tools import ToolEntry, ToolOptions, tool_entry
 from holdfast.server.catalog.catalog import Catalog, Changed
 from holdfast.server.catalog.list_changed import Kind
 from holdfast.server.catalog.server_controls import ServerControls
+from holdfast.server.catalog.server_scopes import ServerScopes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,12 +45,16 @@ class Registration(ServerControls):
     templates: Catalog[TemplateEntry]
     prompts: Catalog[PromptEntry]
 
-    def __init__(self) -> None:
+    scopes: ServerScopes
+    """The scopes of the server, and the rules of its components."""
+
+    def __init__(self, scopes: ServerScopes) -> None:
         super().__init__()
-        self.tools = Catalog("tool", self._noting("tools"))
-        self.resources = Catalog("resource", self._noting("resources"))
-        self.templates = Catalog("resource template", self._noting("resources"))
-        self.prompts = Catalog("prompt", self._noting("prompts"))
+        self.scopes = scopes
+        self.tools = Catalog("tool", self._noting("tools"), scopes)
+        self.resources = Catalog("resource", self._noting("resources"), scopes)
+        self.templates = Catalog("resource template", self._noting("resources"), scopes)
+        self.prompts = Catalog("prompt", self._noting("prompts"), scopes)
         self.completions: list[Completer] = []
 
     def _noting(self, kind: Kind) -> Changed:

@@ -1,13 +1,13 @@
 """Resources: a function that answers for one URI, or for all URIs that match a template."""
 
-from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Self, TypedDict
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.auth.scopes import NO_NEEDS, Needs, needs_of
+from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError
 from holdfast.protocol.types import (
     Annotations,
@@ -31,11 +31,8 @@ from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import describe
 from holdfast.server.host import Host
 
-if TYPE_CHECKING:
-    from holdfast.engine.exchange import Exchange
-
 Run = Callable[
-    ["Exchange", str, dict[str, str], ServerControls], Awaitable[ReadResourceResult | InputRequiredResult]
+    [Exchange, str, dict[str, str], ServerControls], Awaitable[ReadResourceResult | InputRequiredResult]
 ]
 
 
@@ -62,6 +59,10 @@ class ResourceOptions(TypedDict, total=False):
     """How long clients of 2026-07-28 may keep the contents, and whether users may share them."""
     absolute: bool
     """Allow absolute paths (`/x`, `C:/x`, `//host/x`) in the path variables of a template; else they do not match."""
+    scopes: Collection[str]
+    """The scopes that a principal needs to use the resource, besides those of the server."""
+    hidden: bool
+    """True: the resource does not exist for principals without these scopes. False: it is listed, and refused."""
     enabled: bool
     """False hides the resource until `enable_resource`."""
 
@@ -73,6 +74,7 @@ class ResourceEntry(Struct, frozen=True):
     run: Run
     cache: Cache | None = None
     within: tuple[Layer, ...] = ()
+    needs: Needs = NO_NEEDS
 
     @property
     def key(self) -> str:
@@ -92,6 +94,7 @@ class TemplateEntry(Struct, frozen=True):
     cache: Cache | None = None
     absolute: bool = False
     within: tuple[Layer, ...] = ()
+    needs: Needs = NO_NEEDS
 
     @property
     def key(self) -> str:
@@ -113,7 +116,7 @@ def resource_entry(
 
     Raises:
         TypeError: the function's parameters are not exactly the URI's variables, or an option is unknown.
-        ConfigError: the URI is invalid.
+        ConfigError: the URI or a scope is invalid.
     """
     check_options(options, ResourceOptions, "a resource")
     if ":" not in uri:
@@ -135,14 +138,16 @@ def resource_entry(
         "meta": options.get("meta"),
     }
     run = _runner(function, options.get("mime_type"), owner)
+    needs = needs_of(options.get("scopes", ()), f"resource {uri}", hidden=options.get("hidden", False))
     if "{" in uri:
         absolute = options.get("absolute", False)
         template = Template(uri, absolute=absolute)
         _check_names(function, template.names, uri)
         listed = ResourceTemplate(uri_template=uri, **shared)
-        return TemplateEntry(listed, template, run, options.get("cache"), absolute)
+        return TemplateEntry(listed, template, run, options.get("cache"), absolute, needs=needs)
     _check_names(function, (), uri)
-    return ResourceEntry(Resource(uri=uri, size=options.get("size"), **shared), run, options.get("cache"))
+    resource = Resource(uri=uri, size=options.get("size"), **shared)
+    return ResourceEntry(resource, run, options.get("cache"), needs=needs)
 
 
 def _check_names(function: RegisteredFunction, names: tuple[str, ...], uri: str) -> None:

@@ -4,16 +4,17 @@ Everything that can be decided at registration is decided there. A call binds th
 converts its value to a result. Only functions that use a context get one.
 """
 
-from __future__ import annotations
-
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict
+from typing import Any, Final, Literal, Self, TypedDict
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.auth.scopes import NO_NEEDS, Needs, needs_of
+from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError, InvalidArguments, ToolError, UrlElicitationRequired
 from holdfast.protocol.mirror import Mirrored, mirrored_parameters
 from holdfast.protocol.types import (
@@ -37,9 +38,6 @@ from holdfast.server.functions.options import check_options
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import Callee
 from holdfast.server.host import Host
-
-if TYPE_CHECKING:
-    from holdfast.engine.exchange import Exchange
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """The names that the specification allows for a tool."""
@@ -66,6 +64,10 @@ class ToolOptions(TypedDict, total=False):
     """The JSON schema of the arguments, instead of one made from the signature."""
     output_schema: Mapping[str, Any] | Literal[False]
     """The JSON schema of the structured content, instead of one made from the annotation; False: none."""
+    scopes: Collection[str]
+    """The scopes that a principal needs to use the tool, besides those of the server."""
+    hidden: bool
+    """True: the tool does not exist for principals without these scopes. False: it is listed, and refused."""
     enabled: bool
     """False hides the tool until `enable_tool`."""
     task: TaskMode
@@ -85,6 +87,8 @@ class ToolEntry(Struct, frozen=True):
     """Whether its calls can or must run as tasks."""
     within: tuple[Layer, ...] = ()
     """The included servers that the tool comes from, the outermost first."""
+    needs: Needs = NO_NEEDS
+    """The scopes that its callers need."""
 
     @property
     def key(self) -> str:
@@ -100,7 +104,7 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> Too
 
     Raises:
         TypeError: the function's signature cannot be described to a client, or an option is unknown.
-        ConfigError: the name, the timeout or the task mode is invalid.
+        ConfigError: the name, the timeout, the task mode or a scope is invalid.
     """
     check_options(options, ToolOptions, "a tool")
     function = RegisteredFunction(
@@ -131,7 +135,8 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> Too
     mirrored = mirrored_parameters(function.input_schema, function.name)
     task, by_hand = options.get("task"), options.get("task_by_hand", False)
     run = as_task(_runner(function, call, owner), function.name, task, by_hand=by_hand)
-    return ToolEntry(listed, run, mirrored, task)
+    needs = needs_of(options.get("scopes", ()), f"tool {function.name}", hidden=options.get("hidden", False))
+    return ToolEntry(listed, run, mirrored, task, needs=needs)
 
 
 def needs_context(function: RegisteredFunction) -> bool:
@@ -175,7 +180,6 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
 def _limited(call: Callee, name: str, seconds: float) -> Callee:
     if seconds <= 0:
         raise ConfigError(f"tool {name}: a timeout is a number of seconds above 0, not {seconds!r}")
-    import asyncio  # noqa: PLC0415 - only a server that runs needs it
 
     async def limited(kwargs: dict[str, object], ctx: object) -> object:
         limit = asyncio.timeout(seconds)

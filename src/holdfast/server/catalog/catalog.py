@@ -1,21 +1,22 @@
 """`Catalog`: the components of one kind, the clients that may see each, and the catalogs that include them.
 
 Every change replaces the dicts and never modifies them, so a reader in any thread sees one consistent state. A lookup
-costs one dict access while no component has a visibility for a session or principal. A catalog belongs to one
-process: change it in code that runs on every replica.
+costs one dict access while every client sees the same components. A catalog belongs to one process: change it in code
+that runs on every replica.
+
+Two things decide whether a client sees a component, and both must allow it: the switches for everyone, a principal or a
+session (`switch`), and the hidden scopes of the component (`auth/scopes.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
+from holdfast.auth.scopes import Needs
+from holdfast.engine.exchange import Caller
 from holdfast.errors import ConfigError
-
-if TYPE_CHECKING:
-    from holdfast.engine.exchange import Client
+from holdfast.server.catalog.server_scopes import ServerScopes
 
 
 class Layer(Struct, frozen=True):
@@ -30,6 +31,8 @@ class Entry(Protocol):
 
     @property
     def key(self) -> str: ...
+    @property
+    def needs(self) -> Needs: ...
 
     def included(self, key: str, server: object) -> Self:
         """Return a copy for the server that includes `server`, under its name there."""
@@ -37,6 +40,22 @@ class Entry(Protocol):
 
 
 E = TypeVar("E", bound=Entry)
+
+
+class Viewer(Protocol):
+    """Who looks for a component: an exchange, or a `View`."""
+
+    @property
+    def caller(self) -> Caller: ...
+    @property
+    def session_key(self) -> str: ...
+
+
+class View(Struct, frozen=True):
+    """A caller outside of an exchange."""
+
+    caller: Caller
+    session_key: str = ""
 
 
 class Audience(Struct, frozen=True):
@@ -54,17 +73,20 @@ Changed = Callable[[Audience], None]
 class Catalog(Generic[E]):
     """Entries in the order of their registration.
 
-    The visibility of an entry is that of the session if it is set, else of its principal, else of everyone.
+    The switch of an entry is that of the session if it is set, else of its principal, else of everyone.
     """
 
-    def __init__(self, kind: str, changed: Changed) -> None:
+    def __init__(self, kind: str, changed: Changed, scopes: ServerScopes) -> None:
         self._kind = kind
         self._changed = changed
+        self._server_scopes = scopes
+        self._is_plain = True
+        """Every client sees the same entries: those that are enabled."""
         self.entries: dict[str, E] = {}
         self.enabled: dict[str, E] = {}
         """The entries that are visible to everyone."""
-        self._scopes: dict[Audience, dict[str, bool]] = {}
-        """The visibility of entries by session and principal; never for everyone."""
+        self._choices: dict[Audience, dict[str, bool]] = {}
+        """The switches of entries by session and principal; never for everyone."""
         self._followers: list[tuple[Catalog[E], Callable[[str], str], object]] = []
 
     def __repr__(self) -> str:
@@ -76,46 +98,76 @@ class Catalog(Generic[E]):
     @property
     def is_alike(self) -> bool:
         """True if every principal sees the same entries."""
-        return not any(audience.principal and words for audience, words in self._scopes.items())
+        if any(audience.principal and words for audience, words in self._choices.items()):
+            return False
+        return not any(entry.needs.hidden for entry in self.entries.values())
+
+    def may_hide(self, name: str) -> bool:
+        """True if a name that is not visible must be answered like a hidden one, also if it is unknown."""
+        return name in self.entries or any(entry.needs.hidden for entry in self.entries.values())
 
     # Lookup
 
-    def get(self, name: str, session: Client) -> E | None:
-        """Return the entry if this session may see it."""
-        if self._scopes:
-            record = session.record
-            for audience in (Audience(session=record.key), Audience(principal=record.principal)):
-                visible = self._scopes.get(audience, NO_CHOICES).get(name)
+    def get(self, name: str, viewer: Viewer) -> E | None:
+        """Return the entry if the viewer may see it."""
+        if self._is_plain:
+            return self.enabled.get(name)
+        entry = self.switched(name, viewer)
+        return None if entry is None or self._is_hidden(entry, viewer) else entry
+
+    def switched(self, name: str, viewer: Viewer) -> E | None:
+        """Return the entry if it is switched on for the viewer, who may lack a hidden scope."""
+        if self._choices:
+            for audience in (
+                Audience(session=viewer.session_key),
+                Audience(principal=viewer.caller.key),
+            ):
+                visible = self._choices.get(audience, NO_CHOICES).get(name)
                 if visible is not None:
                     return self.entries.get(name) if visible else None
         return self.enabled.get(name)
 
-    def visible(self, session: Client) -> Mapping[str, E]:
-        """Return the entries that this session may see, in order."""
-        record = session.record
+    def visible(self, viewer: Viewer) -> Mapping[str, E]:
+        """Return the entries that the viewer may see, in order."""
+        if self._is_plain:
+            return self.enabled
+        found = self.all_switched(viewer)
+        return {name: entry for name, entry in found.items() if not self._is_hidden(entry, viewer)}
+
+    def all_switched(self, viewer: Viewer) -> Mapping[str, E]:
+        """Return the entries that are switched on for the viewer, in order."""
         words = {
-            **self._scopes.get(Audience(principal=record.principal), NO_CHOICES),
-            **self._scopes.get(Audience(session=record.key), NO_CHOICES),
+            **self._choices.get(Audience(principal=viewer.caller.key), NO_CHOICES),
+            **self._choices.get(Audience(session=viewer.session_key), NO_CHOICES),
         }
         if not words:
             return self.enabled
         return {name: entry for name, entry in self.entries.items() if words.get(name, name in self.enabled)}
 
+    def _is_hidden(self, entry: E, viewer: Viewer) -> bool:
+        return bool(self._server_scopes.access.missing(entry.needs.hidden, viewer.caller))
+
     # Changes
 
     def add(self, entry: E, *, enabled: bool = True) -> None:
-        """Register an entry.
+        """Register an entry. It also needs the scopes of the server.
 
         Raises:
-            ConfigError: its name is taken.
+            ConfigError: its name is taken, or it needs scopes and clients without a token are served.
         """
         self._check_free(entry.key)
+        entry = self._server_scopes.applied(entry)
         self.entries = {**self.entries, entry.key: entry}
         if enabled:
             self.enabled = {**self.enabled, entry.key: entry}
+        self._note_plain()
         self._changed(EVERYONE)
         for follower, rename, server in self._followers:
             follower.add(entry.included(rename(entry.key), server), enabled=enabled)
+
+    def _note_plain(self) -> None:
+        """Take note whether every client sees the same entries."""
+        self._is_plain = not self._choices and not any(entry.needs.hidden for entry in self.entries.values())
 
     def remove(self, name: str) -> None:
         """Remove an entry and its visibility.
@@ -126,8 +178,9 @@ class Catalog(Generic[E]):
         self._known(name)
         self.entries = {key: entry for key, entry in self.entries.items() if key != name}
         self.enabled = {key: entry for key, entry in self.enabled.items() if key != name}
-        for words in self._scopes.values():
+        for words in self._choices.values():
             words.pop(name, None)
+        self._note_plain()
         self._changed(EVERYONE)
         for follower, rename, _ in self._followers:
             follower.remove(rename(name))
@@ -150,23 +203,25 @@ class Catalog(Generic[E]):
                 follower.switch(rename(name), EVERYONE, on=on)
 
     def _switch_for(self, name: str, audience: Audience, *, on: bool) -> None:
-        words = self._scopes.get(audience, {})
+        words = self._choices.get(audience, {})
         if words.get(name) is not on:
-            self._scopes = {**self._scopes, audience: {**words, name: on}}
+            self._choices = {**self._choices, audience: {**words, name: on}}
+            self._is_plain = False
             self._changed(audience)
 
     def forget(self, session: str) -> None:
         """Remove the visibility settings of a closed session."""
         audience = Audience(session=session)
-        if audience in self._scopes:
-            self._scopes = {key: words for key, words in self._scopes.items() if key != audience}
+        if audience in self._choices:
+            self._choices = {key: words for key, words in self._choices.items() if key != audience}
+            self._note_plain()
 
-    def check_follow(self, other: Catalog[E], rename: Callable[[str], str]) -> None:
+    def check_follow(self, other: "Catalog[E]", rename: Callable[[str], str]) -> None:
         """Raise ConfigError if `follow` would raise it, without a change."""
         for name in other.entries:
             self._check_free(rename(name))
 
-    def follow(self, other: Catalog[E], rename: Callable[[str], str], server: object) -> None:
+    def follow(self, other: "Catalog[E]", rename: Callable[[str], str], server: object) -> None:
         """Add all entries of another server under new names, now and whenever its catalog changes."""
         for name, entry in other.entries.items():
             self.add(entry.included(rename(name), server), enabled=name in other.enabled)

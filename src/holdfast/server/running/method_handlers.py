@@ -3,14 +3,14 @@
 A component that a session may not see does not exist for that session.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.backs.native import Handler
 from holdfast.core.eras import supported_versions
+from holdfast.engine.exchange import Exchange
 from holdfast.errors import InvalidParams, ResourceNotFound
 from holdfast.protocol.types import (
     CacheableResult,
@@ -38,11 +38,8 @@ from holdfast.server.authoring.resources import ResourceEntry, TemplateEntry
 from holdfast.server.authoring.tools import ToolEntry
 from holdfast.server.catalog.catalog import Catalog
 from holdfast.server.catalog.pagination import page
+from holdfast.server.running.scope_rules import find_resource
 from holdfast.server.running.task_handlers import TaskHandlers
-
-if TYPE_CHECKING:
-    from holdfast.backs.native import Handler
-    from holdfast.engine.exchange import Client, Exchange
 
 P = TypeVar("P")
 R = TypeVar("R", bound=CacheableResult)
@@ -122,7 +119,7 @@ class MethodHandlers:
     def call_tool(self, exchange: Exchange, params: Params) -> Awaitable[Result]:
         """Call a tool. Plain on purpose: the tool's own coroutine is the only one."""
         name = params.get("name")
-        entry = self._tools.get(name, exchange.session) if type(name) is str else None
+        entry = self._tools.get(name, exchange) if type(name) is str else None
         if entry is None:
             raise InvalidParams(f"Unknown tool: {str(name)[:128]}")
         if entry.within:
@@ -131,7 +128,7 @@ class MethodHandlers:
 
     async def list_tools(self, exchange: Exchange, params: Params) -> ListToolsResult:
         """List a page of tools."""
-        entries, cursor = self._page(self._tools, exchange.session, params)
+        entries, cursor = self._page(self._tools, exchange, params)
         result = ListToolsResult(tools=[entry.listed for entry in entries], next_cursor=cursor)
         return self._hinted(exchange, "tools/list", result, self._tools)
 
@@ -139,13 +136,13 @@ class MethodHandlers:
 
     async def list_resources(self, exchange: Exchange, params: Params) -> ListResourcesResult:
         """List a page of resources."""
-        entries, cursor = self._page(self._resources, exchange.session, params)
+        entries, cursor = self._page(self._resources, exchange, params)
         result = ListResourcesResult(resources=[entry.listed for entry in entries], next_cursor=cursor)
         return self._hinted(exchange, "resources/list", result, self._resources)
 
     async def list_templates(self, exchange: Exchange, params: Params) -> ListResourceTemplatesResult:
         """List a page of templates."""
-        entries, cursor = self._page(self._templates, exchange.session, params)
+        entries, cursor = self._page(self._templates, exchange, params)
         result = ListResourceTemplatesResult(
             resource_templates=[entry.listed for entry in entries], next_cursor=cursor
         )
@@ -154,7 +151,7 @@ class MethodHandlers:
     async def read_resource(self, exchange: Exchange, params: Params) -> Result:
         """Read the resource of a URI."""
         uri = _read(params, ReadResourceParams).uri
-        entry, values = self._find(uri, exchange.session)
+        entry, values = self._find(uri, exchange)
 
         async def read(_given: Params) -> Result:
             result = await entry.run(exchange, uri, values, self._server)
@@ -167,7 +164,7 @@ class MethodHandlers:
     async def subscribe(self, exchange: Exchange, params: Params) -> Result:
         """Remember that the session wants to know when a resource changes."""
         uri = _read(params, ReadResourceParams).uri
-        entry, values = self._find(uri, exchange.session)
+        entry, values = self._find(uri, exchange)
 
         async def keep(_given: Params) -> Result:
             return await self._subscribe(exchange, uri)
@@ -187,28 +184,24 @@ class MethodHandlers:
         await exchange.store.unsubscribe(exchange.session.record.key, uri)
         return EMPTY
 
-    def _find(self, uri: str, session: Client) -> tuple[ResourceEntry | TemplateEntry, dict[str, str]]:
-        entry = self._resources.get(uri, session)
-        if entry is not None:
-            return entry, {}
-        for candidate in self._templates.visible(session).values():
-            values = candidate.template.match(uri)
-            if values is not None:
-                return candidate, values
-        raise ResourceNotFound(uri)
+    def _find(self, uri: str, exchange: Exchange) -> tuple[ResourceEntry | TemplateEntry, dict[str, str]]:
+        found = find_resource(self._server, uri, exchange)
+        if found is None:
+            raise ResourceNotFound(uri)
+        return found
 
     # Prompts
 
     async def list_prompts(self, exchange: Exchange, params: Params) -> ListPromptsResult:
         """List a page of prompts."""
-        entries, cursor = self._page(self._prompts, exchange.session, params)
+        entries, cursor = self._page(self._prompts, exchange, params)
         result = ListPromptsResult(prompts=[entry.listed for entry in entries], next_cursor=cursor)
         return self._hinted(exchange, "prompts/list", result, self._prompts)
 
     def get_prompt(self, exchange: Exchange, params: Params) -> Awaitable[Result]:
         """Get a prompt's messages."""
         name = params.get("name")
-        entry = self._prompts.get(name, exchange.session) if type(name) is str else None
+        entry = self._prompts.get(name, exchange) if type(name) is str else None
         if entry is None:
             raise InvalidParams(f"Unknown prompt: {str(name)[:128]}")
         if entry.within:
@@ -228,16 +221,18 @@ class MethodHandlers:
     # The rest
 
     async def complete(self, exchange: Exchange, params: Params) -> Result:
-        """Complete an argument; empty for a prompt or template that the session may not see."""
+        """Complete an argument; empty for a prompt or template that the client may not see."""
         asked = _read(params, CompleteParams)
-        if self._is_hidden(asked.ref, exchange.session):
+        if self._is_hidden(asked.ref, exchange):
             return CompleteResult(completion=NOTHING)
         return await complete(self._description.completers(), exchange, asked, self._server)
 
-    def _is_hidden(self, ref: PromptReference | ResourceReference, session: Client) -> bool:
+    def _is_hidden(self, ref: PromptReference | ResourceReference, exchange: Exchange) -> bool:
         if isinstance(ref, PromptReference):
-            return ref.name in self._prompts.entries and self._prompts.get(ref.name, session) is None
-        return ref.uri in self._templates.entries and self._templates.get(ref.uri, session) is None
+            return self._prompts.get(ref.name, exchange) is None and self._prompts.may_hide(ref.name)
+        if self._templates.get(ref.uri, exchange) is not None or not self._templates.may_hide(ref.uri):
+            return False
+        return ref.uri in self._templates.entries or find_resource(self._server, ref.uri, exchange) is None
 
     async def set_level(self, exchange: Exchange, params: Params) -> Result:
         """Store the log level of the session."""
@@ -253,11 +248,13 @@ class MethodHandlers:
             return result
         return self._description.hint(method, result, alike=catalog.is_alike)
 
-    def _page(self, catalog: Catalog[Any], session: Client, params: Params) -> tuple[list[Any], str | None]:
+    def _page(
+        self, catalog: Catalog[Any], exchange: Exchange, params: Params
+    ) -> tuple[list[Any], str | None]:
         cursor = params.get("cursor")
         if cursor is not None and type(cursor) is not str:
             raise InvalidParams("Invalid params: a cursor is a string")
-        return page(catalog.visible(session), cursor, session.limits.page_size)
+        return page(catalog.visible(exchange), cursor, exchange.session.limits.page_size)
 
 
 def _arguments(params: Params) -> Params:

@@ -31,7 +31,9 @@ class Known:
 
     async def __call__(self, token: str) -> Principal | None:
         """Return whose it is."""
-        return Principal(subject="ada") if self._at is not None and token in self._at.valid else None
+        if self._at is None or token not in self._at.valid:
+            return None
+        return Principal(subject="ada", scopes=frozenset(self._at.valid[token]))
 
 
 def public(url: str) -> dict[str, Any]:
@@ -153,3 +155,43 @@ async def test_our_client_signs_in_to_our_server() -> None:
                 async with Client(url, auth=oauth) as client:
                     assert (await client.call_tool("cook", {"dish": "soup"})).data == "soup is ready"
                 assert at.forms[0]["resource"] == url, "the token is for our endpoint and no other"
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+@async_test
+async def test_our_client_asks_for_the_scopes_that_a_call_needs_and_keeps_those_it_has(version: str) -> None:
+    async with authority() as at:
+        server = Server("kitchen", verifier=Known(at), scopes={"kitchen"})
+        runs: list[str] = []
+
+        @server.tool
+        def menu() -> str:
+            return "soup"
+
+        @server.tool(scopes={"stove"})
+        def cook(dish: str) -> str:
+            runs.append(dish)
+            return f"{dish} is ready"
+
+        @server.tool(scopes={"knife", "stove"})
+        def carve(dish: str) -> str:
+            return f"{dish} is carved"
+
+        with listening() as sock:
+            url = f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
+            async with Service(server.front(HttpSettings())).running([sock]):
+                oauth = OAuth(
+                    AuthorizationCode(at.browse, redirect_uri="http://127.0.0.1:3000/callback"),
+                    storage=MemoryStorage(),
+                )
+                async with Client(url, auth=oauth, version=version) as client:
+                    assert (await client.call_tool("menu")).data == "soup"
+                    assert (await client.call_tool("cook", {"dish": "soup"})).data == "soup is ready"
+                    assert (await client.call_tool("carve", {"dish": "ham"})).data == "ham is carved"
+                    assert (await client.call_tool("cook", {"dish": "tea"})).data == "tea is ready"
+    assert [sorted(scopes.split()) for scopes in at.asked_scopes] == [
+        ["kitchen"],
+        ["kitchen", "stove"],
+        ["kitchen", "knife", "stove"],
+    ]
+    assert runs == ["soup", "tea"], "a refused call did not run"

@@ -24,6 +24,19 @@ from tests.http.paper import Paper, settled
 from tests.support import virtual_test
 
 
+class Public:
+    """An application as a route that demands no principal."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    def demand(self, _method: str) -> None:
+        return None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._application(scope, receive, send)
+
+
 def connected(
     route: Application,
     settings: Settings = Settings(),
@@ -31,7 +44,7 @@ def connected(
 ) -> tuple[HttpProtocol, Paper]:
     """Return a connection to a front with an application of its author's at /route."""
     engine = Engine(ScriptedBack(), settings=settings, observer=observer)
-    return connected_to(HttpFront(engine, routes={"/route": route}).serve, settings.limits)
+    return connected_to(HttpFront(engine, routes={"/route": Public(route)}).serve, settings.limits)
 
 
 def connected_to(serve: Serve, limits: Limits = Limits()) -> tuple[HttpProtocol, Paper]:

@@ -1,0 +1,154 @@
+"""Access: whether the token of a request has the scopes that its component needs. Judged before anything is claimed or run.
+
+    front ──▶ submit / start / go_on / listen ──▶ Access.judge ──▶ claim, handler
+                                                     │
+                                                     ├── a scope is missing: InsufficientScope (HTTP 403), nothing ran
+                                                     └── a hidden scope is missing: the component is unknown
+
+The back has the rules (`ScopeRules`): which component a request names, and which scopes that one needs. A back without
+scopes has no rules, and then nothing of this module runs.
+
+An unknown component goes to the back, which answers that it is unknown. A component that is hidden from the caller takes
+the same way, so that neither the words nor the time of the answer show that it exists. Two answers do not come from
+the back, and must not show it either:
+
+- A repeat of a POST reads the log of a call that runs or has ended. The digest of a request for a hidden component is
+  another one, so it is never the repeat of a call that was allowed (`named`).
+- A retry of a parked call (2026-07-28) goes on with it. For a hidden component it finds no parked call.
+
+A request is judged by its own token, also one that reads the answer to an earlier request. A repeat and a retry name
+the component again. A GET that resumes a stream, and a request for a task, name only the stream or the task. So these
+names end with a *mark*: a short hash of the scopes that the call needed. The server makes the names, and looks them up
+as a whole, so a client cannot change a mark. A mark that no component of this process explains is refused.
+
+A caller without a principal is the user of this machine, on stdio or in the same process, and has all scopes. An HTTP
+endpoint with scopes and without a verifier does not start.
+"""
+
+import hashlib
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from holdfast.auth.scopes import NO_SCOPES, Needs, expanded
+from holdfast.engine.exchange import Caller
+from holdfast.errors import InsufficientScope
+from holdfast.wire.jsonrpc import Request, RequestId
+
+_SEPARATOR: Final = "~"
+_MARK_BYTES: Final = 6
+"""Eight characters: an event id has at most 64."""
+
+
+class ScopeRules(Protocol):
+    """The rules of one back."""
+
+    def needs(self, request: Request, caller: Caller, session: str) -> Needs:
+        """Return what a request needs; nothing for an unknown component. `session` is its session's key, or empty."""
+        ...
+
+    def declared(self) -> Iterable[Needs]:
+        """Return the needs of all components."""
+        ...
+
+    def basic(self) -> frozenset[str]:
+        """Return the scopes that all components need: a client asks for them when it signs in."""
+        ...
+
+
+class Access:
+    """The scopes of one back."""
+
+    __slots__ = ("_marks", "implied", "rules")
+
+    def __init__(self, implied: Mapping[str, frozenset[str]] | None = None) -> None:
+        self.rules: ScopeRules | None = None
+        """None while no component needs a scope."""
+        self.implied: Mapping[str, frozenset[str]] = implied or {}
+        """By scope: the narrower scopes that it stands for."""
+        self._marks: dict[str, frozenset[str]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Access {'by scopes' if self.rules is not None else 'for all'}>"
+
+    def missing(self, scopes: frozenset[str], caller: Caller) -> frozenset[str]:
+        """Return the scopes that a caller lacks."""
+        if not scopes or caller.principal is None:
+            return NO_SCOPES
+        granted = caller.principal.scopes
+        return scopes - (expanded(granted, self.implied) if self.implied else granted)
+
+    def judge(self, request: Request, caller: Caller, session: str = "") -> Needs | None:
+        """Return what a request needs and has; None if its component is hidden from the caller.
+
+        Raises:
+            InsufficientScope: a scope is missing.
+        """
+        rules = self.rules
+        if rules is None:
+            return Needs()
+        needs = rules.needs(request, caller, session)
+        if self.missing(needs.hidden, caller):
+            return None
+        self.demand(needs.scopes, caller, request.id)
+        return needs
+
+    def demand(self, scopes: frozenset[str], caller: Caller, request_id: RequestId | None = None) -> None:
+        """Refuse a caller that lacks one of these scopes.
+
+        Raises:
+            InsufficientScope: it names all of them, and the caller's own that this back knows: a client that asks for
+                exactly these scopes loses none of those it has.
+        """
+        principal = caller.principal
+        if principal is not None and self.missing(scopes, caller):
+            kept = principal.scopes & self.known()
+            raise InsufficientScope(tuple(sorted(scopes | kept)), request_id)
+
+    def known(self) -> frozenset[str]:
+        """Return every scope that is declared."""
+        declared = self.rules.declared() if self.rules is not None else ()
+        return frozenset(self.implied).union(*(needs.scopes for needs in declared))
+
+    def shown(self) -> frozenset[str]:
+        """Return the scopes that anyone may know: those of components that are not hidden without them."""
+        declared = self.rules.declared() if self.rules is not None else ()
+        return NO_SCOPES.union(*(needs.scopes - needs.hidden for needs in declared))
+
+    def basic(self) -> frozenset[str]:
+        """Return the scopes that all components need."""
+        return self.rules.basic() if self.rules is not None else NO_SCOPES
+
+    # Names that carry what their call needed
+
+    def named(
+        self, stream: str, digest: bytes, request: Request, caller: Caller, session: str
+    ) -> tuple[str, bytes]:
+        """Judge a request of a session; return the name of its stream, and its digest for repeats.
+
+        Raises:
+            InsufficientScope: a scope is missing.
+        """
+        needs = self.judge(request, caller, session)
+        if needs is None:
+            return stream, hashlib.sha256(b"hidden" + digest).digest()
+        return stream + self.mark(needs.scopes), digest
+
+    def mark(self, scopes: frozenset[str]) -> str:
+        """Return the end of a name; empty if no scope was needed."""
+        if not scopes:
+            return ""
+        digest = hashlib.sha256(" ".join(sorted(scopes)).encode()).digest()[:_MARK_BYTES]
+        mark = urlsafe_b64encode(digest).decode()
+        self._marks[mark] = scopes
+        return _SEPARATOR + mark
+
+    def marked(self, name: str) -> frozenset[str] | None:
+        """Return the scopes that a name was marked with; None if no component of this process explains the mark."""
+        _, separator, mark = name.partition(_SEPARATOR)
+        if not separator:
+            return NO_SCOPES
+        if mark not in self._marks and self.rules is not None:
+            for needs in self.rules.declared():
+                self.mark(needs.scopes)
+        return self._marks.get(mark)

@@ -1,0 +1,88 @@
+"""Requests to an author's routes beside the endpoint: who may call one, and what happens if it fails.
+
+A route may demand a principal, and scopes. It then has the verifier and the challenges of the endpoint.
+"""
+
+from collections.abc import MutableMapping
+from typing import Any, Final, Protocol
+
+from holdfast.auth import Principal
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Caller
+from holdfast.errors import INTERNAL_ERROR, InsufficientScope
+from holdfast.fronts.http.answer import Answer, refuse
+from holdfast.fronts.http.connection import BadBody, Connection
+from holdfast.fronts.http.identity import Identity
+from holdfast.fronts.http.protection import Protection
+from holdfast.fronts.http.request import Channel, Gone, Receive, Scope, Send
+
+PRINCIPAL: Final = "holdfast.principal"
+"""The member of an ASGI scope with the principal of a request."""
+_FAILED: Final = refuse(500, "Internal error: the route failed; see the server's log", code=INTERNAL_ERROR)
+
+
+class RouteApplication(Protocol):
+    """The routes of one path, as an ASGI application."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request. The principal is in the scope if the route demands one."""
+        ...
+
+    def demand(self, method: str) -> frozenset[str] | None:
+        """Return the scopes that a request of this method needs; None if it needs no principal."""
+        ...
+
+
+class Routes:
+    """Runs the routes of one endpoint."""
+
+    def __init__(self, engine: Engine, identity: Identity | None, protection: Protection) -> None:
+        self._engine = engine
+        self._identity = identity
+        self._protection = protection
+
+    async def admit(self, route: RouteApplication, connection: Connection) -> Principal | Answer | None:
+        """Return the principal that a route demands, or a refusal; None if the route is public."""
+        request = connection.request
+        scopes = route.demand(request.method)
+        if scopes is None or self._identity is None:
+            return None
+        found = await self._identity.of(request.head, request.client or "")
+        if isinstance(found, Answer):
+            return found
+        try:
+            self._engine.access.demand(scopes, Caller(found.key, found))
+        except InsufficientScope as missing:
+            return self._protection.forbidden(request.head, missing)
+        return found
+
+    async def run(
+        self, route: RouteApplication, principal: Principal | None, channel: Channel, connection: Connection
+    ) -> None:
+        """Let an author's route answer. Log what it raises here: the host's log could show text of a client."""
+        begun = complete = False
+        scope, receive, send = channel.asgi()
+        path = connection.request.path
+
+        async def watched(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun, complete
+            begun, complete = True, message["type"] == "http.response.body" and not message.get("more_body")
+            try:
+                await send(message)
+            except OSError:
+                raise Gone from None
+
+        try:
+            await route({**scope, PRINCIPAL: principal}, receive, watched)
+        except BadBody as bad:
+            await connection.answer(bad.answer)
+        except Gone:
+            # The client left before its whole body had arrived, or before it had its answer.
+            self._engine.observer.note("route.cut", path=path)
+        except Exception as error:  # noqa: BLE001 - an author's code raises anything
+            self._engine.observer.note("route.failed", path=path, error=error)
+            if not begun:
+                await connection.answer(_FAILED)
+            elif not complete:
+                # A half answer must not look whole.
+                connection.abort()

@@ -1,0 +1,129 @@
+"""The scopes that requests to a server of functions need: those of the tool, resource or prompt that they name."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from holdfast.auth.scopes import NO_NEEDS, Needs
+from holdfast.engine.exchange import Caller
+from holdfast.errors import UnknownTask
+from holdfast.protocol.subscriptions import TOPICS
+from holdfast.server.authoring.registration import Registration
+from holdfast.server.authoring.resources import ResourceEntry, TemplateEntry
+from holdfast.server.catalog.catalog import Catalog, View, Viewer
+from holdfast.wire.jsonrpc import Request
+
+Params = dict[str, Any]
+Found = tuple[ResourceEntry | TemplateEntry, dict[str, str]]
+
+
+def find_resource(server: Registration, uri: str, viewer: Viewer) -> Found | None:
+    """Return the resource or template of a URI that the viewer may see, and the values of its variables."""
+    entry = server.resources.get(uri, viewer)
+    if entry is not None:
+        return entry, {}
+    return _matching(server.templates.visible(viewer).values(), uri)
+
+
+def _matching(templates: Iterable[TemplateEntry], uri: str) -> Found | None:
+    for entry in templates:
+        values = entry.template.match(uri)
+        if values is not None:
+            return entry, values
+    return None
+
+
+class ServerRules:
+    """The rules of one server: see `holdfast.engine.access`."""
+
+    def __init__(self, server: Registration) -> None:
+        self._server = server
+        self._needs: dict[str, Callable[[Params, View], Needs]] = {
+            "tools/call": self._tool,
+            "prompts/get": self._prompt,
+            "resources/read": self._resource,
+            "resources/subscribe": self._resource,
+            "completion/complete": self._reference,
+            "subscriptions/listen": self._listening,
+            "tasks/get": self._task,
+            "tasks/update": self._task,
+            "tasks/cancel": self._task,
+        }
+
+    def needs(self, request: Request, caller: Caller, session: str) -> Needs:
+        """Return what a request needs; nothing if it names no component, or an unknown one."""
+        find = self._needs.get(request.method)
+        return NO_NEEDS if find is None else find(request.params, View(caller, session))
+
+    def declared(self) -> Iterable[Needs]:
+        """Return the needs of all components, and of the routes beside the endpoint."""
+        server = self._server
+        for catalog in (server.tools, server.resources, server.templates, server.prompts):
+            yield from (entry.needs for entry in catalog.entries.values())
+        yield server.scopes.needs
+        yield from server.scopes.others
+
+    def basic(self) -> frozenset[str]:
+        """Return the scopes of the server."""
+        return self._server.scopes.needs.scopes
+
+    def _tool(self, params: Params, view: View) -> Needs:
+        return _named(self._server.tools, params.get("name"), view)
+
+    def _prompt(self, params: Params, view: View) -> Needs:
+        return _named(self._server.prompts, params.get("name"), view)
+
+    def _resource(self, params: Params, view: View) -> Needs:
+        uri = params.get("uri")
+        if type(uri) is not str:
+            return NO_NEEDS
+        found = find_resource(self._server, uri, view)
+        if found is not None:
+            return found[0].needs
+        # Not visible: perhaps because it is hidden from this caller.
+        needs = _named(self._server.resources, uri, view)
+        hidden = _matching(self._server.templates.all_switched(view).values(), uri)
+        return needs if needs.scopes or hidden is None else hidden[0].needs
+
+    def _reference(self, params: Params, view: View) -> Needs:
+        ref = params.get("ref")
+        if type(ref) is not dict:
+            return NO_NEEDS
+        if ref.get("type") == "ref/prompt":
+            return _named(self._server.prompts, ref.get("name"), view)
+        needs = _named(self._server.templates, ref.get("uri"), view)
+        return needs if needs.scopes else self._resource(ref, view)
+
+    def _listening(self, params: Params, view: View) -> Needs:
+        """Return what the resources and tasks of a filter need. Hidden resources are left out of the filter."""
+        wanted = params.get("notifications")
+        if type(wanted) is not dict:
+            return NO_NEEDS
+        needs = NO_NEEDS
+        for uri in _texts(wanted.get(TOPICS["resource"].member)):
+            found = find_resource(self._server, uri, view)
+            if found is not None:
+                needs = needs.plus(found[0].needs)
+        for task_id in _texts(wanted.get(TOPICS["task"].member)):
+            needs = needs.plus(self._task({"taskId": task_id}, view))
+        return needs
+
+    def _task(self, params: Params, view: View) -> Needs:  # noqa: ARG002
+        """Return what the call needed that became the task.
+
+        Raises:
+            UnknownTask: the call needed scopes that no component of this process has.
+        """
+        task_id = params.get("taskId")
+        scopes = self._server.scopes.access.marked(task_id) if type(task_id) is str else frozenset[str]()
+        if scopes is None:
+            raise UnknownTask
+        return Needs(scopes)
+
+
+def _named(catalog: Catalog[Any], name: object, view: View) -> Needs:
+    entry = catalog.switched(name, view) if type(name) is str else None
+    return entry.needs if entry is not None else NO_NEEDS
+
+
+def _texts(value: object) -> list[str]:
+    return [text for text in value if type(text) is str] if type(value) is list else []

@@ -1,0 +1,112 @@
+"""Requests that reach an earlier call: each is judged by its own token."""
+
+from typing import Any
+
+import pytest
+
+from tests.asgi import Call, Peer
+from tests.messages import metadata
+from tests.support import async_test
+from tests.unit.server.post_office import PostOffice
+
+SAMPLING = metadata(capabilities={"sampling": {}})
+
+
+def with_token(peer: Peer, token: str) -> Peer:
+    """Return the same client with another token of the same subject."""
+    other = Peer(peer.app, token=token)
+    other.session, other.version = peer.session, peer.version
+    return other
+
+
+async def begun(server: PostOffice, token: str, tool: str) -> tuple[Peer, Call]:
+    """Begin a call that has sent a message and waits."""
+    peer = Peer(server.asgi(), token=token)
+    await peer.initialize()
+    call = await peer.call(1, tool).until(1)
+    return peer, call
+
+
+@pytest.mark.parametrize(
+    ("tool", "scope", "expected"),
+    [("post", "mail.send", (403, -31004)), ("burn", "admin", (400, -32600))],
+)
+@async_test
+async def test_a_repeat_with_a_token_that_lacks_the_scope_does_not_receive_the_answer(
+    tool: str, scope: str, expected: tuple[int, int]
+) -> None:
+    server = PostOffice()
+    peer, call = await begun(server, scope, tool)
+    await call.cut()
+    refused = await with_token(peer, "mail.read").call(1, tool).done()
+    assert (refused.status, refused.json["error"]["code"]) == expected
+    server.release.set()
+    repeat = await with_token(peer, f"{scope}+mail.read").call(1, tool).done()
+    assert repeat.messages[-1]["result"]["content"][0]["text"] in {"posted", "burnt"}
+    assert server.ran == [tool], "the repeat does not run the call again"
+    await server.engine.aclose()
+
+
+@pytest.mark.parametrize(("tool", "scope"), [("post", "mail.send"), ("burn", "admin")])
+@async_test
+async def test_a_stream_is_resumed_only_with_the_scopes_of_its_call(tool: str, scope: str) -> None:
+    server = PostOffice()
+    peer, call = await begun(server, scope, tool)
+    await call.cut()
+    position = call.ids[-1]
+    refused = await with_token(peer, "mail.read").get(position).done()
+    assert refused.status == 403
+    assert f'scope="{" ".join(sorted((scope, "mail.read")))}"' in refused.headers["www-authenticate"]
+    server.release.set()
+    resumed = await with_token(peer, f"{scope}+mail.read").get(position).done()
+    assert resumed.messages[-1]["result"]["content"][0]["text"] in {"posted", "burnt"}
+    await server.engine.aclose()
+
+
+@async_test
+async def test_a_position_whose_scopes_are_unknown_or_forged_is_not_one_of_the_session() -> None:
+    server = PostOffice()
+    peer, call = await begun(server, "mail.send", "post")
+    stream, _, rest = call.ids[-1].partition(".")
+    bare, _, _ = stream.partition("~")
+    server.release.set()
+    await call.done()
+    for forged in (bare, f"{bare}~AAAAAAAA"):
+        refused = await with_token(peer, "mail.read").get(f"{forged}.{rest}").done()
+        assert (refused.status, refused.json["error"]["data"]) == (400, {"reason": "event_id_unresumable"})
+    peer.session = "another"
+    assert (await peer.get(f"{bare}~AAAAAAAA.{rest}").done()).status == 404
+    peer.token = "none"
+    assert (await peer.get(f"{stream}.{rest}").done()).status == 404
+    await server.engine.aclose()
+
+
+@pytest.mark.parametrize(
+    ("tool", "scope", "expected"),
+    [("sign", "mail.send", (403, -31004)), ("seal", "admin", (400, -31003))],
+)
+@async_test
+async def test_a_retry_of_a_parked_call_is_judged_by_its_own_token(
+    tool: str, scope: str, expected: tuple[int, int]
+) -> None:
+    server = PostOffice()
+    app = server.asgi()
+
+    async def ask(token: str, **params: Any) -> Call:
+        peer = Peer(app, token=token)
+        return await peer.modern("tools/call", {"name": tool, **params}, meta=SAMPLING).done()
+
+    parked = (await ask(scope)).json["result"]
+    answer = {"role": "assistant", "content": {"type": "text", "text": "Ada"}, "model": "m"}
+    retry = {
+        "requestState": parked["requestState"],
+        "inputResponses": dict.fromkeys(parked["inputRequests"], answer),
+    }
+    refused = await ask("mail.read", **retry)
+    assert (refused.status, refused.json["error"]["code"]) == expected
+    unknown = await Peer(app, token="mail.read").modern("tools/call", {"name": "no", **retry}).done()
+    assert unknown.json["error"]["code"] == -31003
+    signed = await ask(scope, **retry)
+    assert signed.json["result"]["content"][0]["text"].endswith("by Ada")
+    assert server.ran == [tool]
+    await server.engine.aclose()
