@@ -1,8 +1,11 @@
 """OAuth to a server behind a URL: for the user of this machine, and for each principal with an account of its own."""
 
 import asyncio
+import base64
 import json
+import re
 import stat
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -309,6 +312,12 @@ def test_sign_ins_that_do_not_fit_are_refused_at_the_start(tmp_path: Path) -> No
     for options, said in (
         (Options(oauth=True, oauth_callback=CALLBACK), "use one of them"),
         (Options(oauth_tokens="x"), "needs --oauth-callback"),
+        (Options(oauth_client_id="x"), "--oauth-client-id needs --oauth or --oauth-callback"),
+        (Options(oauth=True, oauth_issuer="https://id.example"), "needs --oauth-client-id"),
+        (Options(oauth=True, oauth_secret_file="x"), "--oauth-secret-file needs --oauth-client-id"),
+        (Options(oauth=True, oauth_client_id="x", oauth_secret_file="x"), "x cannot be read"),
+        (Options(oauth_callback=CALLBACK, oauth_redirect="http://localhost:1/x"), "needs --oauth"),
+        (Options(oauth=True, oauth_redirect="https://tools.example/x"), "must lead to this machine"),
     ):
         with pytest.raises(ConfigError, match=said):
             Source(url=url).server(options)
@@ -316,6 +325,59 @@ def test_sign_ins_that_do_not_fit_are_refused_at_the_start(tmp_path: Path) -> No
     made.verifier = verified
     assert "/oauth/callback" in made.front(HttpSettings()).paths
     assert Source(url=url).server(Options(oauth=True)).front(HttpSettings()).paths == ("/mcp",)
+
+
+def test_the_secret_of_a_client_registered_by_hand_goes_to_one_authorization_server_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("from-file\n")
+    monkeypatch.setenv("HOLDFAST_OAUTH_SECRET", "from-variable")
+    for file in (str(tmp_path / "secret"), None):
+        known = Options(oauth=True, oauth_client_id="us", oauth_secret_file=file)
+        with pytest.raises(ConfigError, match="a client secret needs --oauth-issuer"):
+            Source(url="https://example.test/mcp").server(known)
+
+
+@pytest.mark.parametrize("place", ["file", "variable", ""])
+def test_a_client_registered_by_hand_signs_in_without_registration(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "secret").write_text("from-file\n")
+    if place == "variable":
+        monkeypatch.setenv("HOLDFAST_OAUTH_SECRET", "from-variable")
+    pages: list[str] = []
+    monkeypatch.setattr("webbrowser.open", pages.append)
+
+    @async_test
+    async def run() -> None:
+        async with behind() as at:
+            at.metadata = {"registration_endpoint": None, "token_endpoint_auth_methods_supported": None}
+            options = Options(
+                oauth=True,
+                oauth_client_id="by-hand",
+                oauth_secret_file=str(tmp_path / "secret") if place == "file" else None,
+                oauth_issuer=at.base if place else None,
+                oauth_redirect="http://localhost/back",
+                upstream_version="legacy",
+            )
+            remote = Source(url=at.url).server(options)
+            waiting = asyncio.ensure_future(Peer(remote.front(HttpSettings())).initialize())
+            await until(lambda: bool(pages))
+            redirect = await at.browse(pages[0])
+            assert re.match(r"http://localhost:\d+/back\?", redirect)
+            with await asyncio.to_thread(urllib.request.urlopen, redirect) as page:
+                assert page.status == 200
+            assert "result" in (await waiting).json
+            pair = base64.b64encode(f"by-hand:from-{place}".encode()).decode()
+            [headers], [form] = at.token_headers, at.forms
+            if place:
+                assert headers["authorization"] == f"Basic {pair}"
+            else:
+                assert form["client_id"] == "by-hand"
+            await remote.engine.aclose()
+
+    run()
 
 
 @async_test

@@ -4,9 +4,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from holdfast.auth.oauth.users import UserOAuth
+from holdfast.auth.oauth.identity import ClientIdentity
+from holdfast.auth.oauth.oauth import OAuth
+from holdfast.auth.oauth.users import UserOAuth, machine_oauth
 from holdfast.cli.options import COMMAND, FILE, OBJECT, URL, Kind, Options, entries
-from holdfast.cli.secrets import upstream_token
+from holdfast.cli.secrets import client_secret, upstream_token
 from holdfast.cli.target import load
 from holdfast.errors import ConfigError
 
@@ -15,6 +17,14 @@ if TYPE_CHECKING:
 
 _SCHEMES: Final = ("http://", "https://")
 _WORDS: Final = {COMMAND: "a command after --"}
+_NEEDS: Final = {
+    "oauth_tokens": ("oauth_callback",),
+    "oauth_client_id": ("oauth", "oauth_callback"),
+    "oauth_secret_file": ("oauth_client_id",),
+    "oauth_issuer": ("oauth_client_id",),
+    "oauth_redirect": ("oauth",),
+}
+"""Options that mean nothing without one of others."""
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -99,14 +109,29 @@ def _remote(url: str, options: Options) -> "Served":
     )
 
 
-def _oauth(options: Options) -> bool | UserOAuth:
-    if options.oauth_callback is None:
-        if options.oauth_tokens is not None:
-            raise ConfigError("--oauth-tokens is for the tokens of users: it needs --oauth-callback")
-        return options.oauth or False
-    if options.oauth:
+def _oauth(options: Options) -> bool | OAuth | UserOAuth:
+    for name, others in _NEEDS.items():
+        if getattr(options, name) is not None and not any(getattr(options, other) for other in others):
+            raise ConfigError(f"{_flag(name)} needs {' or '.join(map(_flag, others))}")
+    if options.oauth and options.oauth_callback is not None:
         raise ConfigError("--oauth signs in one user, and --oauth-callback each user: use one of them")
-    return UserOAuth(options.oauth_callback, tokens=options.oauth_tokens)
+    if options.oauth_callback is not None:
+        return UserOAuth(options.oauth_callback, tokens=options.oauth_tokens, client=_client(options))
+    return machine_oauth(_client(options), options.oauth_redirect or "") if options.oauth else False
+
+
+def _client(options: Options) -> ClientIdentity | None:
+    """Return Holdfast as it is registered at the authorization server; None if it registers itself."""
+    if options.oauth_client_id is None:
+        return None
+    secret = client_secret(options.oauth_secret_file)
+    if secret is not None and options.oauth_issuer is None:
+        raise ConfigError("a client secret needs --oauth-issuer: no other authorization server receives it")
+    return ClientIdentity(options.oauth_client_id, secret=secret or "", issuer=options.oauth_issuer or "")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _process(command: tuple[str, ...], options: Options, directory: str) -> "Served":

@@ -232,6 +232,34 @@ class Options(Struct, frozen=True, kw_only=True):
             fits=(URL,),
         ),
     ] = None
+    oauth_client_id: Annotated[
+        str | None,
+        Row(
+            metavar="ID",
+            help="The id of Holdfast at the authorization server, if it was registered there by hand.",
+            fits=(URL,),
+        ),
+    ] = None
+    oauth_secret_file: Annotated[
+        str | None,
+        Row(
+            metavar="PATH",
+            help="A file with the secret of that client. Or put it into HOLDFAST_OAUTH_SECRET.",
+            fits=(URL,),
+        ),
+    ] = None
+    oauth_issuer: Annotated[
+        str | None,
+        Row(
+            metavar="URL",
+            help="The authorization server of that client. It alone gets the secret.",
+            fits=(URL,),
+        ),
+    ] = None
+    oauth_redirect: Annotated[
+        str | None,
+        Row(metavar="URL", help="The redirect URI of that client on this machine, for --oauth.", fits=(URL,)),
+    ] = None
     pass_token: Annotated[
         bool | None,
         Row(help="Send the client's own bearer token to the server behind a URL.", fits=(URL,)),

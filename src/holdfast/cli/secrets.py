@@ -9,6 +9,7 @@ from holdfast.errors import ConfigError
 
 TOKEN_VARIABLE: Final = "HOLDFAST_UPSTREAM_TOKEN"  # noqa: S105 - a name
 KEY_VARIABLE: Final = "HOLDFAST_FORWARD_KEY"
+SECRET_VARIABLE: Final = "HOLDFAST_OAUTH_SECRET"  # noqa: S105 - a name
 
 
 def upstream_token(file: str | None, variable: str | None) -> str | None:
@@ -35,6 +36,15 @@ def forward_key(file: str | None) -> ForwardKey | None:
     if text is None:
         return None
     return ForwardKey(text, KEY_VARIABLE if file is None else f"--forward-key-file {file}")
+
+
+def client_secret(file: str | None) -> str | None:
+    """Return the secret of Holdfast at an authorization server; None if it has none.
+
+    Raises:
+        ConfigError: the file cannot be read or is empty.
+    """
+    return _secret(file, "--oauth-secret-file", SECRET_VARIABLE)
 
 
 def _secret(file: str | None, option: str, variable: str) -> str | None:

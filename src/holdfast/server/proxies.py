@@ -16,7 +16,8 @@ from typing_extensions import override
 from holdfast.auth import Verifier
 from holdfast.auth.authorizer import Authorizer, Bearer, Token
 from holdfast.auth.forward_key import HOW_TO_MAKE, ForwardKey
-from holdfast.auth.oauth.users import UserOAuth, browser_sign_in
+from holdfast.auth.oauth.oauth import OAuth
+from holdfast.auth.oauth.users import LastingSignIn, UserOAuth, machine_oauth
 from holdfast.backs.environment import Environment, FromClaim, FromHeader, Value
 from holdfast.backs.process import ProcessTarget
 from holdfast.backs.proxy.back import ProxyBack
@@ -147,7 +148,7 @@ class Remote(Proxy):
         *,
         headers: Mapping[str, str] | None = None,
         token: Token | Authorizer | None = None,
-        oauth: bool | UserOAuth = False,
+        oauth: bool | OAuth | UserOAuth = False,
         pass_token: bool = False,
         pass_headers: Sequence[str] = (),
         protocol_version: str = "auto",
@@ -157,7 +158,8 @@ class Remote(Proxy):
 
         headers              sent with every request to the URL
         token                a bearer token for the URL, a function that returns one, or an Authorizer
-        oauth                sign in with OAuth: True with the browser of this machine; UserOAuth for each principal
+        oauth                sign in with OAuth: True or an OAuth with the browser of this machine; UserOAuth for each
+                             principal
         pass_token           send the client's own bearer token to the URL. Without a verifier each token is a principal
         pass_headers         names of headers of the client that are sent to the URL; no other header is passed on
         protocol_version     auto, modern, legacy, or one revision and no other, for the URL
@@ -170,8 +172,8 @@ class Remote(Proxy):
         if (token is not None) + bool(oauth) + pass_token > 1:
             raise ConfigError("use one of token, oauth and pass_token: a request has one token of one source")
         users = oauth if isinstance(oauth, UserOAuth) else None
-        if oauth and users is None:
-            token = browser_sign_in()
+        if oauth and not isinstance(oauth, UserOAuth):
+            token = LastingSignIn(oauth if isinstance(oauth, OAuth) else machine_oauth())
         if pass_token and shared.get("verifier") is None:
             shared["verifier"] = principal_of_token
         target = RemoteTarget(

@@ -11,7 +11,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
-from holdfast.errors import AuthorizationFailed
+from holdfast.auth.urls import is_loopback
+from holdfast.errors import AuthorizationFailed, ConfigError
 
 OpenBrowser = Callable[[str], Awaitable[str]]
 """Shows the user a URL, and returns the URL that the browser was redirected to at the end."""
@@ -81,6 +82,20 @@ class Loopback:
         self._path = path
         self._launch = launch
 
+    @classmethod
+    def at(cls, redirect_uri: str, *, launch: Callable[[str], bool] = webbrowser.open) -> "Loopback":
+        """Return the listener of a redirect URI that was registered by hand. Without a port in it, a free port is used.
+
+        Raises:
+            ConfigError: the URI does not lead to this machine.
+        """
+        parts = urlsplit(redirect_uri)
+        if parts.scheme != "http" or not is_loopback(redirect_uri) or parts.query or parts.fragment:
+            raise ConfigError(
+                f"the redirect URI {redirect_uri[:200]!r} must lead to this machine, such as http://127.0.0.1:8765/callback"
+            )
+        return cls(port=parts.port or 0, host=parts.hostname or "", path=parts.path or "/", launch=launch)
+
     def __repr__(self) -> str:
         return f"<Loopback {self._host}:{self._port}{self._path}>"
 
@@ -90,7 +105,8 @@ class Loopback:
         listener = _Listener(self._path, self._launch)
         server = await self._listen(listener, self._port or urlsplit(preferred).port or 0)
         port = server.sockets[0].getsockname()[1]
-        listener.redirect_uri = f"http://{self._host}:{port}{self._path}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        listener.redirect_uri = f"http://{host}:{port}{self._path}"
         try:
             yield listener
         finally:
@@ -98,14 +114,16 @@ class Loopback:
             await listener.aclose()
 
     async def _listen(self, listener: "_Listener", port: int) -> asyncio.Server:
+        # The name stands for two addresses, which would get two free ports.
+        host = "127.0.0.1" if self._host == "localhost" else self._host
         try:
-            return await asyncio.start_server(listener.serve, self._host, port, limit=HEAD_BYTES)
+            return await asyncio.start_server(listener.serve, host, port, limit=HEAD_BYTES)
         except OSError as error:
             if self._port or not port:
                 raise AuthorizationFailed(
                     f"cannot listen at {self._host}:{port} for the browser: {error}"
                 ) from None
-            return await asyncio.start_server(listener.serve, self._host, 0, limit=HEAD_BYTES)
+            return await asyncio.start_server(listener.serve, host, 0, limit=HEAD_BYTES)
 
 
 class _Listener:

@@ -80,9 +80,17 @@ class LastingSignIn:
             await asyncio.wait({self._signing_in})
 
 
-def browser_sign_in() -> LastingSignIn:
-    """Return the sign-in of the user of this machine. Tokens are kept in files of the user, mode 0600 (`FileStorage`)."""
-    return LastingSignIn(OAuth(AuthorizationCode(browser=Loopback(launch=_show))))
+def machine_oauth(client: ClientIdentity | None = None, redirect_uri: str = "") -> OAuth:
+    """Return the OAuth of the user of this machine. Tokens are kept in files of the user, mode 0600 (`FileStorage`).
+
+    client         Holdfast as registered by hand; by default it registers itself
+    redirect_uri   the redirect URI of that registration
+
+    Raises:
+        ConfigError: the redirect URI does not lead to this machine.
+    """
+    browser = Loopback.at(redirect_uri, launch=_show) if redirect_uri else Loopback(launch=_show)
+    return OAuth(AuthorizationCode(browser=browser), client=client)
 
 
 def _show(url: str) -> bool:

@@ -1,6 +1,7 @@
 """The listener on this machine: one answer with the right state ends the journey, and nothing else does."""
 
 import asyncio
+import re
 import urllib.error
 import urllib.request
 from contextlib import suppress
@@ -9,7 +10,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 
 from holdfast.auth.oauth import AuthorizationCode, Loopback, MemoryStorage, OAuth
-from holdfast.errors import AuthorizationFailed
+from holdfast.errors import AuthorizationFailed, ConfigError
 from tests.support import async_test
 from tests.unit.auth.oauth.authority import authority, call
 
@@ -86,3 +87,37 @@ async def test_a_machine_without_a_browser_gets_instructions() -> None:
     async with Loopback(launch=lambda _url: False).visit("") as visit:
         with pytest.raises(AuthorizationFailed, match="open_browser"):
             await visit.go("https://auth.example.com", "s")
+
+
+@pytest.mark.parametrize(
+    ("registered", "used"),
+    [
+        ("http://127.0.0.1/callback", r"http://127\.0\.0\.1:\d+/callback"),
+        ("http://localhost/a/b", r"http://localhost:\d+/a/b"),
+        ("http://[::1]", r"http://\[::1\]:\d+/"),
+    ],
+)
+@async_test
+async def test_a_redirect_uri_that_was_registered_by_hand_is_used_and_a_free_port_if_it_names_none(
+    registered: str, used: str
+) -> None:
+    async with Loopback.at(registered).visit("") as visit:
+        assert re.fullmatch(used, visit.redirect_uri)
+        with pytest.raises(AuthorizationFailed, match="cannot listen"):
+            async with Loopback.at(visit.redirect_uri).visit(""):
+                pass
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://127.0.0.1/x",
+        "http://tools.example/x",
+        "http://127.0.0.1/x?y",
+        "urn:ietf:wg:oauth:2.0:oob",
+        "",
+    ],
+)
+def test_a_redirect_uri_that_leads_elsewhere_is_refused(uri: str) -> None:
+    with pytest.raises(ConfigError, match="must lead to this machine"):
+        Loopback.at(uri)
