@@ -11,8 +11,9 @@ import time
 from typing import Final
 
 from holdfast.config import Settings
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Exchange, SessionExchange
+from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.stores.base import Store
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import ScriptedBack

@@ -4,8 +4,8 @@ import asyncio
 import json
 from typing import Any, Final
 
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller
 from holdfast.fronts.duplex import Duplex
 from tests.messages import Json, initialize, metadata, notification, request
 

@@ -44,6 +44,7 @@ CHANCE_MODULES: Final = {"random", "secrets", "time"}
 MAY_TAKE_CHANCE: Final = {"ports", "transports", "cli", "testing"}
 POSIX_MODULES: Final = {"fcntl", "grp", "pwd", "resource", "termios", "uvloop"}
 LAZY_MODULES: Final = POSIX_MODULES | {
+    "asyncio",
     "jwt",
     "opentelemetry",
     "prometheus_client",
@@ -247,7 +248,7 @@ def facade(source: Source) -> Iterator[str]:
     members = [node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute)]
     own = {
         node.attr for node in members if isinstance(node.ctx, ast.Store) and _last_name(node.value) == "self"
-    }
+    } | {function.name for function in source.functions}
     for node in members:
         is_private = node.attr.startswith("_") and not node.attr.startswith("__") and node.attr not in own
         if node.attr == "runtime":
@@ -458,6 +459,7 @@ ALLOWED: Final = [
         source("server.x", "self._server.engine.spawn(x)\nself._engine.store\nengine.__class__"),
     ),
     (facade, source("server.x", "self._hooks = 1\nfor server in family:\n    server._hooks")),
+    (facade, source("server.x", "def _hooks(self): ...\nfor server in family:\n    server._hooks")),
     (module_size, source("wire.sse", '"""Doc.\n\nMore.\n"""\n' + "# why\n\nx = 1\n" * MODULE_LINES)),
     (function_size, source("wire.sse", "def f():\n    '''A\n    B'''\n    # c\n\n" + "    x = 1\n" * 44)),
 ]

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import ConfigError, McpError, Process, Remote
 from holdfast.auth.forward_key import new_key
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.errors import METHOD_NOT_FOUND, AskError
 from holdfast.options import ProxyOptions
 from holdfast.ports import SystemRandom

@@ -12,7 +12,7 @@ from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.silence import Silence
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.errors import BUSY, OUTCOME_UNKNOWN
 from holdfast.ports import SilentObserver
 from holdfast.wire.jsonrpc import Request

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import McpError, Process, Remote
 from holdfast.client import Client
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.errors import INTERNAL_ERROR, INVALID_REQUEST, OUTCOME_UNKNOWN
 from holdfast.options import ProxyOptions
 from holdfast.testing import NotingObserver

@@ -8,7 +8,7 @@ import pytest
 from holdfast import ConfigError, Context, McpError, Process, Server
 from holdfast.auth import Principal
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.options import ProxyOptions
 from tests.backs.behind import Behind, Front, in_front
 from tests.duplex import DuplexClient

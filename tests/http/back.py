@@ -24,8 +24,9 @@ from holdfast.config import HttpSettings, Settings, Times
 from holdfast.core.lifecycle import Input
 from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Client, Exchange
+from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.observe import LogObserver
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchange import Exchange
 from holdfast.errors import ParkedElsewhere, ParkedGone
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.stores.redis.store import RedisStore

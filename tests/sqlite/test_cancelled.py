@@ -3,8 +3,9 @@
 import asyncio
 import sqlite3
 
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Exchange, SessionExchange
+from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.config import KIB
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.errors import INVALID_REQUEST, ConfigError, McpError
 from holdfast.transports.child import INHERITED
 

@@ -11,7 +11,7 @@ BURST: Final = 10
 PER_SECOND: Final = 1.0
 """Events of one name that are logged in a second, after the burst."""
 TOTAL: Final = 10
-"""All names together may log this many times the burst and the rate of one name."""
+"""All names together may log this many times the burst and the rate of one name, unless another number is given."""
 NAMES: Final = 1_024
 
 
@@ -40,8 +40,9 @@ class Rates:
 
     __slots__ = ("_all", "_buckets")
 
-    def __init__(self, now: float) -> None:
-        self._all = _Bucket(now, TOTAL)
+    def __init__(self, now: float, total: int = TOTAL) -> None:
+        """Begin with full bursts. All names together have `total` times the burst and the rate of one name."""
+        self._all = _Bucket(now, total)
         self._buckets: dict[Hashable, _Bucket] = {}
 
     def __repr__(self) -> str:

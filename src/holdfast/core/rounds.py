@@ -5,8 +5,9 @@ the next round. The retry that carries the input names the round that it answers
 answers again lead to the same outcome, and other answers are refused.
 """
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -16,6 +17,16 @@ class Asked(Struct, frozen=True):
 
     method: str
     params: Any
+
+
+class Given(Struct, frozen=True):
+    """The state of an earlier round that its author keeps by hand, and the client's answers to it."""
+
+    state: str | None = None
+    answers: Mapping[str, Any] = {}
+
+
+NOTHING_GIVEN: Final = Given()
 
 
 def fresh_key(taken: set[str], wanted: str | None = None) -> str:

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from holdfast.auth.scopes import NO_SCOPES, Needs, expanded
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.errors import InsufficientScope
 from holdfast.wire.jsonrpc import Request, RequestId
 

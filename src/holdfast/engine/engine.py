@@ -16,8 +16,10 @@ from holdfast.config import Settings
 from holdfast.core.lifecycle import Input
 from holdfast.engine.access import Access
 from holdfast.engine.adoption import Adoption
+from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.caller import Caller
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.failures import note_failure
 from holdfast.engine.forwarding import Forwarding
@@ -79,6 +81,8 @@ class Engine:
     store: Store
     load: Load
     """Memory budgets of the messages in work."""
+    audit: Audit
+    """Reports refusals and administrative acts."""
     quirks: ClientQuirks
     """What known clients do differently."""
     access: Access
@@ -134,7 +138,8 @@ class Engine:
             random=self.random,
             observer=self.observer,
         )
-        self.load, self.spawn, self.quirks = runtime.load, runtime.spawn, runtime.quirks
+        self.load, self.audit = runtime.load, runtime.audit
+        self.spawn, self.quirks = runtime.spawn, runtime.quirks
         self.exchanges = Exchanges(runtime)
         self.sessions = Sessions(runtime, self.exchanges)
         self.readers = Readers(runtime, self.sessions)
@@ -378,6 +383,7 @@ class Engine:
             "tasks": self.tasks.sweep,
             "keys": self.sessionless.keys.renew,
             "orphan tasks": self.tasks.reap,
+            "audit": self.audit.sweep,
         }
         observer = self.observer
         self._sweeping = [

@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Mapping
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.auth import Principal
-from holdfast.core.budget import Charge
 from holdfast.core.exchange import FENCED_STATES, Input, State, step
+from holdfast.core.rounds import NOTHING_GIVEN, Given
+from holdfast.engine.caller import Caller
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.writer import ExchangeWriter, SessionWriter
@@ -19,30 +20,10 @@ from holdfast.stores.base import Claim, Store
 from holdfast.wire.jsonrpc import Request, notification_message
 
 if TYPE_CHECKING:
-    from holdfast.engine.turns import Turn
+    from holdfast.engine.turn import Turn
 
 Client = Session | SessionlessClient
 """The sender of a request, as the protocol knows it: a session, or the metadata of a request without one."""
-
-
-class Caller(Struct, frozen=True):
-    """Who sends a request: the key its sessions are bound to, who that is, and the request's headers."""
-
-    key: str
-    principal: Principal | None = None
-    headers: Mapping[str, str] = {}
-    charge: Charge | None = None
-    """The memory that a large message takes; freed when this object and its copies are deleted (`load.py`)."""
-
-
-class Given(Struct, frozen=True):
-    """The state of an earlier round that its author keeps by hand, and the client's answers to it."""
-
-    state: str | None = None
-    answers: Mapping[str, Any] = {}
-
-
-NOTHING_GIVEN: Final = Given()
 
 
 class Exchange:

@@ -44,7 +44,8 @@ from msgspec import Struct
 
 from holdfast.core.admission import Admission
 from holdfast.core.exchange import Action, Actions, Input, State, step
-from holdfast.engine.exchange import Caller, SessionExchange, Waiting
+from holdfast.engine.caller import Caller
+from holdfast.engine.exchange import SessionExchange, Waiting
 from holdfast.engine.forwarded import ForwardedRequest, encode_forwarded
 from holdfast.engine.handling import run
 from holdfast.engine.outcome import Outcome

@@ -1,8 +1,14 @@
 """Logs the failure of a handler: its name, its client, and the correlation id that the client receives."""
 
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.runtime import Runtime
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from holdfast.protocol.quirks import SHOWN_NAME
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
+    from holdfast.engine.runtime import Runtime
 
 NAMED = {"tools/call": "tool", "prompts/get": "prompt"}
 """By method: under which name the log line has the request's `name`. A resource's URI is not logged: it may be private."""

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from holdfast.auth import Principal
 from holdfast.core.budget import Charge
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.stores.base import Duplicate, Refusal
 from holdfast.wire.jsonrpc import Request, encode
 

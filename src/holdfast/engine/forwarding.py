@@ -35,8 +35,8 @@ from typing import Final
 
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Position
+from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
-from holdfast.engine.exchange import Caller
 from holdfast.engine.forwarded import Began, Retry
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.reader import Reader

@@ -52,7 +52,8 @@ from msgspec.structs import replace
 
 from holdfast.core.exchange import State
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Caller, SessionExchange
+from holdfast.engine.caller import Caller
+from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import Exchanges, NotHome, Repeat
 from holdfast.engine.forwarded import (
     Began,

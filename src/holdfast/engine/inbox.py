@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from holdfast.auth.forward_key import Credentials
 from holdfast.core.budget import Charge
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.engine.forwarded import (
     ForwardedRequest,
     InboxMessage,

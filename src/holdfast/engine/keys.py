@@ -46,6 +46,8 @@ class Keys:
         wanted = (period, period + 1, period - 1)
         if period == self._period and self._keys.keys() == set(wanted):
             return
+        if self._period not in {None, period}:
+            self._runtime.audit.done("key_changed")
         self._period = period
         self._keys = {number: key for number, key in self._keys.items() if number in wanted}
         self._use(wanted)

@@ -14,8 +14,8 @@ from typing import Final
 
 from holdfast.core.budget import Charge
 from holdfast.core.tasks import task_key
+from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch
-from holdfast.engine.exchange import Caller
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.wake import Wake

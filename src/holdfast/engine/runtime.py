@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 from holdfast.config import Settings
 from holdfast.engine.access import Access
+from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
 from holdfast.engine.load import Load
 from holdfast.engine.session import Channel, Session
@@ -24,6 +25,7 @@ class Runtime:
 
     __slots__ = (
         "access",
+        "audit",
         "back",
         "clock",
         "load",
@@ -60,6 +62,7 @@ class Runtime:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.on_gone: Callable[[Session], None] = lambda _: None
         """Called with a session that was found to be closed by another replica."""
+        self.audit: Audit = Audit(self)
 
     def local_session(self, record: SessionRecord, channel: Channel | None = None) -> Session:
         """Return the local session of a record; make it if this process has none yet."""

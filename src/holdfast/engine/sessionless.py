@@ -57,9 +57,10 @@ from msgspec.structs import replace
 from holdfast.auth.seal import MAX_SEALED
 from holdfast.config import KIB
 from holdfast.core.exchange import Action, Input, State, step
-from holdfast.core.rounds import Asked
+from holdfast.core.rounds import NOTHING_GIVEN, Asked, Given
+from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch
-from holdfast.engine.exchange import NOTHING_GIVEN, Caller, Exchange, Given
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.handling import run
 from holdfast.engine.keys import Keys
 from holdfast.engine.outcome import Outcome

@@ -12,7 +12,7 @@ from holdfast.core.budget import Charge
 from holdfast.core.eras import check_client, check_handshake
 from holdfast.core.lifecycle import Input
 from holdfast.engine.asks import ask
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.faults import ends_the_task
 from holdfast.engine.outcome import ending

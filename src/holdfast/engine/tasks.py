@@ -193,6 +193,11 @@ class Tasks:
 
     # The handler's side
 
+    async def describe(self, exchange: Exchange, message: str) -> None:
+        """Write the progress of a call that has become a task."""
+        if isinstance(exchange.writer, TaskWriter):
+            await exchange.writer.describe(message)
+
     async def write(self, task: TaskWriter, change: Step) -> None:
         """Change a running task's state, however long the store is away."""
         while not await self.is_written(task, change):  # noqa: ASYNC110 - nothing tells when the store is back

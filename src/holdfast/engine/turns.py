@@ -16,9 +16,8 @@ after `queue_seconds`, or is reaped with its process; and the wait of the call i
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Coroutine
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from typing import Any, Final
 
 from holdfast.core.admission import Admission
@@ -27,49 +26,13 @@ from holdfast.engine.exchange import SessionExchange, Waiting
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
+from holdfast.engine.turn import TURN, Turn
 from holdfast.engine.wake import Wake
 from holdfast.errors import Busy, Fenced, OutcomeUnknown, SessionGone, StoreError, StreamClosed
 
 _LOOK_SECONDS: Final = 0.25
 """How often a call that waits asks for its turn without a wake-up."""
 
-
-class Turn:
-    """What still runs of a call: its task, and the threads of its plain functions."""
-
-    __slots__ = ("_lock", "_on_end", "_parts")
-
-    def __init__(self, on_end: Callable[[], None]) -> None:
-        self._parts = 1
-        self._on_end = on_end
-        self._lock = threading.Lock()
-
-    @property
-    def has_threads(self) -> bool:
-        """True if a plain function runs in a thread."""
-        return self._parts > 1
-
-    @property
-    def is_over(self) -> bool:
-        """True if neither the task nor a thread of the call runs any more."""
-        return self._parts == 0
-
-    def enter(self) -> None:
-        """Count a thread, before it begins."""
-        with self._lock:
-            self._parts += 1
-
-    def leave(self) -> None:
-        """Count the end of a thread, in any thread, or of the task. After the last one the turn is over."""
-        with self._lock:
-            self._parts -= 1
-            is_over = not self._parts
-        if is_over:
-            self._on_end()
-
-
-TURN: Final[ContextVar[Turn | None]] = ContextVar("holdfast_turn", default=None)
-"""The turn of the call that runs in this context, where calls have turns."""
 
 Start = Callable[[SessionExchange], None]
 Settle = Callable[[SessionExchange, Outcome], Coroutine[Any, Any, None]]

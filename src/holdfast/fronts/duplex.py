@@ -16,8 +16,10 @@ from msgspec.structs import replace
 
 from holdfast.core.eras import has_sessions
 from holdfast.core.lifecycle import Input
+from holdfast.engine.audit import Reason, reason_of
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, SessionExchange
+from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.load import FREE
 from holdfast.engine.session import Session
@@ -116,9 +118,11 @@ class Duplex:
             await self.refuse(error)
             return
         except TooMuchWork as busy:
+            self._audited("busy")
             await self._reply(error_message(None, busy.code, busy.message))
             return
         if caller.principal is not None and caller.principal.is_over(self._engine.clock.wall()):
+            self._audited("token")
             await self._refuse_all(message, McpError(INVALID_REQUEST, "Unauthorized: the token has expired"))
         elif intake is not None and not intake.may_pass(message):
             await self._refuse_all(message, TooMuchWork())
@@ -130,20 +134,21 @@ class Duplex:
     async def _refuse_all(self, message: Message | list[Message], error: HoldfastError) -> None:
         """Refuse the requests of a message and drop the rest."""
         if isinstance(message, list):
-            refused = [_refusal(one.id, error) for one in message if isinstance(one, Request)]
+            refused = [self._refusal(one.id, error) for one in message if isinstance(one, Request)]
             await self._reply(b"[" + b",".join(refused) + b"]")
         elif isinstance(message, Request):
-            await self._reply(_refusal(message.id, error))
+            await self._reply(self._refusal(message.id, error))
 
     async def refuse(self, error: WireError) -> None:
         """Answer bytes that are not a message."""
+        self._audited("malformed")
         await self._reply(error_message(error.request_id, error.code, error.message))
 
     async def _take_one(self, message: Message, caller: Caller) -> None:
         if not isinstance(message, Request):
             await self._control(message, caller)
         elif message.id in self._sessionless:
-            await self._reply(_refusal(message.id, DuplicateId()))
+            await self._reply(self._refusal(message.id, DuplicateId()))
         elif message.method == "initialize":
             await self._initialize(message)
         elif self._is_modern(message):
@@ -170,7 +175,7 @@ class Duplex:
             await self._engine.ensure_started()
             self._sessionless.take(request, caller)
         except HoldfastError as error:
-            await self._reply(_refusal(request.id, error))
+            await self._reply(self._refusal(request.id, error))
 
     async def _initialize(self, request: Request) -> None:
         if self.session is not None:
@@ -182,7 +187,7 @@ class Duplex:
             await self._engine.ensure_started()
             opened = await self._engine.sessions.open(self._caller, request.params, channel=self)
         except HoldfastError as error:
-            await self._reply(_refusal(request.id, error))
+            await self._reply(self._refusal(request.id, error))
             return
         self.session = opened.session
         # Wait until it is written: no message of the session may come before it.
@@ -193,14 +198,14 @@ class Duplex:
             try:
                 await self._engine.exchanges.submit(session.record.key, caller, request)
             except HoldfastError as error:
-                await self._reply(_refusal(request.id, error))
+                await self._reply(self._refusal(request.id, error))
             return
         # Control traffic needs no slot; the number of unwritten replies bounds it.
         await self._owed.acquire()
         try:
             exchange = await self._engine.exchanges.submit(session.record.key, caller, request)
         except HoldfastError as error:
-            self._keep(self.send(_refusal(request.id, error)))
+            self._keep(self.send(self._refusal(request.id, error)))
             return
         self._keep(_ended(exchange))
 
@@ -248,10 +253,21 @@ class Duplex:
             if not isinstance(exchange, SessionExchange):
                 raise DuplicateId
         except HoldfastError as error:
-            await gathering.add(_refusal(request.id, error))
+            await gathering.add(self._refusal(request.id, error))
             return
         # Its task was just made and has not run yet.
         exchange.writer.redirect_end(gathering.add)
+
+    def _refusal(self, request_id: RequestId, error: HoldfastError) -> bytes:
+        """Return the refusal of a request, and report it."""
+        reason = reason_of(error)
+        # The only session of this connection cannot be another principal's.
+        if reason is not None and reason != "session":
+            self._audited(reason)
+        return _refusal(request_id, error)
+
+    def _audited(self, reason: Reason) -> None:
+        self._engine.audit.refused(reason, "local", self._caller.key)
 
     # Ending
 

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from holdfast.core.eras import check_sessionless
+from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller
 from holdfast.engine.listening import Ended, Listener
 from holdfast.engine.sessionless import AwaitedCall
 from holdfast.engine.sessionless_client import SessionlessClient

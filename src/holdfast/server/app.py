@@ -4,18 +4,16 @@ A server has its catalogs and one engine. The engine is built on first use, and 
 it. Functions can be registered before the server runs and while it runs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.auth import Verifier
 from holdfast.auth.scopes import needs_of
-from holdfast.backs.native import Handler, NativeBack
 from holdfast.config import Eras, HttpSettings, Settings, StateOf
-from holdfast.engine.access import Access
-from holdfast.engine.exchange import Caller, Client
-from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.fronts.http.front import HttpFront
+from holdfast.engine.caller import Caller
 from holdfast.ports import Observer
 from holdfast.protocol.mirror import Mirrored
 from holdfast.protocol.subscriptions import Change, Filter
@@ -24,11 +22,9 @@ from holdfast.protocol.types import CacheableResult, Icon, Implementation, Resul
 from holdfast.server.authoring.caching import Cache, CacheSettings, by_method
 from holdfast.server.authoring.completions import Completer
 from holdfast.server.authoring.included_servers import check_included, check_unguarded
-from holdfast.server.authoring.lifespan import Lifespan
 from holdfast.server.authoring.middleware import Middleware, surround
 from holdfast.server.authoring.registration import Registration
-from holdfast.server.authoring.routes import Route, RouteHandler, applications, check_public
-from holdfast.server.authoring.session_listeners import SessionListener, SessionListeners
+from holdfast.server.authoring.routes import Route, RouteHandler, check_public
 from holdfast.server.catalog.catalog import Catalog, View
 from holdfast.server.catalog.included_names import prefixed_name, prefixed_uri
 from holdfast.server.catalog.server_scopes import server_scopes
@@ -38,11 +34,19 @@ from holdfast.server.functions.options import overlaid
 from holdfast.server.running.method_handlers import MethodHandlers
 from holdfast.server.running.scope_rules import ServerRules, find_resource
 from holdfast.server.running.sessionless_results import SessionlessResults
-from holdfast.server.running.store_choice import check_parts
 from holdfast.server.served import Served
-from holdfast.stores.base import Store
 
-H = TypeVar("H", bound=SessionListener)
+if TYPE_CHECKING:
+    from holdfast.backs.native import Handler, NativeBack
+    from holdfast.engine.access import Access
+    from holdfast.engine.exchange import Client
+    from holdfast.engine.sessionless_client import SessionlessClient
+    from holdfast.fronts.http.front import HttpFront
+    from holdfast.server.authoring.lifespan import Lifespan
+    from holdfast.server.authoring.session_listeners import SessionListener, SessionListeners
+    from holdfast.stores.base import Store
+
+H = TypeVar("H", bound="SessionListener")
 M = TypeVar("M", bound=Middleware)
 C = TypeVar("C", bound=CacheableResult)
 R = TypeVar("R", bound=RouteHandler)
@@ -103,8 +107,7 @@ class Server(Served, Registration):
         self._set_up(name, settings, store=store, namespace=namespace, verifier=verifier, observer=observer)
         self._cache = by_method(cache)
         self.routes: list[Route] = []
-        self._lifespan = Lifespan(lifespan, self)
-        self._hooks = SessionListeners()
+        self._given_lifespan = lifespan
         self._middleware: list[Middleware] = []
         self._included: list[tuple[Server, Callable[[], list[Completer]]]] = []
         self._hosts: list[tuple[Server, Callable[[str], str]]] = []
@@ -124,7 +127,21 @@ class Server(Served, Registration):
     @cached_property
     def back(self) -> NativeBack:
         """The back that the engine calls."""
+        from holdfast.server.running.launch import NativeBack  # noqa: PLC0415 - only a server that runs needs it
+
         return NativeBack(self)
+
+    @cached_property
+    def _lifespan(self) -> Lifespan:
+        from holdfast.server.authoring.lifespan import Lifespan  # noqa: PLC0415 - only a server that runs needs it
+
+        return Lifespan(self._given_lifespan, self)
+
+    @cached_property
+    def _hooks(self) -> SessionListeners:
+        from holdfast.server.authoring.session_listeners import SessionListeners  # noqa: PLC0415 - only a server that runs needs it
+
+        return SessionListeners()
 
     @property
     def access(self) -> Access:
@@ -216,7 +233,7 @@ class Server(Served, Registration):
 
         return register
 
-    def include(self, other: "Server", prefix: str | None = None) -> None:
+    def include(self, other: Server, prefix: str | None = None) -> None:
         """Offer the tools, resources, prompts and completions of another server, now and after later changes.
 
         With a prefix, names become `prefix_name` and URIs `scheme://prefix/rest`. The lifespan of the other
@@ -249,7 +266,7 @@ class Server(Served, Registration):
         """Return the functions that complete arguments, those of included servers last."""
         return [*self.completions, *(item for _, completed in self._included for item in completed())]
 
-    def all_included(self) -> "list[Server]":
+    def all_included(self) -> list[Server]:
         """Return the servers that this one includes, directly or through others, each once."""
         found = [server for item, _ in self._included for server in (item, *item.all_included())]
         return list(dict.fromkeys(found))
@@ -280,6 +297,8 @@ class Server(Served, Registration):
             self.scopes.open()
             if self.settings.state == "principal":
                 check_strangers(settings)
+        from holdfast.server.running.launch import HttpFront, applications  # noqa: PLC0415 - only a server that runs needs it
+
         routes = applications(self.routes, self.engine.settings.limits.body_seconds)
         return HttpFront(self.engine, settings, verifier=self.verifier, routes=routes)
 
@@ -360,6 +379,8 @@ class Server(Served, Registration):
             ConfigError: an included server is guarded, or the store lacks a part that this server needs.
         """
         if self._engine is not None:
+            from holdfast.server.running.launch import check_parts  # noqa: PLC0415 - only a server that runs needs it
+
             needs_state = self.settings.state == "principal"
             check_parts(self._engine.store, needs_state=needs_state, needs_tasks=self._has_tasks())
         for child, _ in self._included:

@@ -4,12 +4,16 @@ Functions, contexts and catalogs get the server that answers as a `Host`, so tha
 members and not on the module of `Server`, which depends on all of them.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.config import Settings
-from holdfast.engine.engine import Engine
 from holdfast.protocol.results import Result
+
+if TYPE_CHECKING:
+    from holdfast.engine.engine import Engine
 
 
 class Host(ABC):

@@ -30,9 +30,9 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
 from holdfast.ports import Observer, SystemClock, SystemRandom
-from holdfast.server.authoring.routes import applications
 from holdfast.server.functions.options import check_options
-from holdfast.server.running.store_choice import distinct_namespace
+from holdfast.server.running.namespaces import distinct_namespace
+from holdfast.server.running.route_applications import applications
 from holdfast.server.served import Served
 from holdfast.server.sign_in_page import sign_in_page
 from holdfast.stores.base import Store

@@ -4,24 +4,26 @@
 differ in their back; the engine, the store, HTTP, stdio and ASGI are the same.
 """
 
+from __future__ import annotations
+
 import sys
 from abc import ABC, abstractmethod
-from typing import Literal, Unpack
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from holdfast.auth import Verifier
-from holdfast.auth.forward_key import ForwardKey
 from holdfast.config import HttpOptions, HttpSettings, Settings
-from holdfast.engine.back import Back
-from holdfast.engine.engine import Engine
-from holdfast.engine.observe import LogObserver
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.mount import Mount
-from holdfast.fronts.http.serve import run_http
-from holdfast.fronts.stdio import run_stdio
 from holdfast.ports import Observer
-from holdfast.server.running.store_choice import namespace_of, store_for
-from holdfast.stores.base import Store
+from holdfast.server.running.namespaces import namespace_of
+
+if TYPE_CHECKING:
+    from holdfast.auth.forward_key import ForwardKey
+    from holdfast.engine.back import Back
+    from holdfast.engine.engine import Engine
+    from holdfast.fronts.http.front import HttpFront
+    from holdfast.fronts.http.mount import Mount
+    from holdfast.stores.base import Store
 
 Transport = Literal["stdio", "http"]
 
@@ -35,7 +37,7 @@ class Served(ABC):
     verifier: Verifier | None
     forward_key: ForwardKey | None = None
     """The operator's key for credentials that go from one process to another."""
-    _observer: Observer
+    _given_observer: Observer | None
     _engine: Engine | None = None
 
     def _set_up(
@@ -53,7 +55,7 @@ class Served(ABC):
         self.store = store
         self.namespace = namespace or namespace_of(name)
         self.verifier = verifier
-        self._observer = observer or LogObserver()
+        self._given_observer = observer
 
     @property
     @abstractmethod
@@ -75,10 +77,20 @@ class Served(ABC):
     def back(self) -> Back:
         """The back that the engine calls."""
 
+    @cached_property
+    def _observer(self) -> Observer:
+        if self._given_observer is not None:
+            return self._given_observer
+        from holdfast.server.running.launch import LogObserver  # noqa: PLC0415 - only a server that runs needs it
+
+        return LogObserver()
+
     @property
     def engine(self) -> Engine:
         """The engine that all endpoints of this server share. It is built on first use."""
         if self._engine is None:
+            from holdfast.server.running.launch import Engine, store_for  # noqa: PLC0415 - only a server that runs needs it
+
             store = store_for(
                 self.store, limits=self.settings.limits, namespace=self.namespace, observer=self._observer
             )
@@ -102,6 +114,8 @@ class Served(ABC):
         Further arguments are those of `HttpSettings`. The application starts on the lifespan event or on the
         first request, in the process that serves.
         """
+        from holdfast.server.running.launch import Mount  # noqa: PLC0415 - only a server that runs needs it
+
         settings = HttpSettings(path=path, **http)
         return Mount(lambda: self.front(settings), host_signals=settings.host_signals)
 
@@ -111,6 +125,8 @@ class Served(ABC):
         Raises:
             ConfigError: the settings do not fit this server.
         """
+        from holdfast.server.running.launch import HttpFront  # noqa: PLC0415 - only a server that runs needs it
+
         return HttpFront(self.engine, settings, verifier=self.verifier)
 
     def run(
@@ -130,6 +146,8 @@ class Served(ABC):
             ConfigError: the address cannot be bound, other machines could call without a verifier, or HTTP
                 options were given for stdio.
         """
+        from holdfast.server.running.launch import run_http, run_stdio  # noqa: PLC0415 - only a server that runs needs it
+
         match transport:
             case "stdio":
                 if http or (host, port, path) != ("127.0.0.1", 8000, "/mcp"):

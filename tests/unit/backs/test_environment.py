@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.auth import Principal
 from holdfast.backs.environment import VALUE_BYTES, Environment, FromClaim, FromHeader
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.errors import ConfigError, McpError
 
 

@@ -12,7 +12,7 @@ import pytest
 from holdfast.backs.hosted.connector import HostedConnector
 from holdfast.backs.hosted.lifespan import Lifespan
 from holdfast.backs.hosted.pipe import STOP_SECONDS, Dialect
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.errors import McpError, OutcomeUnknown
 from holdfast.ports import SystemClock, SystemRandom
 from holdfast.testing import NotingObserver

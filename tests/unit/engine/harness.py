@@ -10,9 +10,10 @@ import msgspec
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.stream import Position
+from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Exchange, SessionExchange
+from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session

@@ -10,7 +10,8 @@ from typing_extensions import override
 
 from holdfast.auth import Principal
 from holdfast.config import Limits, Settings, Times
-from holdfast.engine.exchange import Caller, Client, Exchange, SessionExchange
+from holdfast.engine.caller import Caller
+from holdfast.engine.exchange import Client, Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.errors import NoBackChannel
 from holdfast.stores.base import Answered

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast.config import Times
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.testing import ScriptedBack

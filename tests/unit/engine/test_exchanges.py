@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Caller, Exchange, SessionExchange
+from holdfast.engine.caller import Caller
+from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.errors import BUSY, INTERNAL_ERROR, REQUEST_CANCELLED, Busy, DuplicateId, McpError, SessionGone
 from holdfast.testing import ScriptedBack

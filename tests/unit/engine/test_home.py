@@ -16,8 +16,9 @@ from holdfast.auth.scopes import Needs
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
 from holdfast.engine.back import Outside
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Client, Exchange, SessionExchange
+from holdfast.engine.exchange import Client, Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.forwarded import Notify, Submit, decode_message
 from holdfast.engine.home import Homes

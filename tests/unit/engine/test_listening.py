@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.config import Limits, Settings
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller
 from holdfast.engine.listening import FLUSH_SECONDS, Ended, Listener
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import Busy, InvalidParams, MissingCapability

@@ -50,10 +50,10 @@ def test_no_value_can_look_like_two_facts(
 
 def test_events_of_security_have_a_logger_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "holdfast.audit"):
-        LogObserver().note("audit.token_refused", address="10.0.0.1")
+        LogObserver().note("audit.refused", reason="token", address="10.0.0.1")
     [told] = caplog.records
     assert (told.name, told.levelno) == ("holdfast.audit", logging.WARNING)
-    assert told.getMessage() == "audit.token_refused address=10.0.0.1"
+    assert told.getMessage() == "audit.refused reason=token address=10.0.0.1"
 
 
 def test_an_authors_failure_has_its_traceback_and_others_do_not(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.auth.seal import Sealer
 from holdfast.config import Settings
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller
 from holdfast.engine.sessionless import PURPOSE
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import ParkedGone

@@ -12,8 +12,9 @@ from typing_extensions import override
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.exchange import State
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.sessionless import AwaitedCall
 from holdfast.errors import PARKED_GONE, REQUEST_CANCELLED, Busy, McpError, ParkedGone
 from holdfast.protocol.sessionless import SERVER_KEY, RequestMeta

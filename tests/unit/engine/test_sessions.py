@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.caller import Caller
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.reader import End
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS

@@ -6,7 +6,7 @@ import json
 from holdfast.auth import Principal
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.fronts.duplex import OWED
 from tests.duplex import META
 from tests.support import LoopClock, async_test, virtual_test

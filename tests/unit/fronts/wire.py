@@ -4,8 +4,9 @@ import asyncio
 from typing import Any
 
 from holdfast.config import Settings
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, Exchange
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.sessions import ANONYMOUS
 from holdfast.errors import SessionGone
 from holdfast.ports import Clock

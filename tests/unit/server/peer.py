@@ -9,7 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from holdfast.auth import Principal
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS
 from holdfast.errors import McpError

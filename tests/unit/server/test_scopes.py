@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast import Client, Limits, Server, Settings
 from holdfast.auth import Principal
 from holdfast.config import HttpSettings
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.errors import ConfigError
 from holdfast.middleware import CallNext, MiddlewareRequest
 from tests.asgi import Call, Peer

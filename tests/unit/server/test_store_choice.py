@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Server
 from holdfast.errors import ConfigError
-from holdfast.server.running.store_choice import namespace_of
+from holdfast.server.running.namespaces import namespace_of
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from tests.support import async_test

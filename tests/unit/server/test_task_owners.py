@@ -11,7 +11,7 @@ import pytest
 from holdfast import Context, Server
 from holdfast.config import Limits, Times
 from holdfast.core.tasks import task_key
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.errors import OUTCOME_UNKNOWN, OutcomeUnknown
 from holdfast.stores.base import Cell, OrphanTask
 from holdfast.wire.jsonrpc import Request

@@ -11,7 +11,7 @@ from holdfast import ConfigError, Context, InputRequired, McpError, Server, Tool
 from holdfast.auth import Principal
 from holdfast.config import Limits, Times
 from holdfast.engine import sessionless_client as engine_client
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.protocol.sessionless import VERSION, RequestMeta
 from holdfast.wire.jsonrpc import Request
 from tests.stores import ScriptedStore

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.config import Settings
-from holdfast.engine.turns import TURN, Turn
+from holdfast.engine.turn import TURN, Turn
 from holdfast.server.app import Server
 from holdfast.server.context.session_view import SessionView
 from holdfast.server.functions.depends import Depends

@@ -4,7 +4,7 @@ from typing import Any
 
 from holdfast.backs.hosted.lifespan import Lifespan
 from holdfast.backs.hosted.pipe import Dialect, HostedPipe
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.ports import Observer
 from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.pipe_link import PipeLink

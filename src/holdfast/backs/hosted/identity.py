@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.auth import Principal
 from holdfast.backs.proxy.call import Call
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.upstream.pending import OutgoingRequest
 
 _BEARER: Final = "bearer "

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any, Final, Self
 
 from holdfast.backs.hosted.identity import Identity, PresentUser, caller_of
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.errors import Broken, NotSent
 from holdfast.ports import Observer
 from holdfast.upstream.link import Receiver, UpstreamLink

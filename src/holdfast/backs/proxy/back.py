@@ -39,7 +39,8 @@ from holdfast.backs.proxy.upstreams import Upstreams, session_key_of, shared_key
 from holdfast.core.lifecycle import Input
 from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
-from holdfast.engine.exchange import Caller, Client, Exchange
+from holdfast.engine.caller import Caller
+from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import HoldfastError, InvalidParams, MethodNotFound, SessionGone, UrlElicitationRequired

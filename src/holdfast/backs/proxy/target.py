@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from holdfast.backs.proxy.passing import Passing
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.ports import Clock, Observer, Random
 from holdfast.upstream.connectors import Connector
 from holdfast.upstream.settings import ClientLimits, ClientTimes

@@ -20,7 +20,7 @@ from holdfast.cli.config.plan import Endpoint, Plan, chosen, path_of
 from holdfast.cli.config.variables import expanded
 from holdfast.cli.options import Options
 from holdfast.errors import ConfigError
-from holdfast.server.running.store_choice import namespace_of
+from holdfast.server.running.namespaces import namespace_of
 
 LOGGER: Final = logging.getLogger("holdfast.config")
 

@@ -19,7 +19,7 @@ from holdfast.cli.config.plan import Endpoint, Plan, chosen, path_of
 from holdfast.cli.config.variables import expanded, refers
 from holdfast.cli.options import FILE, Options, ProcessOptions, laid_over, rows
 from holdfast.errors import ConfigError
-from holdfast.server.running.store_choice import namespace_of
+from holdfast.server.running.namespaces import namespace_of
 
 _SERVERS: Final = "servers"
 _PROCESS: Final = ProcessOptions.__struct_fields__

@@ -5,6 +5,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.config import ResponseMode
+from holdfast.engine.audit import Reason, reason_of
 from holdfast.errors import (
     BUSY,
     INVALID_REQUEST,
@@ -30,6 +31,7 @@ JSON: Final = (b"content-type", b"application/json")
 _SSE: Final = (b"content-type", b"text/event-stream")
 SESSION_NOT_FOUND: Final = -32001
 """The code the official SDKs send with this 404."""
+_UNRESUMABLE: Final = {"reason": "event_id_unresumable"}
 RETRY_SECONDS: Final = 1
 UNSTARTED: Final = (NOT_EXECUTED[0].encode(), NOT_EXECUTED[1].encode())
 """The header that tells a client that it may send the request again, because nothing of it ran."""
@@ -48,11 +50,11 @@ class Answer(Struct, frozen=True):
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes = b""
-    audit: str = ""
-    """The kind of a refusal that concerns security (`audit.py`); empty for other answers."""
+    audit: Reason | None = None
+    """The reason of a refusal, for the audit (`engine/audit.py`); None for other answers."""
 
 
-def json_answer(body: bytes, status: int = 200, audit: str = "") -> Answer:
+def json_answer(body: bytes, status: int = 200, audit: Reason | None = None) -> Answer:
     """Return an answer with a JSON body."""
     return Answer(status, [JSON, (b"content-length", b"%d" % len(body))], body, audit)
 
@@ -77,7 +79,7 @@ def refuse(
     request_id: RequestId | None = None,
     data: object = None,
     extra: tuple[tuple[bytes, bytes], ...] = (),
-    audit: str = "",
+    audit: Reason | None = None,
 ) -> Answer:
     """Return a refusal: an HTTP status and a JSON-RPC error with a sentence for people."""
     answer = json_answer(error_message(request_id, code, message, data), status, audit)
@@ -87,7 +89,7 @@ def refuse(
 
 def too_large(limit: int) -> Answer:
     """Return the answer to a message over the limit."""
-    return refuse(413, f"Content too large: a message is at most {limit} bytes")
+    return refuse(413, f"Content too large: a message is at most {limit} bytes", audit="too_large")
 
 
 def not_allowed(allowed: str) -> Answer:
@@ -102,30 +104,31 @@ def retry_after(seconds: int = RETRY_SECONDS) -> tuple[bytes, bytes]:
 
 def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> Answer:
     """Return the answer to a request the engine refused. One exception, one row."""
+    audit = reason_of(error)
     match error:
         case WireError():
-            return refuse(400, error.message, code=error.code, request_id=error.request_id)
+            return refuse(400, error.message, code=error.code, request_id=error.request_id, audit=audit)
         case SessionGone():
             return refuse(
-                404, "Session not found", code=SESSION_NOT_FOUND, request_id=request_id, audit="session"
+                404, "Session not found", code=SESSION_NOT_FOUND, request_id=request_id, audit=audit
             )
         case Unresumable():
-            reason = {"reason": "event_id_unresumable"}
-            return refuse(400, "Bad request: Last-Event-ID is not a position of this session", data=reason)
+            text, data = "Bad request: Last-Event-ID is not a position of this session", _UNRESUMABLE
+            return refuse(400, text, data=data, audit=audit)
         case Busy():
             later = (retry_after(error.retry_after),)
             # A limit of calls concerns the client that reached it; the server behind concerns all clients.
             status = 503 if isinstance(error, UpstreamUnavailable) else 429
-            return refuse(status, error.message, code=error.code, request_id=request_id, extra=later)
+            return refuse(
+                status, error.message, code=error.code, request_id=request_id, extra=later, audit=audit
+            )
         case DuplicateId() | InvalidParams():
             return refuse(400, error.message, code=error.code, request_id=request_id)
         case UnsupportedVersion():
             return refuse(400, error.message, code=error.code, request_id=request_id, data=error.data)
         case TooManySessions():
-            later = (retry_after(5),)
-            return refuse(
-                503, "Service unavailable: too many sessions", code=BUSY, request_id=request_id, extra=later
-            )
+            text, later = "Service unavailable: too many sessions", (retry_after(5),)
+            return refuse(503, text, code=BUSY, request_id=request_id, extra=later, audit=audit)
         case Draining() | StoreError():
             # Also Fenced and StreamClosed: another replica has ended the exchange, and a repeat gets the end that it wrote.
             text = f"Service unavailable: {error}" if str(error) else "Service unavailable: send it again"

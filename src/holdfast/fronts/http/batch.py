@@ -10,8 +10,9 @@ import contextlib
 from hashlib import sha256
 
 from holdfast.config import ResponseMode
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, SessionExchange
+from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.reader import Reader
 from holdfast.errors import (

@@ -93,7 +93,7 @@ class Connection:
             except TimeoutError:
                 if not _is_overdue(deadline):
                     text = f"Request timeout: the body took longer than {seconds:g} s"
-                    raise BadBody(refuse(408, text)) from None
+                    raise BadBody(refuse(408, text, audit="slow")) from None
                 # This process was stopped, or its loop was blocked: read what was sent in that time.
                 patience = _AWAKE
 

@@ -16,19 +16,15 @@ from holdfast.auth import Principal, Verifier
 from holdfast.config import HttpSettings, ResponseMode
 from holdfast.core.eras import has_sessions
 from holdfast.core.lifecycle import Input
+from holdfast.engine.audit import Reason
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller
 from holdfast.engine.load import FREE, Intake
 from holdfast.engine.reader import End
 from holdfast.engine.session import parse_event_id
 from holdfast.engine.sessions import ANONYMOUS, session_key
-from holdfast.errors import (
-    HoldfastError,
-    InsufficientScope,
-    SessionGone,
-    TooMuchWork,
-    Unresumable,
-)
+from holdfast.errors import HoldfastError, InsufficientScope, SessionGone, TooMuchWork, Unresumable
+from holdfast.fronts.http.addresses import LOCAL, Addresses
 from holdfast.fronts.http.answer import (
     ACCEPTED,
     NO_CONTENT,
@@ -40,7 +36,6 @@ from holdfast.fronts.http.answer import (
     refused_unstarted,
 )
 from holdfast.fronts.http.asgi import AsgiChannel, request_of
-from holdfast.fronts.http.audit import Audit
 from holdfast.fronts.http.connection import BadBody, Connection
 from holdfast.fronts.http.cors import cors_headers, preflight
 from holdfast.fronts.http.head import Head, HeadRules, check_version
@@ -91,7 +86,7 @@ class HttpFront:
         self._open = True if verifier is not None else settings.allow_anonymous
         """Whether requests from every address are served. None: only those from this machine."""
         self._is_waking = engine.pulse.is_waking
-        self._audit = Audit(engine)
+        self._addresses = Addresses(settings.trusted_proxies)
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
         self._beside = Routes(engine, self._identity, self._protection)
         self.paths: tuple[str, ...] = (self.path, *self._routes, *self._protection.own_paths)
@@ -132,7 +127,7 @@ class HttpFront:
             if answer is not None:
                 await self._send(answer, connection)
         except BadBody as bad:
-            await connection.answer(bad.answer)
+            await self._send(bad.answer, connection)
         except HoldfastError as error:
             # The cleaning up after an answer may fail too; the answer stays.
             if not connection.begun:
@@ -148,9 +143,17 @@ class HttpFront:
         return refusal_for(error)
 
     async def _send(self, answer: Answer, connection: Connection) -> None:
-        if answer.audit:
-            self._audit.refused(answer.audit, connection)
+        if answer.audit is not None:
+            request, principal = connection.request, connection.principal
+            session = request.head.text(b"mcp-session-id") if answer.audit == "session" else ""
+            self._engine.audit.refused(
+                answer.audit, self._addresses.of(request), _owner(principal), session and session_key(session)
+            )
         await connection.answer(answer)
+
+    def refused(self, reason: Reason, address: str | None) -> None:
+        """Report a connection or request that was refused before its head could be read."""
+        self._engine.audit.refused(reason, address or LOCAL)
 
     async def _elsewhere(self, path: str, request: RawRequest, channel: Channel) -> None:
         """Answer a request for another path: a probe; or check Host and Origin, then an author's route or the metadata."""
@@ -244,7 +247,7 @@ class HttpFront:
         key = session_key(session_id)
         if method == "GET":
             return await self._get(key, head.text(b"last-event-id"), principal, connection)
-        return await self._delete(key, principal)
+        return await self._delete(key, principal, connection)
 
     # The next two are not coroutines on purpose: the one that they choose is the only one between a request and its answer.
 
@@ -349,12 +352,14 @@ class HttpFront:
                 raise Unresumable
             access.demand(scopes, caller)
 
-    async def _delete(self, key: str, principal: Principal | None) -> Answer:
+    async def _delete(self, key: str, principal: Principal | None, connection: Connection) -> Answer:
         session = await self._engine.sessions.find(key, _owner(principal))
         # Run it to its end even if this request is cancelled: the listeners of a closed session must be called.
         closing = self._engine.begin(self._engine.sessions.close(session, Input.DELETED))
         if not await asyncio.shield(closing):
             raise SessionGone
+        address = self._addresses.of(connection.request)
+        self._engine.audit.done("session_deleted", address, _owner(principal), key)
         return NO_CONTENT
 
 

@@ -103,7 +103,9 @@ class HeadRules:
     def check(self, method: str, head: Head) -> Answer | None:
         """Return the refusal of a head that breaks a rule of this method; None if it passes."""
         if head.twice:
-            return refuse(400, f"Bad request: the header {head.twice.decode()} is given twice")
+            return refuse(
+                400, f"Bad request: the header {head.twice.decode()} is given twice", audit="malformed"
+            )
         key = (method, head.judged)
         if key in self._passed:
             return None
@@ -141,9 +143,13 @@ class HeadRules:
 
 def _judge_post(head: Head) -> Answer | None:
     if head.text(b"content-type").partition(";")[0].strip().lower() != "application/json":
-        return refuse(415, "Unsupported media type: Content-Type must be application/json")
+        return refuse(
+            415, "Unsupported media type: Content-Type must be application/json", audit="media_type"
+        )
     if head.text(b"content-encoding").lower() not in {"", "identity"}:
-        return refuse(415, "Unsupported media type: send the body without Content-Encoding")
+        return refuse(
+            415, "Unsupported media type: send the body without Content-Encoding", audit="media_type"
+        )
     if _accepts(head) != (True, True):
         return refuse(406, "Not acceptable: Accept must list application/json and text/event-stream")
     return None

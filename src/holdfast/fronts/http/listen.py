@@ -1,8 +1,8 @@
 """`subscriptions/listen` over HTTP: a response that stays open for changes until the client or the server ends it."""
 
+from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import deliver
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller
 from holdfast.engine.listening import Ended, Listener
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.fronts.http.connection import Connection

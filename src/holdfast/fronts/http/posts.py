@@ -33,9 +33,10 @@ from functools import partial
 from typing import Final
 
 from holdfast.core.lifecycle import Input
+from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller, SessionExchange
+from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.posted import PostedExchange
 from holdfast.engine.reader import End

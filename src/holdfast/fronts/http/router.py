@@ -7,6 +7,7 @@ nothing but the connections: a session of one is unknown to the others.
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
+from holdfast.engine.audit import Reason
 from holdfast.engine.group import EngineGroup
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.answer import Answer, refuse
@@ -61,6 +62,10 @@ class Router:
             if front is None:
                 return self._elsewhere(path, Connection(request, channel))
         return front.serve(request, channel)
+
+    def refused(self, reason: Reason, address: str | None) -> None:
+        """Report a connection or request that was refused before its server was known."""
+        next(iter(self.fronts.values())).refused(reason, address)
 
     async def _elsewhere(self, path: str, connection: Connection) -> None:
         await connection.answer(await self._health(path) if path in _PROBES else _NOT_FOUND)

@@ -7,8 +7,8 @@ from collections.abc import MutableMapping
 from typing import Any, Final, Protocol
 
 from holdfast.auth import Principal
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller
 from holdfast.errors import INTERNAL_ERROR, InsufficientScope
 from holdfast.fronts.http.answer import Answer, refuse
 from holdfast.fronts.http.connection import BadBody, Connection

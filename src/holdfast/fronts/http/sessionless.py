@@ -5,9 +5,10 @@ from functools import partial
 from typing import Final
 
 from holdfast.core.eras import check_sessionless
+from holdfast.engine.audit import reason_of
+from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Caller
 from holdfast.engine.reader import End
 from holdfast.engine.sessionless import AwaitedCall
 from holdfast.engine.wake import turn
@@ -171,4 +172,5 @@ def _refused(request: Request, error: McpError, otherwise: int = 200) -> Answer:
     if isinstance(error, Busy):
         return refusal_for(error, request.id)
     status = _STATUS.get(error.code, otherwise)
-    return refuse(status, error.message, code=error.code, request_id=request.id, data=error.data)
+    audit = reason_of(error)
+    return refuse(status, error.message, code=error.code, request_id=request.id, data=error.data, audit=audit)

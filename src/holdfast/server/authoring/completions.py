@@ -5,14 +5,15 @@ other arguments), `argument` (name and value), `ref` (the prompt or template), `
 specification). It gets the `Context` by annotation.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engine.exchange import Exchange
 from holdfast.protocol.types import (
     CompleteParams,
     CompleteResult,
@@ -26,7 +27,9 @@ from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
 from holdfast.server.functions.client_errors import failed_request
 from holdfast.server.functions.signature import describe, is_async, read
-from holdfast.server.functions.threads import called_in_thread
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
 
 MAX_VALUES: Final = 100
 """The limit of the specification for one answer."""
@@ -54,7 +57,7 @@ class Completer(Struct, frozen=True):
     argument: str = ""
     within: tuple[Layer, ...] = ()
 
-    def included(self, name: Callable[[str], str], uri: Callable[[str], str], server: object) -> "Completer":
+    def included(self, name: Callable[[str], str], uri: Callable[[str], str], server: object) -> Completer:
         """Return a copy for the server that includes `server`, under the names there."""
         return replace(
             self,
@@ -77,6 +80,8 @@ class Completer(Struct, frozen=True):
             kwargs |= dict.fromkeys(self.contexts, Context(exchange, server, self.owner))
         if is_async(self.fn):
             return await self.fn(**kwargs)
+        from holdfast.server.functions.threads import called_in_thread  # noqa: PLC0415 - only a server that runs needs it
+
         return await called_in_thread(self.fn, **kwargs)
 
 

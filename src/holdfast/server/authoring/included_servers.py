@@ -6,11 +6,12 @@ component's name in its own server. The chain is looked up for each request, so 
 runs too.
 """
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.auth import Verifier
-from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError, InvalidParams
 from holdfast.protocol.types import Result
 from holdfast.server.authoring.middleware import MiddlewareRequest, passed
@@ -18,6 +19,9 @@ from holdfast.server.catalog.catalog import Layer
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.catalog.uri_templates import Template
 from holdfast.server.context.context import Context
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
 
 Params = dict[str, Any]
 
@@ -29,7 +33,7 @@ class Includable(Protocol):
     def name(self) -> str: ...
     @property
     def verifier(self) -> Verifier | None: ...
-    def all_included(self) -> "Sequence[Includable]": ...
+    def all_included(self) -> Sequence[Includable]: ...
 
 
 Inner = Callable[[Params], Awaitable[Result]]

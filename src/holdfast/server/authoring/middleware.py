@@ -3,18 +3,22 @@
 The chain is composed when a middleware is added. Without middleware, requests do not pass through this module.
 """
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from holdfast.backs.native import Handler
-from holdfast.engine.exchange import Exchange
 from holdfast.protocol.types import Result
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
 from holdfast.server.functions.client_errors import failed_call, failed_request
 from holdfast.wire.jsonrpc import Request
+
+if TYPE_CHECKING:
+    from holdfast.backs.native import Handler
+    from holdfast.engine.exchange import Exchange
 
 
 class MiddlewareRequest(Struct, frozen=True):

@@ -1,13 +1,14 @@
 """Prompts: functions that return messages."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.auth.scopes import NO_NEEDS, Needs, needs_of
-from holdfast.engine.exchange import Exchange
 from holdfast.errors import UrlElicitationRequired
 from holdfast.protocol.types import GetPromptResult, Icon, InputRequiredResult, Meta, Prompt
 from holdfast.server.authoring.tools import needs_context
@@ -22,7 +23,10 @@ from holdfast.server.functions.options import check_options
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.host import Host
 
-Run = Callable[[Exchange, dict[str, Any], ServerControls], Awaitable[GetPromptResult | InputRequiredResult]]
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
+
+Run = Callable[["Exchange", dict[str, Any], ServerControls], Awaitable[GetPromptResult | InputRequiredResult]]
 
 R = TypeVar("R")
 

@@ -1,13 +1,14 @@
 """Resources: a function that answers for one URI, or for all URIs that match a template."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.auth.scopes import NO_NEEDS, Needs, needs_of
-from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError
 from holdfast.protocol.types import (
     Annotations,
@@ -31,8 +32,11 @@ from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import describe
 from holdfast.server.host import Host
 
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
+
 Run = Callable[
-    [Exchange, str, dict[str, str], ServerControls], Awaitable[ReadResourceResult | InputRequiredResult]
+    ["Exchange", str, dict[str, str], ServerControls], Awaitable[ReadResourceResult | InputRequiredResult]
 ]
 
 

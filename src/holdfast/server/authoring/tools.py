@@ -4,17 +4,17 @@ Everything that can be decided at registration is decided there. A call binds th
 converts its value to a result. Only functions that use a context get one.
 """
 
-import asyncio
+from __future__ import annotations
+
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Final, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.auth.scopes import NO_NEEDS, Needs, needs_of
-from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError, InvalidArguments, ToolError, UrlElicitationRequired
 from holdfast.protocol.mirror import Mirrored, mirrored_parameters
 from holdfast.protocol.types import (
@@ -38,6 +38,9 @@ from holdfast.server.functions.options import check_options
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import Callee
 from holdfast.server.host import Host
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """The names that the specification allows for a tool."""
@@ -180,6 +183,7 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
 def _limited(call: Callee, name: str, seconds: float) -> Callee:
     if seconds <= 0:
         raise ConfigError(f"tool {name}: a timeout is a number of seconds above 0, not {seconds!r}")
+    import asyncio  # noqa: PLC0415 - only a server that runs needs it
 
     async def limited(kwargs: dict[str, object], ctx: object) -> object:
         limit = asyncio.timeout(seconds)

@@ -8,15 +8,19 @@ Two things decide whether a client sees a component, and both must allow it: the
 session (`switch`), and the hidden scopes of the component (`auth/scopes.py`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
 from holdfast.auth.scopes import Needs
-from holdfast.engine.exchange import Caller
 from holdfast.errors import ConfigError
 from holdfast.server.catalog.server_scopes import ServerScopes
+
+if TYPE_CHECKING:
+    from holdfast.engine.caller import Caller
 
 
 class Layer(Struct, frozen=True):
@@ -216,12 +220,12 @@ class Catalog(Generic[E]):
             self._choices = {key: words for key, words in self._choices.items() if key != audience}
             self._note_plain()
 
-    def check_follow(self, other: "Catalog[E]", rename: Callable[[str], str]) -> None:
+    def check_follow(self, other: Catalog[E], rename: Callable[[str], str]) -> None:
         """Raise ConfigError if `follow` would raise it, without a change."""
         for name in other.entries:
             self._check_free(rename(name))
 
-    def follow(self, other: "Catalog[E]", rename: Callable[[str], str], server: object) -> None:
+    def follow(self, other: Catalog[E], rename: Callable[[str], str], server: object) -> None:
         """Add all entries of another server under new names, now and whenever its catalog changes."""
         for name, entry in other.entries.items():
             self.add(entry.included(rename(name), server), enabled=name in other.enabled)

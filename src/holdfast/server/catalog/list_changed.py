@@ -1,11 +1,15 @@
 """`list_changed` notifications: one for all changes that are made together, from any thread, to the clients concerned."""
 
-import asyncio
-from typing import Literal
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.protocol.subscriptions import TOPICS, Change
 from holdfast.server.catalog.catalog import EVERYONE, Audience
 from holdfast.server.host import Host
+
+if TYPE_CHECKING:
+    import asyncio
 
 Kind = Literal["tools", "resources", "prompts"]
 
@@ -20,6 +24,8 @@ class ListChanges:
 
     def start(self) -> None:
         """Send notifications from now on, on the running event loop."""
+        import asyncio  # noqa: PLC0415 - only a server that runs needs it
+
         self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:

@@ -4,10 +4,11 @@
 `InputRequired` instead: it is called again, from its start, when the client has answered.
 """
 
-from collections.abc import Callable
-from typing import Any, Unpack
+from __future__ import annotations
 
-from holdfast.engine.exchange import Client
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Unpack
+
 from holdfast.errors import CapabilityMissing
 from holdfast.protocol.older import fit
 from holdfast.protocol.sessionless import VERSION
@@ -19,6 +20,9 @@ from holdfast.protocol.types import (
 )
 from holdfast.server.context.elicitation import Form, form, form_for
 from holdfast.server.context.sampling import SamplingOptions, check_sampling, sampling_params
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Client
 
 Mint = Callable[[], str]
 """Returns a new name that cannot be guessed."""

@@ -4,13 +4,14 @@ A function gets it in a parameter that is annotated as `Context`. Cancellation i
 function gets CancelledError at its next await.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
 import msgspec
 
 from holdfast.auth import Principal
-from holdfast.engine.exchange import Exchange
 from holdfast.errors import AskError, NoBackChannel, NoSession
 from holdfast.ports import Random
 from holdfast.protocol.types import (
@@ -26,7 +27,6 @@ from holdfast.protocol.types import (
 )
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.asks import Ask, FormAsk, PageAsk, RootsAsk, SamplingAsk
-from holdfast.server.context.blocking import BlockingContext
 from holdfast.server.context.elicitation import Elicited, answer
 from holdfast.server.context.handles import find_handle, open_handle, principal_state
 from holdfast.server.context.sampling import SamplingOptions
@@ -35,6 +35,10 @@ from holdfast.server.context.state import State
 from holdfast.server.context.task_calls import describe, start_task
 from holdfast.server.functions.signature import ContextBase
 from holdfast.server.host import Host
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
+    from holdfast.server.context.blocking import BlockingContext
 
 T = TypeVar("T")
 NO_META: Final[Meta] = {}
@@ -166,6 +170,8 @@ class Context(ContextBase):
         task = self._exchange.task
         if task is None:
             raise RuntimeError("the exchange is not running")
+        from holdfast.server.context.blocking import BlockingContext  # noqa: PLC0415 - it imports asyncio
+
         return BlockingContext(self, task)
 
     # Notifications
@@ -179,7 +185,7 @@ class Context(ContextBase):
             return
         self._done = done
         token = self._progress_token
-        if await describe(self._exchange, done, total, message) or token is None:
+        if await describe(self._exchange, self.server, done, total, message) or token is None:
             return
         params = ProgressParams(progress_token=token, progress=done, total=total, message=message)
         await self._notify("notifications/progress", params)

@@ -5,14 +5,19 @@ works only for the principal that it was made for. A principal's own state needs
 derived from the principal.
 """
 
+from __future__ import annotations
+
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from holdfast.config import LOOPBACK_HOSTS, HttpSettings
-from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError, HandleNotFound, StateError
 from holdfast.ports import Random
 from holdfast.server.context.state import State
 from holdfast.stores.scopes import own_scope
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
 
 _MAX_HANDLE = 128
 """The handles that this module makes are shorter."""

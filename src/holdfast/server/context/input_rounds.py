@@ -5,19 +5,22 @@ task the client gets the questions as asks, and the next round runs within the s
 works in both.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from __future__ import annotations
 
-from holdfast.core.rounds import Asked
-from holdfast.engine.exchange import Exchange, Given
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.exchange import State
+from holdfast.core.rounds import Asked, Given
 from holdfast.errors import INTERNAL_ERROR, McpError, UrlElicitationRequired
 from holdfast.protocol.types import InputRequiredResult
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.server.context.asks import PageAsk
-from holdfast.server.context.task_calls import is_task
 from holdfast.server.functions.input_required import InputRequired
 from holdfast.server.host import Host
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
 
 MAX_ROUNDS: Final = 16
 """How often a handler may return `InputRequired` within one request of a session."""
@@ -37,7 +40,7 @@ async def run_input_rounds(value: object, exchange: Exchange, server: Host, agai
         if not isinstance(value, InputRequired):
             return value
         wanted = {name: _asked(item, exchange, server) for name, item in value.requests.items()}
-        if exchange.session.revision is SESSIONLESS and not is_task(exchange):
+        if exchange.session.revision is SESSIONLESS and exchange.state is not State.TASK:
             state = server.engine.sessionless.seal(exchange, value.state)
             return InputRequiredResult(input_requests=dict(wanted) or None, request_state=state)
         exchange.given = Given(value.state, await _answers(exchange, wanted))
@@ -51,6 +54,8 @@ def _asked(item: Any, exchange: Exchange, server: Host) -> Asked:
 
 
 async def _answers(exchange: Exchange, wanted: dict[str, Asked]) -> dict[str, Any]:
+    import asyncio  # noqa: PLC0415 - only a server that runs needs it
+
     async with asyncio.TaskGroup() as group:
         asks = {
             name: group.create_task(exchange.ask(asked.method, asked.params, key=name))

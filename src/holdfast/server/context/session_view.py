@@ -4,11 +4,12 @@ A client of 2026-07-28 has no session: its info, capabilities and version can be
 members raise `NoSession`.
 """
 
-from typing import Any, Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.engine.exchange import Client
 from holdfast.errors import NoSession
 from holdfast.protocol.types import (
     LOGGING_LEVELS,
@@ -22,6 +23,9 @@ from holdfast.protocol.versions import SESSIONLESS
 from holdfast.server.context.state import State
 from holdfast.server.functions.content import jsonable
 from holdfast.server.host import Host
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Client
 
 DEFAULT_LEVEL: Final = LOGGING_LEVELS["info"]
 """The level of a client in a session that has not set one."""

@@ -4,16 +4,20 @@ Each method changes one field in one atomic step of the store, so concurrent cal
 no method that loads or saves all fields.
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from holdfast.errors import StateError
 from holdfast.ports import Random
 from holdfast.server.functions.content import jsonable
-from holdfast.stores.base import Store
+
+if TYPE_CHECKING:
+    from holdfast.stores.base import Store
 
 Begin = Callable[[], Awaitable[None]]
 MAX_TRIES: Final = 16

@@ -5,20 +5,24 @@ extension. A session has no tasks, because there a call survives its connection:
 every other tool.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal
+from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from holdfast.core.exchange import State
 from holdfast.core.tasks import TaskState, created
-from holdfast.engine.exchange import Client, Exchange
-from holdfast.engine.tasks import TaskWriter
 from holdfast.errors import ConfigError, MissingCapability
 from holdfast.protocol.tasks import EXTENSION, declares_tasks
 from holdfast.protocol.types import CallToolResult, InputRequiredResult
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.server.catalog.server_controls import ServerControls
 
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Client, Exchange
+
 TaskMode = Literal["optional", "required"]
-Run = Callable[[Exchange, dict[str, Any], ServerControls], Awaitable[CallToolResult | InputRequiredResult]]
+Run = Callable[["Exchange", dict[str, Any], ServerControls], Awaitable[CallToolResult | InputRequiredResult]]
 MODES: Final = ("optional", "required")
 
 
@@ -53,11 +57,6 @@ def takes_tasks(client: Client) -> bool:
     return client.revision is SESSIONLESS and declares_tasks(client.record.capabilities)
 
 
-def is_task(exchange: Exchange) -> bool:
-    """Return True if the call has become a task."""
-    return isinstance(exchange.writer, TaskWriter)
-
-
 async def begin_task(exchange: Exchange, server: ServerControls) -> None:
     """Answer a call with a task, and continue the call.
 
@@ -87,10 +86,12 @@ async def start_task(exchange: Exchange, server: ServerControls) -> bool:
     return True
 
 
-async def describe(exchange: Exchange, done: float, total: float | None, message: str | None) -> bool:
+async def describe(
+    exchange: Exchange, server: ServerControls, done: float, total: float | None, message: str | None
+) -> bool:
     """Set progress as the status message of a task; return False if the call is not a task."""
-    writer = exchange.writer
-    if not isinstance(writer, TaskWriter):
+    if exchange.state is not State.TASK:
         return False
-    await writer.describe(message or (f"{done:g}" if total is None else f"{done:g} of {total:g}"))
+    text = message or (f"{done:g}" if total is None else f"{done:g} of {total:g}")
+    await server.engine.tasks.describe(exchange, text)
     return True

@@ -15,10 +15,11 @@ id. The text of a `StoreError` can contain addresses and paths, so it is never s
 the engine handles them.
 """
 
-from collections.abc import Iterator
-from typing import Any, Final
+from __future__ import annotations
 
-from holdfast.engine.exchange import Exchange
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
 from holdfast.engine.failures import masked_words
 from holdfast.errors import (
     INTERNAL_ERROR,
@@ -37,6 +38,9 @@ from holdfast.errors import (
 from holdfast.protocol.types import CallToolResult, TextContent
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.server.host import Host
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
 
 CLIENT_VISIBLE: Final = (ToolError, AskError, NoSession, HandleNotFound)
 """Exceptions whose text is meant for the client."""

@@ -12,7 +12,6 @@ from typing import Any
 from typing_extensions import override
 
 from holdfast.server.functions.signature import Callee, Parameter, body, read
-from holdfast.server.functions.threads import called_in_thread, in_thread
 
 
 class Dependency:
@@ -97,12 +96,16 @@ def _maker(dependency: Callable[..., Any]) -> Maker:
         return lambda stack, kwargs: stack.enter_async_context(_threaded(dependency, kwargs))
     if inspect.iscoroutinefunction(entered):
         return lambda _, kwargs: dependency(**kwargs)
+    from holdfast.server.functions.threads import called_in_thread  # noqa: PLC0415 - only a server that runs needs it
+
     return lambda _, kwargs: called_in_thread(dependency, **kwargs)
 
 
 @asynccontextmanager
 async def _threaded(generator: Callable[..., Any], kwargs: dict[str, object]) -> Any:
     """Run the two halves of a plain generator in worker threads."""
+    from holdfast.server.functions.threads import in_thread  # noqa: PLC0415 - only a server that runs needs it
+
     manager = contextmanager(generator)(**kwargs)
     value = await in_thread(manager.__enter__)
     try:

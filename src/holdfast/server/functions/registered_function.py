@@ -28,7 +28,6 @@ from holdfast.server.functions.signature import (
     read,
     underlying,
 )
-from holdfast.server.functions.threads import called_in_thread
 
 Schema = dict[str, Any]
 Outcome = tuple[Schema | None, Callable[[object], dict[str, Any] | None], bool]
@@ -232,6 +231,8 @@ def _callee(fn: Callable[..., Any], positional: list[str]) -> Callee:
     target = partial(_call_positionally, fn, positional) if positional else fn
     if is_async(fn):
         return lambda kwargs, _ctx: target(**kwargs)
+    from holdfast.server.functions.threads import called_in_thread  # noqa: PLC0415 - only a server that runs needs it
+
     return lambda kwargs, _ctx: called_in_thread(target, **kwargs)
 
 

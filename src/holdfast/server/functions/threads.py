@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.engine.turns import TURN, Turn
+from holdfast.engine.turn import TURN, Turn
 
 
 async def in_thread(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:

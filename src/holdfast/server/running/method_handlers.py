@@ -3,14 +3,14 @@
 A component that a session may not see does not exist for that session.
 """
 
+from __future__ import annotations
+
 from collections.abc import Awaitable
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.backs.native import Handler
 from holdfast.core.eras import supported_versions
-from holdfast.engine.exchange import Exchange
 from holdfast.errors import InvalidParams, ResourceNotFound
 from holdfast.protocol.types import (
     CacheableResult,
@@ -40,6 +40,10 @@ from holdfast.server.catalog.catalog import Catalog
 from holdfast.server.catalog.pagination import page
 from holdfast.server.running.scope_rules import find_resource
 from holdfast.server.running.task_handlers import TaskHandlers
+
+if TYPE_CHECKING:
+    from holdfast.backs.native import Handler
+    from holdfast.engine.exchange import Exchange
 
 P = TypeVar("P")
 R = TypeVar("R", bound=CacheableResult)

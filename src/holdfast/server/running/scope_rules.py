@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.auth.scopes import NO_NEEDS, Needs
-from holdfast.engine.exchange import Caller
+from holdfast.engine.caller import Caller
 from holdfast.errors import UnknownTask
 from holdfast.protocol.subscriptions import TOPICS
 from holdfast.server.authoring.registration import Registration

@@ -1,28 +1,9 @@
 """The choice of the store: the given one, the one of a URL, or memory."""
 
-import hashlib
-import re
-from typing import Final
-
 from holdfast.config import Limits
 from holdfast.ports import Observer
 from holdfast.stores.base import NoState, NoTasks, Store, refuse_state, refuse_tasks
 from holdfast.stores.urls import open_store
-
-_PLAIN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_OTHER: Final = re.compile(r"[^A-Za-z0-9._-]+")
-
-
-def namespace_of(name: str) -> str:
-    """Return the namespace of a server's records: its name, or its valid characters with a hash."""
-    if _PLAIN.fullmatch(name):
-        return name
-    return f"{_OTHER.sub('-', name)[:48]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-
-
-def distinct_namespace(name: str, whole: str) -> str:
-    """Return the namespace of a server that is known by a short name, and by a whole description that may hold a secret."""
-    return namespace_of(f"{name[:48]}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}")
 
 
 def check_parts(store: Store, *, needs_state: bool, needs_tasks: bool) -> None:

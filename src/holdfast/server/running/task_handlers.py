@@ -1,14 +1,18 @@
 """The handlers of `tasks/get`, `tasks/update` and `tasks/cancel`."""
 
-from typing import Any, Final
+from __future__ import annotations
 
-from holdfast.backs.native import Handler
+from typing import TYPE_CHECKING, Any, Final
+
 from holdfast.core.tasks import detailed
-from holdfast.engine.exchange import Exchange
 from holdfast.errors import InvalidParams
 from holdfast.protocol.tasks import DetailedTask, check_tasks
 from holdfast.protocol.types import Result
 from holdfast.server.host import Host
+
+if TYPE_CHECKING:
+    from holdfast.backs.native import Handler
+    from holdfast.engine.exchange import Exchange
 
 Params = dict[str, Any]
 _ACKNOWLEDGED: Final = Result()

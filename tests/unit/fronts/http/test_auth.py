@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from holdfast.auth import AuthRequest, Principal
-from holdfast.engine.sessions import session_key
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, notification
 from tests.support import LoopClock
@@ -334,78 +333,3 @@ async def test_a_verifier_that_fails_for_every_request_does_not_fill_the_log() -
         await asyncio.sleep(1.0)
         await b.peer(token="raise").initialize()
         assert b.observer.named("verifier.failed")[-1]["held_back"] == 90
-
-
-# The audit
-
-
-async def audited(b: Bench) -> list[tuple[str, dict[str, object]]]:
-    """Return the events of security so far."""
-    await asyncio.sleep(0.001)
-    return [(name, facts) for name, facts in b.observer.notes if name.startswith("audit.")]
-
-
-@front_test
-async def test_each_refused_token_host_and_origin_is_one_event() -> None:
-    async with bench(verifier=Tokens()) as b:
-        stranger = b.peer(token="secret", client="10.0.0.7")
-        assert (await stranger.call(1).done()).status == 401
-        assert (await b.peer().call(1).done()).status == 401
-        ann = await opened(b)
-        assert (await ann.call(1, headers={"host": "evil.example"}).done()).status == 421
-        assert (await ann.call(1, headers={"origin": "https://evil.example"}).done()).status == 403
-        assert (await ann.get(path="/elsewhere", headers={"host": "evil.example"}).done()).status == 421
-        events = await audited(b)
-        assert events == [
-            ("audit.token_refused", {"address": "10.0.0.7"}),
-            ("audit.token_refused", {"address": "127.0.0.1"}),
-            ("audit.host_refused", {"address": "127.0.0.1"}),
-            ("audit.origin_refused", {"address": "127.0.0.1"}),
-            ("audit.host_refused", {"address": "127.0.0.1"}),
-        ]
-
-
-@front_test
-async def test_a_foreign_session_is_audited_and_an_unknown_session_is_not() -> None:
-    async with bench(verifier=Tokens()) as b:
-        ann, bob = await opened(b), b.peer(token="bob", client="10.0.0.7")
-        bob.session, bob.version = ann.session, LATEST
-        foreign = [
-            await bob.call(1).done(),
-            await bob.get().done(),
-            await bob.delete(),
-            await bob.post(notification("notifications/initialized")).done(),
-        ]
-        bob.session = "unknown"
-        unknown = await bob.call(1).done()
-        assert {said(call)[:2] == said(unknown)[:2] for call in (foreign[0], *foreign[:1])} == {True}
-        assert [call.status for call in (*foreign, unknown)] == [404] * 5
-        events = await audited(b)
-        assert [name for name, _ in events] == ["audit.session_refused"] * 4
-        assert events[0][1] == {
-            "session": session_key(ann.session)[:8],
-            "subject": "bob",
-            "address": "10.0.0.7",
-        }
-        assert ann.session not in str(b.observer.notes)
-        assert (await ann.call(1).done()).status == 200
-
-
-@front_test
-async def test_a_flood_of_refusals_is_a_few_events_and_a_count() -> None:
-    async with bench(verifier=Tokens()) as b:
-        for _ in range(500):
-            await b.peer(token="wrong", client="10.0.0.7").call(1).done()
-        assert len(await audited(b)) == 10
-        await b.peer(token="wrong", client="10.0.0.8").call(1).done()
-        assert (await audited(b))[-1] == ("audit.token_refused", {"address": "10.0.0.8"})
-        await asyncio.sleep(1.0)
-        await b.peer(token="wrong", client="10.0.0.7").call(1).done()
-        assert (await audited(b))[-1] == ("audit.token_refused", {"address": "10.0.0.7", "held_back": 490})
-
-
-@front_test
-async def test_an_anonymous_client_from_another_host_is_audited() -> None:
-    async with bench() as b:
-        assert (await b.peer(client="10.0.0.7").call(1).done()).status == 403
-        assert await audited(b) == [("audit.anonymous_refused", {"address": "10.0.0.7"})]

@@ -8,10 +8,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from email.utils import formatdate
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ConfigError
+from holdfast.engine.audit import Reason
+from holdfast.fronts.http.addresses import Addresses
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.request import Channel, RawRequest
 
@@ -21,25 +21,23 @@ if TYPE_CHECKING:
 Serve = Callable[[RawRequest, Channel], Awaitable[None]]
 
 
-def networks(addresses: Sequence[str]) -> list[IPv4Network | IPv6Network]:
-    """Return the networks that texts name: single addresses, or networks such as 10.0.0.0/8.
-
-    Raises:
-        ConfigError: a text is neither.
-    """
-    try:
-        return [ip_network(address) for address in addresses]
-    except ValueError as error:
-        raise ConfigError(
-            f"trusted_proxies: {error}; give addresses or networks such as 10.0.0.0/8"
-        ) from None
+def _unreported(reason: Reason, address: str | None) -> None:
+    """Report nothing: these connections belong to no front."""
 
 
 class Members:
     """All connections of a server."""
 
-    def __init__(self, serve: Serve, deadlines: Deadlines, proxies: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        serve: Serve,
+        deadlines: Deadlines,
+        proxies: Sequence[str] = (),
+        refused: Callable[[Reason, str | None], None] = _unreported,
+    ) -> None:
         self.serve: Serve = serve
+        self.refused: Callable[[Reason, str | None], None] = refused
+        """Reports the reason of a refusal and the address of the connection, for the audit."""
         self.deadlines: Deadlines = deadlines
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.connections: set[HttpProtocol] = set()
@@ -49,7 +47,7 @@ class Members:
         """The server stops: every answer asks its client to open a new connection."""
         self.common: bytes = b""
         """The header lines of every answer: the date."""
-        self._proxies = networks(proxies)
+        self._proxies = Addresses(proxies) if proxies else None
         self._addresses: Counter[str] = Counter()
 
     def set_date(self, wall: float) -> None:
@@ -78,7 +76,6 @@ class Members:
 
     def _counted(self, address: str | None) -> str | None:
         """Return the address if its connections are limited. Without known proxies none is: many clients may share one."""
-        if not self._proxies or address is None:
+        if self._proxies is None or address is None or self._proxies.is_proxy(address):
             return None
-        ip = ip_address(address)
-        return None if any(ip in network for network in self._proxies) else address
+        return address

@@ -16,6 +16,7 @@ from typing import Final, cast
 
 from typing_extensions import override
 
+from holdfast.engine.audit import Reason
 from holdfast.fronts.http.listener.channel import HIGH_WATER, STATUS_LINES, SocketChannel, bytes_taken
 from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
 from holdfast.fronts.http.listener.framing import Parsed, Refused
@@ -38,6 +39,8 @@ _FAILED_HEADERS: Final = [
     (b"content-length", b"%d" % len(_FAILED)),
 ]
 _FULL: Final = Refused(503, "Service unavailable: too many connections")
+_AUDITED: Final[dict[int, Reason]] = {503: "connections", 408: "slow", 431: "too_large"}
+"""The reason of a refusal, by its status; of all others: malformed."""
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -280,6 +283,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._is_over or self.transport.is_closing():
             return
         self._is_over = True
+        self.members.refused(_AUDITED.get(refusal.status, "malformed"), self.client)
         broken = self._newest
         if broken is not None and not (broken.has_all or broken.is_complete):
             if self._waiting and self._waiting[-1] is broken:

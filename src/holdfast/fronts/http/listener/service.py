@@ -70,7 +70,7 @@ class Service:
         await self._engine.ensure_started()
         settings = self._engine.settings
         deadlines = Deadlines(settings.limits, settings.times.write_stall)
-        self.members = Members(self._front.serve, deadlines, self._front.proxies)
+        self.members = Members(self._front.serve, deadlines, self._front.proxies, self._front.refused)
         self.members.set_date(self._engine.clock.wall())
         loop = asyncio.get_running_loop()
         for listener in listeners:

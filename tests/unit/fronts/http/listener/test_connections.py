@@ -13,7 +13,7 @@ import pytest
 from holdfast import Context, Limits, Server, Settings
 from holdfast.config import HttpSettings
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.listener.members import networks
+from holdfast.fronts.http.addresses import Addresses
 from holdfast.fronts.http.listener.service import Service
 from holdfast.fronts.http.listener.sockets import bind
 from tests.support import async_test, until
@@ -223,7 +223,7 @@ def test_one_address_is_limited_only_if_the_proxies_are_known(
 
 def test_a_proxy_that_is_no_address_is_named() -> None:
     with pytest.raises(ConfigError, match=r"proxy\.example"):
-        networks(["proxy.example"])
+        Addresses(["proxy.example"])
 
 
 # Framing

@@ -1,0 +1,155 @@
+"""Audit: each refusal and each administrative act is one event, for operators who watch for attacks.
+
+`REASONS` is the one table of refusals, `ACTS` the one of administrative acts. Every front reports through this module, so
+that the log and the metrics count the same things under the same names. An event has the reason, the address of the
+client and a short hash of its principal, as the log has one of a session. It never has a token, a session id, a name that a
+client chose, or anything of a message.
+
+An attacker must not be able to fill the disk, or to hide one kind of refusal behind many of another kind. So each
+reason has its own limit of lines, for each address and in all (`core/rates.py`). What is above the limit is counted and
+reported as a number (`sweep`). `counts` counts everything.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from holdfast.core.rates import Rates
+from holdfast.errors import (
+    Busy,
+    HoldfastError,
+    ParkedGone,
+    SessionGone,
+    StoreError,
+    TooManySessions,
+    Unresumable,
+    UpstreamUnavailable,
+    WireError,
+)
+
+if TYPE_CHECKING:
+    from holdfast.engine.runtime import Runtime
+
+Reason = Literal[
+    "token", "scope", "anonymous", "origin", "host", "session", "event_id", "request_state", "malformed", "media_type",
+    "too_large", "slow", "busy", "sessions", "connections",
+]  # fmt: skip
+Act = Literal["session_deleted", "session_closed", "key_changed"]
+
+REASONS: Final[dict[Reason, str]] = {
+    "token": "401: no token, or one that is not valid or has expired",
+    "scope": "403: the token lacks a scope that the component needs",
+    "anonymous": "403: a client without a token, from another machine",
+    "origin": "403: an Origin that is not allowed",
+    "host": "421: a Host that is not allowed",
+    "session": "404: the session belongs to another principal",
+    "event_id": "400: a Last-Event-ID that is not a position of this session",
+    "request_state": "400, −31003: a requestState that is forged, expired or of another request",
+    "malformed": "400: a head or a message that breaks HTTP, JSON or JSON-RPC",
+    "media_type": "415: a Content-Type or Content-Encoding that is not served",
+    "too_large": "413 or 431: a message or a head above its limit",
+    "slow": "408: a head or a body that took too long",
+    "busy": "429: a limit of calls or of memory is reached",
+    "sessions": "503: too many sessions",
+    "connections": "503: too many connections, of one address or in all",
+}
+"""The reasons for refusals, each with the response."""
+ACTS: Final[dict[Act, str]] = {
+    "session_deleted": "a client has deleted its session",
+    "session_closed": "an operator has closed a session",
+    "key_changed": "another key seals the state of suspended calls from now on",
+}
+"""The administrative acts."""
+
+_TOTAL: Final = 3
+"""The lines of one reason, from all addresses together: so many times those of one address."""
+_REPORT_SECONDS: Final = 10.0
+"""How often the number of events without a line is reported."""
+
+_OF_ERRORS: Final[tuple[tuple[type[HoldfastError], Reason], ...]] = (
+    (WireError, "malformed"),
+    (SessionGone, "session"),
+    (Unresumable, "event_id"),
+    (ParkedGone, "request_state"),
+    (Busy, "busy"),
+    (TooManySessions, "sessions"),
+)
+
+
+def reason_of(error: HoldfastError) -> Reason | None:
+    """Return the reason of a refusal by its exception; None: it is no refusal, but an answer or a failure."""
+    if isinstance(error, UpstreamUnavailable):
+        return None
+    return next((reason for kind, reason in _OF_ERRORS if isinstance(error, kind)), None)
+
+
+def short(key: str) -> str:
+    """Return what the log shows of a session or principal: the first characters of the hash that is its key."""
+    return key[:8]
+
+
+class Audit:
+    """Reports refusals and administrative acts to the observer, up to a rate."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+        now = runtime.clock.now()
+        self.counts: Counter[Reason | Act] = Counter()
+        """How often each refusal and act has happened, with those that have no line."""
+        self._lines: dict[str, Rates] = {
+            name: Rates(now, _TOTAL) for name in (*get_args(Reason), "session_deleted")
+        }
+        self._lookups = Rates(now, _TOTAL)
+        self._suppressed: Counter[Reason | Act] = Counter()
+        self._reported_at = now
+
+    def __repr__(self) -> str:
+        return f"<Audit {self.counts.total()} events>"
+
+    def refused(self, reason: Reason, address: str, principal: str = "", session: str = "") -> None:
+        """Report a refusal. `principal` and `session` are keys; they are empty where there is none.
+
+        Only a session of another principal is reported: that a session does not exist is no attack. The client cannot
+        notice the difference, because the store is asked after its answer was written.
+        """
+        if reason != "session":
+            self._report(reason, address, principal)
+        elif self._lookups.admit(address, self._runtime.clock.now()) is not None:
+            self._runtime.spawn(self._foreign(address, principal, session))
+
+    async def _foreign(self, address: str, principal: str, session: str) -> None:
+        try:
+            if await self._runtime.store.holder(session) is None:
+                return
+        except StoreError:
+            return
+        self._report("session", address, principal, session)
+
+    def _report(self, reason: Reason, address: str, principal: str, session: str = "") -> None:
+        if self._has_line(reason, address):
+            self._note("audit.refused", reason=reason, address=address, principal=principal, session=session)
+
+    def done(self, act: Act, address: str = "", principal: str = "", session: str = "") -> None:
+        """Report an administrative act. Acts of operators have no limit of lines, those of clients have one."""
+        if self._has_line(act, address):
+            self._note("audit.done", act=act, address=address, principal=principal, session=session)
+
+    def _has_line(self, what: Reason | Act, address: str) -> bool:
+        self.counts[what] += 1
+        lines = self._lines.get(what)
+        if lines is None or lines.admit(address, self._runtime.clock.now()) is not None:
+            return True
+        self._suppressed[what] += 1
+        return False
+
+    def _note(self, event: str, *, principal: str, session: str, **facts: str) -> None:
+        facts |= {"principal": short(principal), "session": short(session)}
+        self._runtime.observer.note(event, **{name: value for name, value in facts.items() if value})
+
+    async def sweep(self) -> None:
+        """Report how many events have no line, from time to time."""
+        now = self._runtime.clock.now()
+        if self._suppressed and now - self._reported_at >= _REPORT_SECONDS:
+            self._reported_at = now
+            suppressed, self._suppressed = self._suppressed, Counter()
+            for what, count in suppressed.items():
+                self._runtime.observer.note("audit.suppressed", of=what, count=count)

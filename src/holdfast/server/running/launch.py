@@ -1,0 +1,28 @@
+"""The parts that a server needs only when it runs: engine, back, fronts, store.
+
+They take most of the time that an import of Holdfast would take. So `Server` and `Served` import this module on first
+use, and `from holdfast import Server` stays quick (`tools/import_time.py`).
+"""
+
+from holdfast.backs.native import NativeBack
+from holdfast.engine.engine import Engine
+from holdfast.engine.observe import LogObserver
+from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.mount import Mount
+from holdfast.fronts.http.serve import run_http
+from holdfast.fronts.stdio import run_stdio
+from holdfast.server.running.route_applications import applications
+from holdfast.server.running.store_choice import check_parts, store_for
+
+__all__ = [
+    "Engine",
+    "HttpFront",
+    "LogObserver",
+    "Mount",
+    "NativeBack",
+    "applications",
+    "check_parts",
+    "run_http",
+    "run_stdio",
+    "store_for",
+]
