@@ -155,13 +155,18 @@ def started(peer: Peer, asked: dict[str, Any]) -> "subprocess.Popen[str]":
 
 @contextlib.contextmanager
 def serving(
-    directory: Path, environment: dict[str, str], server: str = SERVER, *, command: list[str] = SERVE
+    directory: Path,
+    environment: dict[str, str],
+    server: str = SERVER,
+    *,
+    command: list[str] = SERVE,
+    port: int = 0,
 ) -> Iterator[int]:
-    """Run `holdfast serve` on a free port; stop it as an operator would, and expect it to obey."""
+    """Run `holdfast serve` on a port, by default a free one; stop it as an operator would, and expect it to obey."""
     log = directory / LOG
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [*command, server, "--http", "127.0.0.1:0"],
+            [*command, server, "--http", f"127.0.0.1:{port}"],
             stdout=errors,
             stderr=errors,
             env={**os.environ, **environment, "COLUMNS": "400"},
