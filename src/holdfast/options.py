@@ -2,6 +2,7 @@
 
 from holdfast.backs.environment import FromClaim, FromHeader
 from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.backs.proxy.scopes import ScopeTable
 from holdfast.config import HttpOptions
 from holdfast.server.authoring.caching import Cache, CacheSettings
 from holdfast.server.authoring.prompts import PromptOptions
@@ -19,5 +20,6 @@ __all__ = [
     "ProxyArguments",
     "ProxyOptions",
     "ResourceOptions",
+    "ScopeTable",
     "ToolOptions",
 ]

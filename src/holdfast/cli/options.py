@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from holdfast.backs.proxy.options import Home, ProxyOptions
+from holdfast.backs.proxy.scopes import ScopeTable
 from holdfast.config import LOOPBACK_HOSTS, Duplicates, HttpSettings, Limits, ResponseMode, Settings, Times
 
 Kind = Literal["a URL", "a command", "a server object of Python", "a file with several servers"]
@@ -129,6 +130,14 @@ class Options(Struct, frozen=True, kw_only=True):
             fits=ONE_SERVER,
         ),
     ] = None
+    scopes_supported: Annotated[
+        tuple[str, ...] | None,
+        Row(
+            flag="scope_supported",
+            help="A scope that the metadata of the endpoint lists, instead of all that components need; may be repeated.",
+            fits=ONE_SERVER,
+        ),
+    ] = None
     allow_anonymous: Annotated[bool | None, Row(help="Serve other machines without authentication.")] = None
     trusted_proxies: Annotated[
         tuple[str, ...] | None,
@@ -157,6 +166,7 @@ class Options(Struct, frozen=True, kw_only=True):
     # The server behind.
 
     proxy: Annotated[dict[str, Any] | None, Row(settings=ProxyOptions, members={}, fits=ONE_SERVER)] = None
+    scopes: Annotated[dict[str, Any] | None, Row(settings=ScopeTable, members={}, fits=ONE_SERVER)] = None
 
     concurrency: Annotated[
         Count | None,
@@ -327,6 +337,7 @@ class Options(Struct, frozen=True, kw_only=True):
             allowed_hosts=(*LOOPBACK_HOSTS, *self.allowed_hosts) if self.allowed_hosts else LOOPBACK_HOSTS,
             allowed_origins=self.allowed_origins or (),
             public_url=self.public_url or "",
+            scopes_supported=self.scopes_supported or (),
             allow_anonymous=True if self.allow_anonymous else None,
             trusted_proxies=self.trusted_proxies or (),
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from holdfast.backs.proxy.scopes import ScopeTable
 from holdfast.cli import banner, stores
 from holdfast.cli.behind import Source
 from holdfast.cli.config.plan import Endpoint
@@ -117,7 +118,7 @@ def prepare(source: Source, options: Options) -> "Served":
         options.namespace or server.namespace,
     )
     key, proxied = forward_key(options.forward_key_file), _proxied(options)
-    if wanted != before or proxied or key is not None:
+    if wanted != before or proxied or options.scopes or key is not None:
         if server.is_built:
             raise ConfigError(
                 f"{source.object} built its engine while it was imported, so options cannot change it"
@@ -128,6 +129,8 @@ def prepare(source: Source, options: Options) -> "Served":
         server.verifier = load_verifier(options.verifier, source.directory)
     if proxied:
         _set_proxied(server, proxied, "" if source.directory else "--")
+    if options.scopes:
+        _set_scopes(server, options.scopes)
     return server
 
 
@@ -146,3 +149,14 @@ def _set_proxied(server: "Served", given: dict[str, Any], dashes: str) -> None:
             "are limited by limits.running and in_order, and any process answers for it"
         )
     server.options = replace(server.options, **given)
+
+
+def _set_scopes(server: "Served", given: dict[str, Any]) -> None:
+    from holdfast.server.proxies import Proxy  # noqa: PLC0415 - `--help` does not need it
+
+    if not isinstance(server, Proxy):
+        raise ConfigError(
+            "scopes is for a server in front of another one, and this is a holdfast.Server: its functions declare "
+            "their scopes, as in @server.tool(scopes={...})"
+        )
+    server.scopes = ScopeTable(**given)

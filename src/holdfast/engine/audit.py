@@ -17,6 +17,7 @@ from holdfast.core.rates import Rates
 from holdfast.errors import (
     Busy,
     HoldfastError,
+    InsufficientScope,
     ParkedGone,
     SessionGone,
     StoreError,
@@ -70,6 +71,7 @@ _OF_ERRORS: Final[tuple[tuple[type[HoldfastError], Reason], ...]] = (
     (SessionGone, "session"),
     (Unresumable, "event_id"),
     (ParkedGone, "request_state"),
+    (InsufficientScope, "scope"),
     (Busy, "busy"),
     (TooManySessions, "sessions"),
 )

@@ -23,6 +23,7 @@ from holdfast.backs.process import ProcessTarget
 from holdfast.backs.proxy.back import ProxyBack
 from holdfast.backs.proxy.options import Home, ProxyOptions
 from holdfast.backs.proxy.passing import passing, principal_of_token
+from holdfast.backs.proxy.scopes import NO_TABLE, ScopeTable
 from holdfast.backs.proxy.target import Target
 from holdfast.backs.remote import RemoteTarget
 from holdfast.config import LOOPBACK_HOSTS, HttpSettings, Settings
@@ -66,6 +67,8 @@ class ProxyArguments(TypedDict, total=False):
     store: Store | str | None
     namespace: str | None
     verifier: Verifier | None
+    scopes: ScopeTable
+    """The scopes that callers need, by the names of tools, resources and prompts."""
     observer: Observer | None
     forward_key: str | None
     """The key for clients' credentials that go from one process to another: 32 random bytes as base64. All processes need
@@ -81,6 +84,7 @@ class Proxy(Served):
             raise ConfigError(f"the protocol version is one of {', '.join(VERSIONS)}; not {target.version!r}")
         self._target = target
         self.options: ProxyOptions = _overridden(given, own)
+        self.scopes: ScopeTable = given.get("scopes", NO_TABLE)
         self._set_up(
             target.name,
             given.get("settings", Settings()),
@@ -108,7 +112,8 @@ class Proxy(Served):
     @cached_property
     def back(self) -> ProxyBack:
         """The back that the engine calls."""
-        return ProxyBack(self._target, self.options, (SystemClock(), SystemRandom(), self._observer))
+        ports = (SystemClock(), SystemRandom(), self._observer)
+        return ProxyBack(self._target, self.options, ports, self.scopes)
 
     @property
     def engine(self) -> Engine:
@@ -131,7 +136,16 @@ class Proxy(Served):
         return engine
 
     def front(self, settings: HttpSettings) -> HttpFront:
-        """Build the HTTP endpoint, and the engine if it does not exist yet."""
+        """Build the HTTP endpoint, and the engine if it does not exist yet.
+
+        Raises:
+            ConfigError: the table has scopes, and there is no verifier that knows the scopes of a token.
+        """
+        if not self.scopes.is_empty and (self.verifier is None or self.verifier is principal_of_token):
+            raise ConfigError(
+                f"the components of {self!r} need scopes, and it has no verifier that reads the scopes of a token: give "
+                "it one (verifier=…, --verifier FILE:NAME)"
+            )
         if self.verifier is None:
             # Anonymous clients of other machines may be different people: they must not share an upstream.
             others = set(settings.allowed_hosts) - set(LOOPBACK_HOSTS)

@@ -18,6 +18,7 @@ from holdfast.cli.options import Options
 from holdfast.cli.prepared import prepare
 from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
+from holdfast.server.proxies import Proxy
 
 SMALL: Final = str(Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py")
 
@@ -68,6 +69,16 @@ def test_options_apply_to_a_module_that_mounts_its_server(tmp_path: Path) -> Non
     app.write_text("from holdfast import Server\nserver = Server('mounted')\napp = server.asgi()\n")
     server = prepare(Source(object=f"{app}:server"), Options(times={"grace": 7}, store="memory:"))
     assert (server.settings.times.grace, server.store) == (7, "memory:")
+
+
+def test_a_table_of_scopes_is_for_a_server_in_front_of_another_one() -> None:
+    scopes = {"tools": {"send": ["mail.send"]}}
+    for source in (Source(command=("true",)), Source(url="http://localhost:1/mcp")):
+        server = prepare(source, Options(scopes=scopes))
+        assert isinstance(server, Proxy)
+        assert server.back.access.known() == {"mail.send"}
+    with pytest.raises(ConfigError, match=r"its functions declare\s+their scopes"):
+        prepare(Source(object=SMALL), Options(scopes=scopes))
 
 
 def test_hosts_are_added_to_those_of_this_machine() -> None:

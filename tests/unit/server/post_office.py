@@ -3,9 +3,11 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from holdfast import Context, Server
 from holdfast.auth import Principal
-from tests.asgi import Call, Peer
+from tests.asgi import Application, Call, Peer
 from tests.messages import request
 
 MAIL = frozenset({"mail.read"})
@@ -110,8 +112,8 @@ def _register(server: PostOffice) -> None:  # noqa: C901 - a list of functions
 class Sessions:
     """Clients of 2025-11-25."""
 
-    def __init__(self, server: Server) -> None:
-        self._app = server.asgi()
+    def __init__(self, app: Application) -> None:
+        self._app = app
 
     async def ask(self, token: str, method: str, params: dict[str, Any]) -> Call:
         peer = Peer(self._app, token=token)
@@ -122,8 +124,49 @@ class Sessions:
 class Sessionless:
     """Clients of 2026-07-28."""
 
-    def __init__(self, server: Server) -> None:
-        self._app = server.asgi()
+    def __init__(self, app: Application) -> None:
+        self._app = app
 
     async def ask(self, token: str, method: str, params: dict[str, Any]) -> Call:
         return await Peer(self._app, token=token).modern(method, params).done()
+
+
+both = pytest.mark.parametrize("era", [Sessions, Sessionless])
+
+
+def prompt(name: str) -> dict[str, Any]:
+    return {"ref": {"type": "ref/prompt", "name": name}, "argument": {"name": "topic", "value": "a"}}
+
+
+def template(uri: str) -> dict[str, Any]:
+    return {"ref": {"type": "ref/resource", "uri": uri}, "argument": {"name": "box", "value": "a"}}
+
+
+LETTER = "mail://{box}/{number}"
+NEEDED: list[tuple[str, dict[str, Any], str]] = [
+    ("tools/call", {"name": "send", "arguments": {}}, "mail.send"),
+    ("resources/read", {"uri": "mail://inbox"}, "mail.read"),
+    ("resources/read", {"uri": "mail://inbox/7"}, "mail.read"),
+    ("prompts/get", {"name": "draft", "arguments": {"topic": "tea"}}, "mail.send"),
+    ("completion/complete", prompt("draft"), "mail.send"),
+    ("completion/complete", template(LETTER), "mail.read"),
+]
+"""Requests that name a component, and the scope that it needs."""
+
+HIDDEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("tools/call", {"name": "purge"}, {"name": "purgx"}),
+    ("resources/read", {"uri": "vault://key"}, {"uri": "vault://kex"}),
+    ("resources/read", {"uri": "vault://box/a"}, {"uri": "vault://bax/a"}),
+    ("prompts/get", {"name": "plot", "arguments": {}}, {"name": "plox", "arguments": {}}),
+    ("completion/complete", prompt("plot"), prompt("plox")),
+    ("completion/complete", template("vault://box/{name}"), template("vault://bax/{name}")),
+]
+"""Requests that name a hidden component, and the same with a name that nothing has."""
+
+
+def as_misspelt(answer: Call) -> str:
+    """Return all of an answer that a client sees, with the names of hidden components as in the requests beside them."""
+    seen = str((answer.status, sorted(answer.headers), answer.json))
+    for known, misspelt in (("purge", "purgx"), ("key", "kex"), ("box/", "bax/"), ("plot", "plox")):
+        seen = seen.replace(known, misspelt)
+    return seen

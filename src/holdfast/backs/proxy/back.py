@@ -18,14 +18,16 @@ session then has no upstream of its own: it uses those of 2026-07-28 clients (`u
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.backs.proxy.hidden import HiddenComponents
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
+from holdfast.backs.proxy.scopes import NO_TABLE, ScopeTable, TableRules
 from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
     client_capabilities,
@@ -69,7 +71,9 @@ _TASKS: Final = frozenset(name for name in METHODS if name.startswith("tasks/"))
 class ProxyBack:
     """Answers exchanges through the server behind us."""
 
-    def __init__(self, target: Target, options: ProxyOptions, ports: Ports) -> None:
+    def __init__(
+        self, target: Target, options: ProxyOptions, ports: Ports, scopes: ScopeTable = NO_TABLE
+    ) -> None:
         self._target = target
         self._options = options
         self._ports = ports
@@ -82,7 +86,13 @@ class ProxyBack:
         """True if something of a session lives in one process: its own upstream, or the one that it shares."""
         self.shares_anonymous: bool = True
         """False if clients of other machines may call without a principal: each of their calls has its own upstream."""
-        self.access: Access = Access()
+        self.access: Access = scopes.access()
+        rules = self.access.rules
+        self._hidden = (
+            HiddenComponents(rules, ports[1]) if isinstance(rules, TableRules) and rules.hides else None
+        )
+        """Exists if a component may be hidden from a caller."""
+        self._passes_tasks = not isinstance(rules, TableRules) or rules.passes_tasks
         self._own: Mapping[str, Callable[[Exchange], Awaitable[bytes]]] = {
             "ping": self._ping,
             "server/discover": self._discover,
@@ -153,7 +163,8 @@ class ProxyBack:
         caller = caller if caller.charge is None else replace(caller, charge=None)
         if self._options.shared and not self._is_for_one_call(caller):
             return UpstreamClient(caller, record.client, {}, is_shared=True)
-        return UpstreamClient(caller, record.client, record.capabilities, record.key if self.has_home else "")
+        capabilities = record.capabilities if self._passes_tasks else client_capabilities(record.capabilities)
+        return UpstreamClient(caller, record.client, capabilities, record.key if self.has_home else "")
 
     async def _upstream_of(self, client: UpstreamClient) -> Upstream:
         key = shared_key_of(client, self._target.key(client), self._together)
@@ -217,13 +228,18 @@ class ProxyBack:
 
     def _offered(self, agreed: Agreed, caller: Caller) -> dict[str, Any]:
         """Return what the server offers to a client of 2026-07-28."""
-        tasks = agreed.is_sessionless and not self._is_for_one_call(caller)
+        tasks = agreed.is_sessionless and self._passes_tasks and not self._is_for_one_call(caller)
         return server_capabilities(agreed.capabilities, sessionless=True, tasks=tasks)
 
     # Requests
 
-    async def handle(self, exchange: Exchange) -> bytes:
-        """Answer here, or let the server answer."""
+    def handle(self, exchange: Exchange) -> Coroutine[Any, Any, bytes]:
+        """Answer here, or let the server answer. Plain on purpose: usually there is no other coroutine around a call."""
+        if self._hidden is not None:
+            return self._hidden.answer(exchange, self._handle)
+        return self._handle(exchange)
+
+    async def _handle(self, exchange: Exchange) -> bytes:
         method = exchange.request.method
         is_sessionless = exchange.session.revision is SESSIONLESS
         if method in (NOT_SESSIONLESS if is_sessionless else NOT_IN_SESSIONS):
@@ -250,6 +266,8 @@ class ProxyBack:
 
     async def _forward(self, exchange: Exchange, upstream: Upstream) -> bytes:
         method = exchange.request.method
+        if method in _TASKS and not self._passes_tasks:
+            raise MethodNotFound(f"{method}: tools of this server need scopes, and a task names no tool")
         if method in _TASKS and not upstream.agreed.is_sessionless:
             raise MethodNotFound(
                 f"{method}: the server behind this one speaks {upstream.agreed.version}, whose tasks do not pass to 2026-07-28"
@@ -326,7 +344,10 @@ class ProxyBack:
         await upstream.subscriptions.ready()
         # Changes of tasks are not reported: clients ask for them with tasks/get.
         honoured = wanted.within(server_capabilities(upstream.agreed.capabilities, sessionless=True))
+        hidden = self._hidden
         for uri in honoured.names.get("resource", ()):
+            if hidden is not None and hidden.is_hidden("resources", uri, caller):
+                uri = hidden.stand_in(uri)  # noqa: PLW2901 - the server answers as for an unknown resource
             await upstream.subscriptions.add(uri, upstream.agreed)
         return honoured
 

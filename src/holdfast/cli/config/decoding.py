@@ -5,7 +5,7 @@ An error never shows a value: it may be a secret.
 
 import difflib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -24,6 +24,9 @@ _WORDS: Final = {
     list: "a list",
     dict: "a table",
 }
+
+
+_TABLES: Final = (dict, Mapping)
 
 
 def decoded(kind: type[S], table: Mapping[str, Any], where: str) -> S:
@@ -55,7 +58,7 @@ def _converted(value: Any, hint: Any, where: str) -> Any:
     row = next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Row)), None)
     if row is not None and row.settings is not None:
         return _settings(row.settings, value, where)
-    if isinstance(value, dict) and get_origin(bare(hint)) is dict:
+    if isinstance(value, dict) and get_origin(bare(hint)) in _TABLES:
         inner = get_args(bare(hint))[1]
         return {key: _converted(one, inner, f"{where}.{key}") for key, one in value.items()}
     try:
@@ -95,9 +98,13 @@ def _allowed(hint: Any) -> str:
         return f"{_WORDS[kind.__origin__]} of {least} or more"
     if get_origin(kind) is Literal:
         return f"one of {', '.join(get_args(kind))}"
+    if get_origin(kind) is Collection:
+        return "a list of texts"
     if get_origin(kind) is tuple:
         inner = _WORDS[get_args(kind)[0]].removeprefix("a ")
         return f"a list of {inner}s" if get_args(kind)[-1] is ... else f"a list of two {inner}s"
+    if get_origin(kind) is Mapping:
+        return "a table"
     return "a table of texts" if get_origin(kind) is dict else _WORDS.get(kind, "another value")
 
 

@@ -50,6 +50,7 @@ class Routes:
         found = await self._identity.of(request.head, request.client or "")
         if isinstance(found, Answer):
             return found
+        connection.principal = found
         try:
             self._engine.access.demand(scopes, Caller(found.key, found))
         except InsufficientScope as missing:

@@ -1,0 +1,190 @@
+"""Scopes for a server behind us: a table by the names of its components, because its own code declares none.
+
+A name in the table may have `*` for any characters. All rows that fit a name add up.
+
+The server behind may understand a URI in several spellings, and a row must fit all of them. So a URI and a row are
+compared without percent-encoding, in lower case, with single slashes, and a URI also without its query and fragment and
+with its `..` resolved. A spelling that fits only by mistake needs a scope too many, which is the safe side.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from holdfast.auth.scopes import NO_NEEDS, Needs, implications, scope_set
+from holdfast.engine.access import Access
+from holdfast.engine.caller import Caller
+from holdfast.errors import ConfigError
+from holdfast.protocol.subscriptions import TOPICS
+from holdfast.wire.jsonrpc import Request
+
+_SLASHES: Final = re.compile(r"[/\\]+")
+_IGNORED: Final = re.compile(r"[\x00-\x20]+")
+_DECODINGS: Final = 3
+"""How often a URI is decoded: a server may decode one that its client has encoded twice."""
+
+
+class ScopeTable(Struct, frozen=True, kw_only=True):
+    """The scopes that callers of a server behind need. In `holdfast.toml` it is `[servers.NAME.scopes]`.
+
+    Raises:
+        ConfigError: a scope or a row is invalid.
+    """
+
+    server: Collection[str] = ()
+    """The scopes that every tool, resource and prompt needs."""
+    tools: Mapping[str, Collection[str]] = {}
+    """By name or pattern: the scopes that tools need."""
+    resources: Mapping[str, Collection[str]] = {}
+    """By URI or pattern: the scopes that resources need. A template is listed by its own text."""
+    prompts: Mapping[str, Collection[str]] = {}
+    """By name or pattern: the scopes that prompts need."""
+    hidden: Collection[str] = ()
+    """Scopes without which a component that needs them does not exist for a caller."""
+    implied: Mapping[str, Collection[str]] = {}
+    """By scope: the narrower scopes that it stands for."""
+
+    def __post_init__(self) -> None:
+        named = set(scope_set(self.server, "server"))
+        for kind in ("tools", "resources", "prompts"):
+            for name, scopes in getattr(self, kind).items():
+                found = scope_set(scopes, f"{kind}[{name!r}]")
+                if not name or not found:
+                    raise ConfigError(f"{kind}[{name!r}] needs a name or pattern, and at least one scope")
+                named |= found
+        implications(self.implied, "implied")
+        unused = sorted(scope_set(self.hidden, "hidden") - named)
+        if unused:
+            raise ConfigError(f"hidden names {unused[0]!r}, which no row of the table needs")
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no component needs a scope."""
+        return not (self.server or self.tools or self.resources or self.prompts)
+
+    def access(self) -> Access:
+        """Return the access for a back."""
+        access = Access(implications(self.implied, "implied"))
+        access.rules = None if self.is_empty else TableRules(self, access)
+        return access
+
+
+NO_TABLE: Final = ScopeTable()
+
+Spellings = Callable[[str], Iterable[str]]
+Fits = Callable[[str], object]
+
+
+class _Rows:
+    """The rows of one kind of component."""
+
+    def __init__(
+        self, rows: Mapping[str, Collection[str]], needs: Callable[[Collection[str]], Needs]
+    ) -> None:
+        self.needs = [(_pattern(name), needs(scopes)) for name, scopes in rows.items()]
+
+    def of(self, spellings: Iterable[str]) -> Needs:
+        """Return the needs of all rows that fit one of the spellings."""
+        found = NO_NEEDS
+        texts = tuple(spellings)
+        for fits, needs in self.needs:
+            if any(fits(text) for text in texts):
+                found = found.plus(needs)
+        return found
+
+
+class TableRules:
+    """The rules of a table: see `holdfast.engine.access`."""
+
+    def __init__(self, table: ScopeTable, access: Access) -> None:
+        self._access = access
+        hidden = frozenset(table.hidden)
+
+        def needs(scopes: Collection[str]) -> Needs:
+            named = frozenset(scopes)
+            return Needs(named, named & hidden)
+
+        self._server = needs(table.server)
+        self._rows = {
+            "tools": _Rows(table.tools, needs),
+            "prompts": _Rows(table.prompts, needs),
+            "resources": _Rows({_plain(name): scopes for name, scopes in table.resources.items()}, needs),
+        }
+        self.hides: bool = bool(hidden)
+        """True if a component may be hidden from a caller."""
+        self.passes_tasks: bool = not table.tools
+        """False: a request for a task names no tool, so that its scopes could not be judged."""
+
+    def __repr__(self) -> str:
+        return f"<TableRules {sum(len(rows.needs) for rows in self._rows.values())} rows>"
+
+    def component(self, kind: str, name: str) -> Needs:
+        """Return what a component needs."""
+        spellings = uri_spellings(name) if kind == "resources" else (name,)
+        return self._server.plus(self._rows[kind].of(spellings))
+
+    def is_hidden(self, kind: str, name: str, caller: Caller) -> bool:
+        """True if a component is hidden from a caller."""
+        return bool(self._access.missing(self.component(kind, name).hidden, caller))
+
+    def needs(self, request: Request, caller: Caller, session: str) -> Needs:  # noqa: ARG002
+        """Return what a request needs. A listener may name hidden resources among others: it does not receive them."""
+        if request.method.startswith("tasks/"):
+            return self._server
+        is_listener, found = request.method == "subscriptions/listen", NO_NEEDS
+        for kind, name in named(request.method, request.params):
+            if not (is_listener and self.is_hidden(kind, name, caller)):
+                found = found.plus(self.component(kind, name))
+        return found
+
+    def declared(self) -> Iterator[Needs]:
+        """Return the needs of the server and of each row."""
+        yield self._server
+        for rows in self._rows.values():
+            yield from (self._server.plus(needs) for _, needs in rows.needs)
+
+    def basic(self) -> frozenset[str]:
+        """Return the scopes that every component needs, except hidden ones."""
+        return self._server.scopes - self._server.hidden
+
+
+def named(method: str, params: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the kind and name of each component that a request names."""
+    match method:
+        case "tools/call" | "prompts/get":
+            found = [(method.partition("/")[0], params.get("name"))]
+        case "resources/read" | "resources/subscribe":
+            found = [("resources", params.get("uri"))]
+        case "completion/complete":
+            ref = params.get("ref")
+            ref = ref if type(ref) is dict else {}
+            found = [("prompts", ref.get("name")), ("resources", ref.get("uri"))]
+        case "subscriptions/listen":
+            wanted = params.get("notifications")
+            uris = wanted.get(TOPICS["resource"].member) if type(wanted) is dict else None
+            found = [("resources", uri) for uri in (uris if type(uris) is list else ())]
+        case _:
+            found = []
+    return [(kind, name) for kind, name in found if type(name) is str]
+
+
+def uri_spellings(uri: str) -> Iterator[str]:
+    """Yield a URI in the form of the table's rows: as a whole, without query and fragment, with `..` resolved."""
+    whole = _plain(uri)
+    bare = re.split("[?#]", whole, maxsplit=1)[0].rstrip("/")
+    scheme, colon, rest = bare.partition(":")
+    yield from {whole, bare, f"{scheme}{colon}{posixpath.normpath(rest) if rest else rest}"}
+
+
+def _plain(uri: str) -> str:
+    for _ in range(_DECODINGS):
+        uri = unquote(uri)
+    return _SLASHES.sub("/", _IGNORED.sub("", uri)).lower().rstrip("/")
+
+
+def _pattern(text: str) -> Fits:
+    return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL).fullmatch

@@ -1,0 +1,233 @@
+"""Scopes for a server behind: a table by the names of its components."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast import Process, Remote
+from holdfast.backs.proxy.back import ProxyBack
+from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.backs.proxy.scopes import ScopeTable, TableRules
+from holdfast.config import HttpSettings
+from holdfast.engine.access import Access
+from holdfast.engine.caller import Caller
+from holdfast.engine.engine import Engine
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.front import HttpFront
+from holdfast.ports import SystemRandom
+from holdfast.testing import NotingObserver
+from holdfast.wire.jsonrpc import Request
+from tests.asgi import Call, Peer
+from tests.backs.behind import Behind
+from tests.messages import metadata
+from tests.support import LoopClock, async_test
+from tests.unit.server.post_office import (
+    HIDDEN,
+    LETTER,
+    METADATA,
+    NEEDED,
+    Known,
+    PostOffice,
+    Sessionless,
+    Sessions,
+    as_misspelt,
+    both,
+)
+from tests.unit.server.task_client import TASKS
+
+TABLE = ScopeTable(
+    tools={"s[a-z]nd": ["no.pattern"], "se*": ["mail.send"], "purge": ["admin"]},
+    resources={"mail://*": ["mail.read"], "vault://key": ["admin"], "vault://box/*": ["admin"]},
+    prompts={"draft": ["mail.send"], "plot": ["admin"]},
+    hidden=["admin"],
+)
+eras_behind = pytest.mark.parametrize("behind", ["legacy", "modern"])
+
+
+@asynccontextmanager
+async def post_office(version: str, table: ScopeTable = TABLE) -> AsyncIterator[tuple[HttpFront, PostOffice]]:
+    """Serve a server that knows nothing of scopes, with a table."""
+    # Its caller is this process, which has all scopes.
+    server = PostOffice(verifier=None)
+    clock, notes = LoopClock(), NotingObserver()
+    back = ProxyBack(Behind(server, version), ProxyOptions(), (clock, SystemRandom(), notes), table)
+    engine = Engine(back, clock=clock, observer=notes)
+    try:
+        yield HttpFront(engine, HttpSettings(), verifier=Known()), server
+    finally:
+        await engine.aclose()
+
+
+@both
+@eras_behind
+@async_test
+async def test_a_missing_scope_is_refused_before_the_server_behind_hears_of_it(
+    era: type[Sessions], behind: str
+) -> None:
+    async with post_office(behind) as (app, server):
+        client = era(app)
+        for method, params, scope in NEEDED:
+            refused = await client.ask("none", method, params)
+            assert (refused.status, refused.headers["holdfast-refused"]) == (403, "not-executed")
+            assert refused.headers["www-authenticate"] == (
+                f'Bearer error="insufficient_scope", scope="{scope}", {METADATA}'
+            )
+            assert not server.ran
+        for method, params, scope in NEEDED:
+            assert "result" in (await client.ask(scope, method, params)).json
+
+
+@both
+@eras_behind
+@async_test
+async def test_a_hidden_component_answers_in_the_words_that_the_server_behind_has_for_unknown_ones(
+    era: type[Sessions], behind: str
+) -> None:
+    async with post_office(behind) as (app, server):
+        client = era(app)
+        for method, params, other in HIDDEN:
+            hidden, unknown = [await client.ask("mail.read", method, asked) for asked in (params, other)]
+            assert as_misspelt(hidden) == as_misspelt(unknown), method
+        assert not server.ran
+        assert (await client.ask("admin", "tools/call", {"name": "purge"})).json["result"]
+        assert server.ran == ["purge"]
+
+
+@both
+@eras_behind
+@async_test
+async def test_lists_leave_out_what_is_hidden_from_this_caller_and_no_other(
+    era: type[Sessions], behind: str
+) -> None:
+    async with post_office(behind) as (app, _):
+        client = era(app)
+        for token, templates in (
+            ("none", [LETTER]),
+            ("admin", [LETTER, "vault://box/{name}"]),
+            ("none", [LETTER]),
+        ):
+            found = (await client.ask(token, "resources/templates/list", {})).json["result"]
+            assert [one["uriTemplate"] for one in found["resourceTemplates"]] == templates
+            tools = (await client.ask(token, "tools/list", {})).json["result"]["tools"]
+            assert ("purge" in [tool["name"] for tool in tools]) is (token == "admin")
+
+
+@async_test
+async def test_the_scopes_of_the_whole_server_are_for_every_component_and_for_the_sign_in() -> None:
+    table = ScopeTable(server=["post"], tools={"send": ["mail.send"]}, implied={"all": ["post", "mail.send"]})
+    async with post_office("modern", table) as (app, _):
+        client = Sessionless(app)
+        assert 'scope="post"' in (await Peer(app).initialize()).headers["www-authenticate"]
+        refused = await client.ask("none", "tools/call", {"name": "count"})
+        assert 'scope="post"' in refused.headers["www-authenticate"]
+        refused = await client.ask("post", "tools/call", {"name": "send"})
+        assert 'scope="mail.send post"' in refused.headers["www-authenticate"]
+        assert (await client.ask("all", "tools/call", {"name": "send"})).status == 200
+        assert (await client.ask("none", "tools/list", {})).status == 200
+        found = await Peer(app).send("GET", path="/.well-known/oauth-protected-resource").done()
+        assert found.json["scopes_supported"] == ["mail.send", "post"]
+
+
+@async_test
+async def test_a_listener_needs_the_scopes_of_its_resources() -> None:
+    async with post_office("modern") as (app, server):
+
+        def listen(token: str) -> Call:
+            uris = {"resourceSubscriptions": ["mail://inbox", "vault://key"]}
+            return Peer(app, token=token).modern("subscriptions/listen", {"notifications": uris})
+
+        refused = await listen("none").done()
+        assert (refused.status, 'scope="mail.read"' in refused.headers["www-authenticate"]) == (403, True)
+        listening = await listen("mail.read").until(1)
+        assert "vault://key" not in str(server.engine.listening._by_key), (
+            "it is not listened to at the server"
+        )
+        await listening.cut()
+
+
+@pytest.mark.parametrize(("table", "status"), [(TABLE, 404), (ScopeTable(server=["post"]), 200)])
+@async_test
+async def test_tasks_do_not_pass_where_tools_need_scopes(table: ScopeTable, status: int) -> None:
+    async with post_office("modern", table) as (app, _):
+        meta = metadata(capabilities={"extensions": {TASKS: {}}})
+
+        async def ask(method: str, **params: Any) -> Call:
+            return await Peer(app, token="mail.send+post").modern(method, params, meta=meta).done()
+
+        found = (await ask("server/discover")).json["result"]["capabilities"]
+        assert ("extensions" in found) is (status == 200)
+        result = (await ask("tools/call", name="bulk")).json["result"]
+        assert ("taskId" in result) is (status == 200)
+        assert (await ask("tasks/get", taskId=result.get("taskId", "x"))).status == status
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "vault://key",
+        "VAULT://KEY",
+        "vault:///key",
+        "vault:\\\\key",
+        "vault%3A//key",
+        "vault://%6b%65%79",
+        "vault://%256bey",
+        "vault://key/",
+        "vault://key?x=1",
+        "vault://key#x",
+        "vault://box/../key",
+        " vault://key\n",
+    ],
+)
+def test_a_uri_needs_its_scope_in_every_spelling(uri: str) -> None:
+    rules = TableRules(ScopeTable(resources={"vault://key": ["admin"]}), Access())
+    needs = rules.needs(Request(1, "resources/read", {"uri": uri}), Caller(""), "")
+    assert needs.scopes == {"admin"}
+    assert not rules.component("resources", "vault://other").scopes
+
+
+def test_a_row_may_itself_be_written_in_another_spelling() -> None:
+    for row in ("Vault://KEY", "vault://k%65y/", "vault://*", "*", "*key"):
+        assert (
+            TableRules(ScopeTable(resources={row: ["a"]}), Access())
+            .component("resources", "vault://key")
+            .scopes
+        )
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"tools": {"send": []}}, "at least one scope"),
+        ({"tools": {"": ["a"]}}, "needs a name"),
+        ({"tools": {"send": "a"}}, r"tools\['send'\] is a set of texts, not one text"),
+        ({"prompts": {"x": ["a b"]}}, "'a b' is not a scope"),
+        ({"hidden": ["a"]}, "hidden names 'a', which no row"),
+        ({"implied": {"a": ["b c"]}}, "'b c' is not a scope"),
+    ],
+)
+def test_a_table_that_cannot_work_is_refused(table: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        ScopeTable(**table)
+
+
+def test_a_table_needs_a_verifier_that_reads_scopes() -> None:
+    table = ScopeTable(server=["a"])
+    for server in (
+        Process(["true"], scopes=table),
+        Remote("http://localhost:1/mcp", scopes=table),
+        Remote("http://localhost:1/mcp", scopes=table, pass_token=True),
+    ):
+        with pytest.raises(ConfigError, match="no verifier that reads the scopes"):
+            server.front(HttpSettings())
+    Process(["true"], scopes=table, verifier=Known()).front(HttpSettings())
+
+
+@async_test
+async def test_an_error_that_does_not_name_the_component_stays_what_it_is() -> None:
+    async with post_office("legacy") as (app, _):
+        client = Sessionless(app)
+        prompt = {"name": "plot", "arguments": {"victim": "none"}}
+        refused = await client.ask("mail.read", "prompts/get", prompt)
+        assert refused.json["error"]["message"] == "Unknown prompt: plot"
