@@ -24,10 +24,10 @@ from holdfast.backs.native import NativeBack
 from holdfast.config import HttpSettings, Settings
 from holdfast.core.lifecycle import Input
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.observe import LogObserver
 from holdfast.errors import StoreUnavailable
 from holdfast.fronts.http.listener.sockets import bind
 from holdfast.fronts.http.serve import serve
+from holdfast.ops.log import LogObserver
 from holdfast.server.context.session_view import SessionView
 from holdfast.stores.urls import open_store
 from holdfast.transports.loops import run

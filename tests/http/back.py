@@ -27,12 +27,12 @@ from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Client, Exchange
-from holdfast.engine.observe import LogObserver
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import HoldfastError, MethodNotFound
 from holdfast.fronts.http import HttpFront
 from holdfast.fronts.http.serve import serve
+from holdfast.ops.log import LogObserver
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Filter
 from holdfast.stores.base import SessionRecord

@@ -1,6 +1,7 @@
 """The servers of a plan: loaded, with their options applied, behind one front. An error names the server of the file."""
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from holdfast.cli.target import load_verifier
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.router import Router
+from holdfast.ops.log import LOGGER
+from holdfast.ops.operated import Operated
 
 if TYPE_CHECKING:
     from holdfast.server.served import Served
@@ -37,7 +40,10 @@ class Prepared:
 
     def _prepared(self, endpoint: Endpoint) -> "Served":
         with self.explained(lambda: endpoint.name):
-            return prepare(endpoint.source, endpoint.options)
+            server = prepare(endpoint.source, endpoint.options)
+            if LOGGER.isEnabledFor(logging.INFO) and not server.is_built:
+                server.operate(Operated())
+            return server
 
     @property
     def patience(self) -> float:

@@ -20,7 +20,7 @@ from holdfast.client.in_process import InProcessConnector
 from holdfast.client.resources import Resources
 from holdfast.client.targets import Found, Target, find
 from holdfast.client.tools import Tools
-from holdfast.engine.observe import LogObserver
+from holdfast.ops.log import LogObserver
 from holdfast.ports import Clock, Observer, Random, SystemClock, SystemRandom
 from holdfast.protocol.listing import Root
 from holdfast.protocol.params import LoggingLevel

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
     from holdfast.fronts.http.front import HttpFront
     from holdfast.fronts.http.mount import Mount
+    from holdfast.ops.operated import Operated
     from holdfast.stores.base import Store
 
 Transport = Literal["stdio", "http"]
@@ -38,6 +39,7 @@ class Served(ABC):
     forward_key: ForwardKey | None = None
     """The operator's key for credentials that go from one process to another."""
     _given_observer: Observer | None
+    _operated: Operated | None = None
     _engine: Engine | None = None
 
     def _set_up(
@@ -83,7 +85,7 @@ class Served(ABC):
             return self._given_observer
         from holdfast.server.running.launch import LogObserver  # noqa: PLC0415 - only a server that runs needs it
 
-        return LogObserver()
+        return LogObserver() if self._operated is None else self._operated.log
 
     @property
     def engine(self) -> Engine:
@@ -94,14 +96,21 @@ class Served(ABC):
             store = store_for(
                 self.store, limits=self.settings.limits, namespace=self.namespace, observer=self._observer
             )
+            back = self.back
+            if self._operated is not None:
+                back = self._operated.watched(back, self._observer, store)
             self._engine = Engine(
-                self.back,
+                back,
                 self.settings,
                 store=store,
                 observer=self._observer,
                 forward_key=self.forward_key,
             )
         return self._engine
+
+    def operate(self, operated: Operated) -> None:
+        """Log, count and show the calls of this server. Call it before anything uses the engine."""
+        self._operated = operated
 
     @property
     def is_built(self) -> bool:

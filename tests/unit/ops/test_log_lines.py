@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.observe import LogObserver
+from holdfast.ops.log import LogObserver
 from holdfast.ops.log_lines import HumanFormatter, JsonFormatter, log_to_stderr
 
 

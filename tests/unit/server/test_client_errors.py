@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from holdfast import Context, Depends, McpError, Server, Settings, ToolError
-from holdfast.engine.observe import LogObserver
 from holdfast.errors import Fenced, InvalidParams, SessionGone, StoreUnavailable
+from holdfast.ops.log import LogObserver
 from holdfast.protocol.types import Result
 from holdfast.server.authoring.middleware import CallNext, MiddlewareRequest
 from holdfast.testing import NotingObserver

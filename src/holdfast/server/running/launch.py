@@ -6,11 +6,11 @@ use, and `from holdfast import Server` stays quick (`tools/import_time.py`).
 
 from holdfast.backs.native import NativeBack
 from holdfast.engine.engine import Engine
-from holdfast.engine.observe import LogObserver
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.mount import Mount
 from holdfast.fronts.http.serve import run_http
 from holdfast.fronts.stdio import run_stdio
+from holdfast.ops.log import LogObserver
 from holdfast.server.running.route_applications import applications
 from holdfast.server.running.store_choice import check_parts, store_for
 

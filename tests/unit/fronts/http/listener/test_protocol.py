@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.config import Limits, Settings
 from holdfast.engine.engine import Engine
-from holdfast.engine.observe import LogObserver
 from holdfast.fronts.http.answer import json_answer
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.front import HttpFront
@@ -18,6 +17,7 @@ from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
 from holdfast.fronts.http.listener.members import Members, Serve
 from holdfast.fronts.http.listener.protocol import HttpProtocol
 from holdfast.fronts.http.request import Application, Channel, RawRequest, Receive, Scope, Send
+from holdfast.ops.log import LogObserver
 from holdfast.ports import Observer, SilentObserver
 from holdfast.testing.back import ScriptedBack
 from tests.http.paper import Paper, settled

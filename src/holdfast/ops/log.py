@@ -1,4 +1,4 @@
-"""What operators read: every event as one line of the standard library's logging.
+"""The operators' log: every event is a line of the standard library's logging, and an entry of the ring where there is one.
 
 Logger `holdfast`; events of security (`audit.*`) have the logger `holdfast.audit`, so that they can be sent elsewhere.
 No session id, payload or token is ever among the facts; what a client may have worded itself is escaped, so that no
@@ -7,9 +7,11 @@ line can look like another and no value like two.
 
 import logging
 import traceback
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from holdfast.ops.ring import Ring
 from holdfast.ports import Clock, SystemClock
 
 LOGGER: Final = logging.getLogger("holdfast")
@@ -52,6 +54,8 @@ LEVELS: Final = {
     "upstream.refused": logging.WARNING,
     "upstream.stderr": logging.INFO,
     "upstream.unreachable": logging.WARNING,
+    "call.ended": logging.INFO,
+    "call.failed": logging.INFO,
     "session.opened": logging.INFO,
     "session.detached": logging.INFO,
     "session.resumed": logging.INFO,
@@ -79,56 +83,93 @@ REPEATING: Final = frozenset(
 """Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines left out."""
 REPEAT_SECONDS: Final = 10.0
 LINES_PER_SECOND: Final = 100
-"""How many lines of level INFO are logged in a second. Clients cause them: a flood of sessions must not fill the disk."""
+"""How many lines of level INFO are logged in a second. Clients cause them: a flood of sessions must not fill the disk.
+
+The lines of calls are not among them: they have limits of their own (`watch.py`).
+"""
+_LIMITED_BEFORE: Final = frozenset({"call.ended", "call.failed"})
+"""Events that are limited before they come here."""
 
 
 class LogObserver:
     """Writes each event with its facts: `handler.failed session=1f0c… method=tools/call …`."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(
+        self, clock: Clock | None = None, ring: Ring | None = None, counts: Counter[str] | None = None
+    ) -> None:
         self._clock = clock or SystemClock()
-        self._repeats: dict[tuple[str, object], tuple[float, int]] = {}
-        """By event and loop: when the last line was written, and how many were left out since."""
-        self._second, self._lines, self._left_out = 0, 0, 0
-        """The present second, its lines of level INFO, and how many were left out since the last one."""
+        self._ring = ring
+        self._counts = counts
+        """How often each event happened, also those that have no line."""
+        self._limits: dict[tuple[str, object], LineLimit] = {}
+        """By event and loop."""
 
     def note(self, event: str, /, **facts: object) -> None:
         """Log one line, and the traceback where an author's code failed."""
         logger, level = LOGGER, LEVELS.get(event, logging.DEBUG)
         if event.startswith("audit."):
             logger, level = AUDIT, logging.WARNING
-        if not logger.isEnabledFor(level):
+        if self._counts is not None:
+            self._counts[event] += 1
+        is_logged = logger.isEnabledFor(level)
+        if not is_logged and self._ring is None:
             return
-        if event in REPEATING:
-            name, now = (event, facts.get("loop")), self._clock.now()
-            written, left_out = self._repeats.get(name, (-REPEAT_SECONDS, 0))
-            if now - written < REPEAT_SECONDS:
-                self._repeats[name] = written, left_out + 1
+        limit = self._limit(event, level, facts.get("loop"))
+        if limit is not None:
+            left_out = limit.admit(self._clock.now())
+            if left_out is None:
                 return
-            self._repeats[name] = now, 0
             facts = {**facts, "left_out": left_out} if left_out else facts
-        elif level == logging.INFO:
-            if not self._has_room():
-                self._left_out += 1
-                return
-            if self._left_out:
-                facts, self._left_out = {**facts, "left_out": self._left_out}, 0
-        error = facts.get("error")
-        traced = error if event in TRACED and isinstance(error, BaseException) else None
-        words = [event, *(f"{name}={_plain(value)}" for name, value in facts.items())]
-        structured = {"event": event, "facts": facts}
-        if traced is None:
-            logger.log(level, "%s", " ".join(words), extra=structured)
-        else:
-            LOGGER.handle(_traced(level, " ".join(words), traced, structured))
+        if self._ring is not None:
+            self._ring.add(self._clock.wall(), event, facts)
+        if is_logged:
+            _write(logger, level, event, facts)
 
-    def _has_room(self) -> bool:
-        """Count a line of level INFO. False: this second has all its lines."""
-        second = int(self._clock.now())
-        if second != self._second:
-            self._second, self._lines = second, 0
+    def _limit(self, event: str, level: int, loop: object) -> "LineLimit | None":
+        """Return the limit that an event shares with others; None: each one is logged."""
+        if event in REPEATING:
+            name, lines, seconds = (event, loop), 1, REPEAT_SECONDS
+        elif level == logging.INFO and event not in _LIMITED_BEFORE:
+            name, lines, seconds = ("", None), LINES_PER_SECOND, 1.0
+        else:
+            return None
+        limit = self._limits.get(name)
+        if limit is None:
+            limit = self._limits[name] = LineLimit(lines, seconds)
+        return limit
+
+
+class LineLimit:
+    """So many lines in so many seconds, and the number of those that were left out since the last line."""
+
+    __slots__ = ("_began", "_left_out", "_lines", "_most", "_seconds")
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._began = -seconds
+        self._lines = self._left_out = 0
+
+    def admit(self, now: float) -> int | None:
+        """Count a line; return how many were left out before it. None: it is left out too."""
+        if now - self._began >= self._seconds:
+            self._began, self._lines = now, 0
+        if self._lines >= self._most:
+            self._left_out += 1
+            return None
         self._lines += 1
-        return self._lines <= LINES_PER_SECOND
+        left_out, self._left_out = self._left_out, 0
+        return left_out
+
+
+def _write(logger: logging.Logger, level: int, event: str, facts: Mapping[str, object]) -> None:
+    error = facts.get("error")
+    text = " ".join([event, *(f"{name}={_plain(value)}" for name, value in facts.items())])
+    structured = {"event": event, "facts": facts}
+    if event in TRACED and isinstance(error, BaseException):
+        LOGGER.handle(_traced(level, text, error, structured))
+    else:
+        logger.log(level, "%s", text, extra=structured)
 
 
 def _traced(

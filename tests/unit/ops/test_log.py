@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from holdfast.engine.observe import LINES_PER_SECOND, LogObserver
+from holdfast.ops.log import LINES_PER_SECOND, LogObserver
 from holdfast.testing import VirtualClock
 
 

@@ -1,0 +1,107 @@
+"""The figures of one process: calls with their durations, sessions, and events, as plain numbers. No dependency.
+
+Calls and events are counted when they happen, which must cost little: one look into a dictionary, one bisection, one
+addition. Everything else (how many sessions are open, how many calls run) is read from the live objects when an operator asks.
+
+Labels are bounded, because clients choose names. A tool or prompt has a row of its own after its first success; at most `NAMES` names
+have one, and all others share the name `other`, as unknown methods do. The names of events and outcomes come from our code. So the size of
+the figures does not depend on clients.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from holdfast.protocol.methods import METHODS
+
+BOUNDS: Final = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0),
+)
+"""Upper bounds of the ranges of a duration, in seconds. From 0.01 on they are those of the MCP conventions of OpenTelemetry."""
+NAMES: Final = 200
+OTHER: Final = "other"
+
+
+CallOutcome = Literal["ok", "tool_error", "error", "failed", "cancelled"]
+"""How a call ended: with a result, with a result that says `isError`, with an error that the handler chose, with an exception that its
+client does not see, or by a cancellation."""
+
+
+class Durations:
+    """How many durations fell into each range, and their sum."""
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts: list[int] = [0] * (len(BOUNDS) + 1)
+        self.seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Durations of {self.count}, {self.seconds:.3f} s>"
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return sum(self.counts)
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.seconds += seconds
+
+    def quantile(self, share: float) -> float:
+        """Return the upper bound of the range that has this share of the durations below it; 0 if there are none."""
+        wanted, seen = share * self.count, 0
+        for bound, count in zip((*BOUNDS, BOUNDS[-1]), self.counts, strict=True):
+            seen += count
+            if seen and seen >= wanted:
+                return bound
+        return 0.0
+
+
+CallLabels = tuple[str, str, str, CallOutcome]
+"""Method, name of the tool or prompt (may be empty), era, outcome."""
+
+
+class Figures:
+    """Everything that is counted when it happens."""
+
+    __slots__ = ("_calls", "_names", "_sessions", "events")
+
+    def __init__(self) -> None:
+        self._calls: dict[CallLabels, Durations] = {}
+        self._names: set[str] = set()
+        self._sessions = Durations()
+        self.events: Counter[str] = Counter()
+        """How often each event of the log happened, also those whose lines were left out."""
+
+    def __repr__(self) -> str:
+        return f"<Figures of {sum(one.count for one in self._calls.values())} calls>"
+
+    def call(self, method: str, name: str, era: str, outcome: CallOutcome, seconds: float) -> None:
+        """Count a call that has ended."""
+        if name and name not in self._names:
+            if outcome == "ok" and len(self._names) < NAMES:
+                self._names.add(name)
+            else:
+                name = OTHER
+        labels = method if method in METHODS else OTHER, name, era, outcome
+        durations = self._calls.get(labels)
+        if durations is None:
+            durations = self._calls[labels] = Durations()
+        durations.add(seconds)
+
+    def session(self, seconds: float) -> None:
+        """Count a session that was closed after this time."""
+        self._sessions.add(seconds)
+
+    @property
+    def sessions(self) -> Durations:
+        """How long closed sessions were open."""
+        return self._sessions
+
+    def calls(self) -> Iterator[tuple[CallLabels, Durations]]:
+        """Yield the durations of calls by their labels."""
+        yield from self._calls.items()

@@ -1,0 +1,79 @@
+"""The last events of this process, for `holdfast sessions show` and `find` and for the dashboard's feed.
+
+One ring for the whole process, bounded in events and in bytes: the oldest are dropped first. An entry has a number that only grows, so that a
+reader asks for what came after the last number that it has seen. Facts are the texts of the log, without errors' tracebacks; a ring holds
+no session id, token or payload, because the log does not either.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+MAX_EVENTS: Final = 5_000
+MAX_BYTES: Final = 2 * 1024 * 1024
+_MAX_FACT: Final = 500
+_EVENT_BYTES: Final = 300
+"""About the memory that an entry takes beside its texts."""
+
+
+class Happened(Struct, frozen=True):
+    """One event."""
+
+    number: int
+    at: float
+    """Seconds since 1970."""
+    event: str
+    facts: dict[str, str]
+
+
+class Ring:
+    """The last events, the oldest first."""
+
+    __slots__ = ("_bytes", "_events", "_max_bytes", "_max_events", "_next")
+
+    def __init__(self, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES) -> None:
+        self._events: deque[Happened] = deque()
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._next = 1
+
+    def __repr__(self) -> str:
+        return f"<Ring {len(self._events)} events>"
+
+    def add(self, at: float, event: str, facts: Mapping[str, object]) -> None:
+        """Keep an event; drop the oldest ones that have no room."""
+        kept = Happened(self._next, at, event, {name: _text(value) for name, value in facts.items()})
+        self._next += 1
+        self._events.append(kept)
+        self._bytes += _size(kept)
+        while self._bytes > self._max_bytes or len(self._events) > self._max_events:
+            self._bytes -= _size(self._events.popleft())
+
+    def after(self, number: int = 0, *, limit: int = 500) -> list[Happened]:
+        """Return the newest events after a number, the oldest first."""
+        newest: list[Happened] = []
+        for happened in reversed(self._events):
+            if happened.number <= number or len(newest) == limit:
+                break
+            newest.append(happened)
+        return newest[::-1]
+
+    def of_session(self, name: str) -> Iterator[Happened]:
+        """Yield the events of a session, by its short name in the log."""
+        return (happened for happened in self._events if happened.facts.get("session") == name)
+
+    def with_correlation(self, correlation: str) -> Iterator[Happened]:
+        """Yield the events of a correlation id that a client received."""
+        return (happened for happened in self._events if happened.facts.get("correlation") == correlation)
+
+
+def _text(value: object) -> str:
+    text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)
+    return text[:_MAX_FACT]
+
+
+def _size(happened: Happened) -> int:
+    return _EVENT_BYTES + sum(len(name) + len(text) for name, text in happened.facts.items())

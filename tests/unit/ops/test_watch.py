@@ -1,0 +1,123 @@
+"""The watch: one log line for each call, with bounds, and the figures."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import Context, Server
+from holdfast.client import Client
+from holdfast.errors import McpError, ToolError
+from holdfast.ops.figures import NAMES, Figures
+from holdfast.ops.log import LINES_PER_SECOND
+from holdfast.ops.operated import Operated
+from holdfast.ops.ring import Ring
+from holdfast.testing import VirtualClock
+from tests.support import async_test, until
+
+
+def watched(ring: Ring, figures: Figures | None = None, clock: VirtualClock | None = None) -> Server:
+    server = Server("watched")
+    server.operate(Operated(clock, ring=ring, figures=figures))
+
+    @server.tool
+    async def echo(text: str) -> str:
+        return text
+
+    @server.tool
+    async def refuse() -> str:
+        raise ToolError("no")
+
+    @server.tool
+    async def crash() -> str:
+        raise ValueError("secret detail")
+
+    @server.tool
+    async def hang(ctx: Context) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    return server
+
+
+def calls(ring: Ring) -> list[dict[str, Any]]:
+    return [dict(happened.facts) for happened in ring.after() if happened.event.startswith("call.")]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "modern"])
+@async_test
+async def test_each_call_is_one_line_with_its_tool_client_era_and_outcome(mode: str) -> None:
+    ring, figures = Ring(), Figures()
+    async with Client(watched(ring, figures), version=mode, raise_on_error=False) as client:
+        await client.call_tool("echo", {"text": "private words"})
+        for tool in ("refuse", "crash"):
+            await client.call_tool(tool)
+        with pytest.raises(McpError):
+            await client.call_tool("absent")
+    lines = [line for line in calls(ring) if "tool" in line]
+    assert [(line["tool"], line["outcome"]) for line in lines] == [
+        ("echo", "ok"),
+        ("refuse", "tool_error"),
+        ("crash", "tool_error"),
+        ("absent", "error"),
+    ]
+    era = "session" if mode == "legacy" else "sessionless"
+    assert {(line["client"], line["era"], "session" in line) for line in lines} == {
+        ("holdfast", era, mode == "legacy")
+    }
+    assert "private words" not in str(ring.after())
+    counted = {
+        labels[1:]: durations.count for labels, durations in figures.calls() if labels[0] == "tools/call"
+    }
+    # Only a tool that has succeeded once has a row of its own.
+    assert counted == {
+        ("echo", era, "ok"): 1,
+        ("other", era, "tool_error"): 2,
+        ("other", era, "error"): 1,
+    }
+
+
+@async_test
+async def test_a_call_that_is_cancelled_has_a_line_and_is_no_longer_running() -> None:
+    ring = Ring()
+    server = watched(ring)
+    async with Client(server) as client:
+        hanging = asyncio.ensure_future(client.call_tool("hang"))
+        operated = server._operated
+        assert operated is not None
+
+        def tools() -> list[str]:
+            assert operated.watch is not None
+            return [exchange.request.params["name"] for exchange, _ in operated.watch.running()]
+
+        await until(lambda: tools() == ["hang"])
+        hanging.cancel()
+        await until(lambda: not tools())
+    assert [(line["tool"], line["outcome"]) for line in calls(ring)[-1:]] == [("hang", "cancelled")]
+
+
+@async_test
+async def test_failures_are_logged_while_the_lines_of_successes_are_left_out() -> None:
+    ring, clock = Ring(), VirtualClock()
+    async with Client(watched(ring, clock=clock), version="modern", raise_on_error=False) as client:
+        for _ in range(LINES_PER_SECOND + 5):
+            await client.call_tool("echo", {"text": ""})
+        await client.call_tool("refuse")
+        clock.advance(1)
+        await client.call_tool("echo", {"text": ""})
+    lines = [line for line in calls(ring) if "tool" in line]
+    assert len(lines) <= LINES_PER_SECOND + 2
+    assert lines[-2]["outcome"] == "tool_error"
+    assert int(lines[-1]["left_out"]) >= 5
+
+
+def test_names_that_clients_choose_do_not_make_the_figures_grow() -> None:
+    figures = Figures()
+    for number in range(NAMES + 50):
+        figures.call("tools/call", f"failing {number}", "session", "error", 0.1)
+        figures.call(f"method/{number}", "", "session", "error", 0.1)
+        figures.call("tools/call", f"tool {number}", "session", "ok", 0.1)
+    rows = [labels for labels, _ in figures.calls()]
+    assert len(rows) == NAMES + 3
+    assert ("tools/call", "other", "session", "error") in rows
+    assert ("other", "", "session", "error") in rows
