@@ -287,6 +287,64 @@ class Quirks(Struct, frozen=True, kw_only=True):
     """It sends initialize within a live session, over HTTP: open a new session and close the old one."""
 
 
+_RATE: Final = re.compile(r"([1-9][0-9]{0,8})/(s|m|h|d)( per principal)?")
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+class Rate(Struct, frozen=True):
+    """A number of calls in a time: so many may come at once, and so many in each such time."""
+
+    count: int
+    seconds: float
+    each: bool = False
+    """Counted for each principal; otherwise for all clients together."""
+
+    @classmethod
+    def read(cls, text: str, name: str = "a rate") -> "Rate":
+        """Return the rate that a text means: `100/s`, `10/m`, `5/h per principal`.
+
+        Raises:
+            ConfigError: it means none; the error names the setting.
+        """
+        found = _RATE.fullmatch(str(text))
+        if found is None:
+            raise ConfigError(
+                f"{name}={text!r}: write a number of calls in a second, minute, hour or day, such as 100/s, 10/m, or "
+                "10/m per principal"
+            )
+        return cls(int(found[1]), _UNITS[found[2]], found[3] is not None)
+
+    def __str__(self) -> str:
+        unit = next(unit for unit, seconds in _UNITS.items() if seconds == self.seconds)
+        return f"{self.count}/{unit}{' per principal' if self.each else ''}"
+
+
+class RateLimits(Struct, frozen=True, kw_only=True):
+    """Rates of calls, such as `100/s`, `10/m`, `1000/h`. Empty: no limit.
+
+    Raises:
+        ConfigError: a text is not a rate.
+    """
+
+    principal: str = ""
+    """Requests of one principal; beyond: 429, −31001. Anonymous clients count by address."""
+    tools: Mapping[str, str] = {}
+    """Calls of a tool by its name, of all clients together, or of each principal (`10/m per principal`); beyond: 429, −31001.
+    They override the rates that tools declare."""
+    refusals: str = "600/m"
+    """Refused requests of one address (401, 403); beyond: 429 instead, and tokens that are not known are not checked.
+    Many clients may share an address, and each of them begins with a 401."""
+
+    def __post_init__(self) -> None:
+        for name in ("principal", "refusals"):
+            if getattr(self, name) and Rate.read(getattr(self, name), name).each:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r}: only the rate of a tool is 'per principal'"
+                )
+        for tool, text in self.tools.items():
+            Rate.read(text, f"tools.{tool}")
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """The behaviour of a server.
 
@@ -296,6 +354,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     limits: Limits = Limits()
     times: Times = Times()
+    rates: RateLimits = RateLimits()
+    """How often principals, tools and addresses may call."""
     duplicates: Duplicates = "reject"
     """A request whose id is in flight: `reject` refuses it, `isolate` runs both, each with its own answer."""
     in_order: bool = False

@@ -19,6 +19,7 @@ HoldfastError
 │   ├── Cancelled                −32800, the client cancelled the request
 │   ├── DuplicateId              −32600, the id is in flight in this session
 │   ├── Busy                     −31001, a limit of calls is reached
+│   │   ├── RateLimited          a rate of calls is reached
 │   │   ├── TooMuchWork          the calls in flight use too much memory
 │   │   └── UpstreamUnavailable  the server behind cannot be reached, or has its limit of connections
 │   ├── InsufficientScope        −31004, the caller's token lacks a scope; over HTTP 403
@@ -61,7 +62,7 @@ HoldfastError
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -211,6 +212,24 @@ class TooMuchWork(Busy):
 
     def __init__(self) -> None:
         super().__init__("Busy: the calls in flight are too large together; try again shortly")
+
+
+RateLimit = Literal["principal", "tool", "address"]
+
+
+class RateLimited(Busy):
+    """A rate of calls is reached, or too many requests of an address were refused; `data` names the limit and its rate."""
+
+    _TEXTS: Final[dict[RateLimit, str]] = {
+        "principal": "this principal has reached its rate of",
+        "tool": "this tool has reached its rate of",
+        "address": "too many requests from this address were refused; its rate is",
+    }
+
+    def __init__(self, limit: RateLimit, rate: str, retry_after: int) -> None:
+        super().__init__(f"Busy: {self._TEXTS[limit]} {rate}; try again in {retry_after} s", retry_after)
+        self.limit: RateLimit = limit
+        self.data = {"limit": limit, "rate": rate}
 
 
 class UpstreamUnavailable(Busy):

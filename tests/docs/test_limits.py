@@ -6,17 +6,18 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.config import KIB, MIB, HttpSettings, Limits, Settings, Times
+from holdfast.config import KIB, MIB, HttpSettings, Limits, RateLimits, Settings, Times
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
 ROW: Final = re.compile(r"^\| `([a-z]\w*)` \| (.*?) \|", re.MULTILINE)
-GROUPS: Final = (Limits, Times, Settings, HttpSettings)
+GROUPS: Final = (Limits, Times, RateLimits, Settings, HttpSettings)
 SIZES: Final = {"body", "headers"}
 WORDS: Final[dict[str, str]] = {
     "grace": "as `idle`",
     "continue_after": "off",
     "limits": "above",
     "times": "above",
+    "rates": "above",
     "allow_anonymous": "this machine only",
     "quirks": "known clients",
 }

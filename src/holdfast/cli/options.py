@@ -16,7 +16,16 @@ from msgspec.structs import replace
 
 from holdfast.backs.proxy.options import Home, ProxyOptions
 from holdfast.backs.proxy.scopes import ScopeTable
-from holdfast.config import LOOPBACK_HOSTS, Duplicates, HttpSettings, Limits, ResponseMode, Settings, Times
+from holdfast.config import (
+    LOOPBACK_HOSTS,
+    Duplicates,
+    HttpSettings,
+    Limits,
+    RateLimits,
+    ResponseMode,
+    Settings,
+    Times,
+)
 
 Kind = Literal["a URL", "a command", "a server object of Python", "a file with several servers"]
 URL: Final[Kind] = "a URL"
@@ -76,6 +85,7 @@ class Options(Struct, frozen=True, kw_only=True):
             },
         ),
     ] = None
+    rates: Annotated[dict[str, Any] | None, Row(settings=RateLimits, members={})] = None
     duplicates: Annotated[
         Duplicates | None,
         Row(
@@ -320,6 +330,7 @@ class Options(Struct, frozen=True, kw_only=True):
         said: dict[str, Any] = {
             "limits": replace(settings.limits, **self.limits) if self.limits else None,
             "times": replace(settings.times, **_ranges(self.times)) if self.times else None,
+            "rates": replace(settings.rates, **self.rates) if self.rates else None,
             "duplicates": self.duplicates,
             "in_order": self.in_order,
             "reruns": self.reruns,

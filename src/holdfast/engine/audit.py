@@ -19,6 +19,8 @@ from holdfast.errors import (
     HoldfastError,
     InsufficientScope,
     ParkedGone,
+    RateLimit,
+    RateLimited,
     SessionGone,
     StoreError,
     TooManySessions,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 Reason = Literal[
     "token", "scope", "anonymous", "origin", "host", "session", "event_id", "request_state", "malformed", "media_type",
-    "too_large", "slow", "busy", "sessions", "connections",
+    "too_large", "slow", "busy", "rate_principal", "rate_tool", "rate_address", "sessions", "connections",
 ]  # fmt: skip
 Act = Literal["session_deleted", "session_closed", "key_changed"]
 
@@ -50,6 +52,9 @@ REASONS: Final[dict[Reason, str]] = {
     "too_large": "413 or 431: a message or a head above its limit",
     "slow": "408: a head or a body that took too long",
     "busy": "429: a limit of calls or of memory is reached",
+    "rate_principal": "429: a principal has reached its rate of calls",
+    "rate_tool": "429: a tool has reached its rate of calls",
+    "rate_address": "429: too many requests of an address were refused",
     "sessions": "503: too many sessions",
     "connections": "503: too many connections, of one address or in all",
 }
@@ -66,6 +71,11 @@ _TOTAL: Final = 3
 _REPORT_SECONDS: Final = 10.0
 """How often the number of events without a line is reported."""
 
+_OF_LIMITS: Final[dict[RateLimit, Reason]] = {
+    "principal": "rate_principal",
+    "tool": "rate_tool",
+    "address": "rate_address",
+}
 _OF_ERRORS: Final[tuple[tuple[type[HoldfastError], Reason], ...]] = (
     (WireError, "malformed"),
     (SessionGone, "session"),
@@ -81,6 +91,8 @@ def reason_of(error: HoldfastError) -> Reason | None:
     """Return the reason of a refusal by its exception; None: it is no refusal, but an answer or a failure."""
     if isinstance(error, UpstreamUnavailable):
         return None
+    if isinstance(error, RateLimited):
+        return _OF_LIMITS[error.limit]
     return next((reason for kind, reason in _OF_ERRORS if isinstance(error, kind)), None)
 
 

@@ -29,6 +29,7 @@ from holdfast.engine.listening import Listening
 from holdfast.engine.load import Load
 from holdfast.engine.outside import EngineOutside
 from holdfast.engine.pulse import Pulse
+from holdfast.engine.rates import RateLimiter
 from holdfast.engine.reader import End
 from holdfast.engine.readers import Readers
 from holdfast.engine.readiness import Readiness
@@ -83,6 +84,8 @@ class Engine:
     """Memory budgets of the messages in work."""
     audit: Audit
     """Reports refusals and administrative acts."""
+    rates: RateLimiter
+    """How often principals, tools and addresses may call."""
     quirks: ClientQuirks
     """What known clients do differently."""
     access: Access
@@ -138,7 +141,7 @@ class Engine:
             random=self.random,
             observer=self.observer,
         )
-        self.load, self.audit = runtime.load, runtime.audit
+        self.load, self.audit, self.rates = runtime.load, runtime.audit, RateLimiter(runtime)
         self.spawn, self.quirks = runtime.spawn, runtime.quirks
         self.exchanges = Exchanges(runtime)
         self.sessions = Sessions(runtime, self.exchanges)
@@ -384,11 +387,14 @@ class Engine:
             "keys": self.sessionless.keys.renew,
             "orphan tasks": self.tasks.reap,
             "audit": self.audit.sweep,
+            "rates": self.rates.sweep,
         }
         observer = self.observer
         self._sweeping = [
             supervise(f"sweep of {name}", partial(self._repeat, job), observer) for name, job in jobs.items()
         ]
+        if self.store.is_shared:
+            self._sweeping.append(supervise("rates", self.rates.keep_reconciled, observer))
 
     async def _repeat(self, job: Callable[[], Awaitable[None]]) -> None:
         while True:

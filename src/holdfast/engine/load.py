@@ -102,9 +102,9 @@ class Intake:
 
     def may_pass(self, message: Message | list[Message]) -> bool:
         """True if a decoded message may be taken: there is room for it, or it begins no new work."""
-        return not self.is_reserved or all(map(_passes, message if isinstance(message, list) else [message]))
+        return not self.is_reserved or all(map(passes, message if isinstance(message, list) else [message]))
 
 
-def _passes(message: Message) -> bool:
+def passes(message: Message) -> bool:
     """True if a message belongs to work that runs already."""
     return not isinstance(message, Request) or message.method in _PASSING or "requestState" in message.params

@@ -30,6 +30,7 @@ from holdfast.errors import (
     DuplicateId,
     HoldfastError,
     McpError,
+    RateLimited,
     TooManySessions,
     TooMuchWork,
     WireError,
@@ -126,10 +127,20 @@ class Duplex:
             await self._refuse_all(message, McpError(INVALID_REQUEST, "Unauthorized: the token has expired"))
         elif intake is not None and not intake.may_pass(message):
             await self._refuse_all(message, TooMuchWork())
+        elif (over := self._over_rate(message)) is not None:
+            await self._refuse_all(message, over)
         elif isinstance(message, list):
             await self._take_batch(message, caller)
         else:
             await self._take_one(message, caller)
+
+    def _over_rate(self, message: Message | list[Message]) -> RateLimited | None:
+        if self._engine.rates.is_on:
+            try:
+                self._engine.rates.check(message, self._caller.key or "local")
+            except RateLimited as over:
+                return over
+        return None
 
     async def _refuse_all(self, message: Message | list[Message], error: HoldfastError) -> None:
         """Refuse the requests of a message and drop the rest."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from typing_extensions import override
+
 from holdfast.auth import Verifier
 from holdfast.auth.scopes import needs_of
 from holdfast.config import Eras, HttpSettings, Settings, StateOf
@@ -25,7 +27,7 @@ from holdfast.server.authoring.included_servers import check_included, check_ung
 from holdfast.server.authoring.middleware import Middleware, surround
 from holdfast.server.authoring.registration import Registration
 from holdfast.server.authoring.routes import Route, RouteHandler, check_public
-from holdfast.server.catalog.catalog import Catalog, View
+from holdfast.server.catalog.catalog import Audience, Catalog, Changed, View
 from holdfast.server.catalog.included_names import prefixed_name, prefixed_uri
 from holdfast.server.catalog.server_scopes import server_scopes
 from holdfast.server.context.handles import check_strangers
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.fronts.http.front import HttpFront
     from holdfast.server.authoring.lifespan import Lifespan
     from holdfast.server.authoring.session_listeners import SessionListener, SessionListeners
+    from holdfast.server.catalog.list_changed import Kind
     from holdfast.stores.base import Store
 
 H = TypeVar("H", bound="SessionListener")
@@ -395,6 +398,24 @@ class Server(Served, Registration):
                 await lifespan.leave()
             raise
         self._list_changes.start()
+        self._declare_rates()
+
+    @override
+    def _noting(self, kind: Kind) -> Changed:
+        note = super()._noting(kind)
+
+        def changed(audience: Audience) -> None:
+            note(audience)
+            if kind == "tools":
+                self._declare_rates()
+
+        return changed
+
+    def _declare_rates(self) -> None:
+        """Give the engine the rates of the tools: after the start, and after each change."""
+        if self._engine is not None:
+            tools = self.tools.entries.items()
+            self._engine.rates.declare({name: entry.rate for name, entry in tools if entry.rate is not None})
 
     async def stop(self) -> None:
         """Leave the lifespans, the last one first."""

@@ -9,6 +9,7 @@ from holdfast.cli.behind import Source
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.config.sources import planned
 from holdfast.cli.options import Options, ProcessOptions
+from holdfast.config import RateLimits, Settings
 from holdfast.errors import ConfigError
 
 
@@ -191,6 +192,10 @@ SERVER = '[servers.a]\nurl = "http://h"\n'
             '[limits]\nbody = "4 MB"\n' + SERVER,
             "holdfast.toml: limits.body must be a whole number, not a text",
         ),
+        (
+            "[rates.tools]\nx = '1'\n" + SERVER,
+            "holdfast.toml: rates: tools.x='1': write a number of calls in a",
+        ),
         ("limits = 3\n" + SERVER, "holdfast.toml: limits must be a table, not a whole number"),
         (
             SERVER + "strict = 1",
@@ -303,3 +308,13 @@ def test_the_token_variable_of_the_command_line_is_not_sent_to_the_urls_of_a_fil
 def test_a_file_that_does_not_exist_is_named() -> None:
     with pytest.raises(ConfigError, match=r"other\.toml cannot be read: .*No such file"):
         planned("other.toml", (), Options(), ProcessOptions())
+
+
+def test_rates_are_a_table_for_all_servers_and_for_one() -> None:
+    plan = read(
+        '[rates]\nprincipal = "100/s"\n[servers.a]\ncommand = ["a"]\n[servers.a.rates.tools]\nfind = "10/m"\n'
+        '[servers.b]\nurl = "https://b.example"\n'
+    )
+    first, second = (one.options.over(Settings()).rates for one in plan.endpoints)
+    assert first == RateLimits(principal="100/s", tools={"find": "10/m"})
+    assert second == RateLimits(principal="100/s")

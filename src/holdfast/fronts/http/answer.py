@@ -120,7 +120,13 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             # A limit of calls concerns the client that reached it; the server behind concerns all clients.
             status = 503 if isinstance(error, UpstreamUnavailable) else 429
             return refuse(
-                status, error.message, code=error.code, request_id=request_id, extra=later, audit=audit
+                status,
+                error.message,
+                code=error.code,
+                request_id=request_id,
+                data=error.data,
+                extra=later,
+                audit=audit,
             )
         case DuplicateId() | InvalidParams():
             return refuse(400, error.message, code=error.code, request_id=request_id)

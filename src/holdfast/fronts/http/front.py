@@ -23,8 +23,15 @@ from holdfast.engine.load import FREE, Intake
 from holdfast.engine.reader import End
 from holdfast.engine.session import parse_event_id
 from holdfast.engine.sessions import ANONYMOUS, session_key
-from holdfast.errors import HoldfastError, InsufficientScope, SessionGone, TooMuchWork, Unresumable
-from holdfast.fronts.http.addresses import LOCAL, Addresses
+from holdfast.errors import (
+    HoldfastError,
+    InsufficientScope,
+    RateLimited,
+    SessionGone,
+    TooMuchWork,
+    Unresumable,
+)
+from holdfast.fronts.http.addresses import LOCAL, Addresses, counted
 from holdfast.fronts.http.answer import (
     ACCEPTED,
     NO_CONTENT,
@@ -63,6 +70,10 @@ _ONE_REQUEST: Final = refuse(
 )
 
 
+STORMS: Final = frozenset({"token", "scope", "anonymous", "origin"})
+"""Reasons of refusals (401, 403) that have a rate for each address."""
+
+
 class HttpFront:
     """One endpoint. Several may share an engine; each starts it on first use and honours lifespan."""
 
@@ -87,6 +98,7 @@ class HttpFront:
         """Whether requests from every address are served. None: only those from this machine."""
         self._is_waking = engine.pulse.is_waking
         self._addresses = Addresses(settings.trusted_proxies)
+        self._rates = engine.rates
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
         self._beside = Routes(engine, self._identity, self._protection)
         self.paths: tuple[str, ...] = (self.path, *self._routes, *self._protection.own_paths)
@@ -143,13 +155,19 @@ class HttpFront:
         return refusal_for(error)
 
     async def _send(self, answer: Answer, connection: Connection) -> None:
+        await connection.answer(answer if answer.audit is None else self._reported(answer, connection))
+
+    def _reported(self, answer: Answer, connection: Connection) -> Answer:
+        """Report a refusal and return it; or, if too many requests of its address were refused, return 429."""
+        request, address = connection.request, self._addresses.of(connection.request)
+        if answer.audit in STORMS and (over := self._rates.refused(counted(address))) is not None:
+            answer = refused_unstarted(over)
+        session = request.head.text(b"mcp-session-id") if answer.audit == "session" else ""
         if answer.audit is not None:
-            request, principal = connection.request, connection.principal
-            session = request.head.text(b"mcp-session-id") if answer.audit == "session" else ""
             self._engine.audit.refused(
-                answer.audit, self._addresses.of(request), _owner(principal), session and session_key(session)
+                answer.audit, address, _owner(connection.principal), session and session_key(session)
             )
-        await connection.answer(answer)
+        return answer
 
     def refused(self, reason: Reason, address: str | None) -> None:
         """Report a connection or request that was refused before its head could be read."""
@@ -182,7 +200,8 @@ class HttpFront:
             return refused
         principal = None
         if self._identity is not None:
-            found = await self._identity.of(head, request.client or "")
+            stormy = self._too_often_refused(request) if self._rates.exhausted else None
+            found = stormy or await self._identity.of(head, request.client or "")
             if isinstance(found, Answer):
                 return found
             principal = connection.principal = found
@@ -211,6 +230,13 @@ class HttpFront:
             return None
         posted = self._post(message, body, head, Caller(owner, principal, head, charge), connection)
         return posted if isinstance(posted, Answer) else await posted
+
+    def _too_often_refused(self, request: RawRequest) -> Answer | None:
+        """Refuse a token that is not known, from an address whose requests were refused too often, without a check of it."""
+        if self._identity is None or self._identity.has_accepted(request.head):
+            return None
+        over = self._rates.over(counted(self._addresses.of(request)))
+        return refused_unstarted(over) if over is not None else None
 
     def _intake(self, owner: str, request: RawRequest) -> Intake:
         who = owner or request.client or "local"
@@ -262,6 +288,8 @@ class HttpFront:
         """Choose the era of a message: one with its own metadata is sessionless, others belong to a session."""
         if self._engine.draining and self._is_new_work(message):
             return refused_unstarted(Draining(), message.id if isinstance(message, Request) else None)
+        if self._rates.is_on and (over := self._over_rate(message, caller, connection)) is not None:
+            return over
         version = head.text(b"mcp-protocol-version")
         if type(message) is not Request:
             if version == VERSION:
@@ -275,6 +303,16 @@ class HttpFront:
         if declared is not None or version == VERSION or not self._sessions:
             return self._sessionless.request(message, head, caller, connection)
         return self._in_session(message, body, version, head, caller, connection)
+
+    def _over_rate(
+        self, message: Message | list[Message], caller: Caller, connection: Connection
+    ) -> Answer | None:
+        """Count a message; return its refusal if a rate is reached."""
+        try:
+            self._rates.check(message, caller.key or counted(self._addresses.of(connection.request)))
+        except RateLimited as over:
+            return refused_unstarted(over, message.id if isinstance(message, Request) else None)
+        return None
 
     def _in_session(
         self,

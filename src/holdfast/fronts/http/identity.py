@@ -21,6 +21,7 @@ from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.protection import Protection
 
 _REFUSED_SECONDS: Final = 10.0
+_ACCEPTED: Final = 10_000
 _UNVERIFIED: Final = refuse(
     503,
     "Service unavailable: the token cannot be checked now; try again",
@@ -44,12 +45,13 @@ class Identity:
         self._protection = protection
         self._seconds = engine.settings.limits.verifier_seconds
         self._refused = KnownTokens(_REFUSED_SECONDS)
+        self._accepted: dict[int, None] = {}
+        """Hashes of tokens that were accepted; not of the tokens' text alone, but with a secret of this process."""
         self._rates = Rates(engine.clock.now())
 
     async def of(self, head: Head, address: str) -> Principal | Answer:
         """Return the principal of a request, or the refusal: 401, or 503 if the verifier failed."""
-        scheme, _, token = head.text(b"authorization").partition(" ")
-        token = token.strip() if scheme.lower() == "bearer" else ""
+        token = _token(head)
         if not token and self._with_request is None:
             return self._unauthorized(head)
         now = self._engine.clock.now()
@@ -70,7 +72,14 @@ class Identity:
             self._refused.put(token, None, now)
         if principal is None or principal.is_over(self._engine.clock.wall()):
             return self._unauthorized(head)
+        self._accepted[hash(token)] = None
+        if len(self._accepted) > _ACCEPTED:
+            del self._accepted[next(iter(self._accepted))]
         return principal
+
+    def has_accepted(self, head: Head) -> bool:
+        """True if the token of a request was accepted before: it is checked again also in a storm of refusals."""
+        return hash(_token(head)) in self._accepted
 
     def _failed(self, kind: str) -> None:
         held = self._rates.admit(kind, self._engine.clock.now())
@@ -84,3 +93,9 @@ class Identity:
             extra=((b"www-authenticate", self._protection.challenge(head)),),
             audit="token",
         )
+
+
+def _token(head: Head) -> str:
+    """Return the bearer token of a request; empty if it has none."""
+    scheme, _, token = head.text(b"authorization").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

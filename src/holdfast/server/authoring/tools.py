@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.auth.scopes import NO_NEEDS, Needs, needs_of
+from holdfast.config import Rate
 from holdfast.errors import ConfigError, InvalidArguments, ToolError, UrlElicitationRequired
 from holdfast.protocol.mirror import Mirrored, mirrored_parameters
 from holdfast.protocol.types import (
@@ -63,6 +64,8 @@ class ToolOptions(TypedDict, total=False):
     """The `_meta` of the tool in `tools/list`."""
     timeout: float
     """Seconds until a call ends with a failed result."""
+    rate: str
+    """How often all clients together, or each principal, may call: `100/s`, `10/m per principal`. Beyond: 429, −31001."""
     input_schema: Mapping[str, Any]
     """The JSON schema of the arguments, instead of one made from the signature."""
     output_schema: Mapping[str, Any] | Literal[False]
@@ -88,6 +91,8 @@ class ToolEntry(Struct, frozen=True):
     """The parameters that HTTP headers repeat."""
     task: TaskMode | None = None
     """Whether its calls can or must run as tasks."""
+    rate: Rate | None = None
+    """How often it may be called."""
     within: tuple[Layer, ...] = ()
     """The included servers that the tool comes from, the outermost first."""
     needs: Needs = NO_NEEDS
@@ -107,7 +112,7 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> Too
 
     Raises:
         TypeError: the function's signature cannot be described to a client, or an option is unknown.
-        ConfigError: the name, the timeout, the task mode or a scope is invalid.
+        ConfigError: the name, the timeout, the rate, the task mode or a scope is invalid.
     """
     check_options(options, ToolOptions, "a tool")
     function = RegisteredFunction(
@@ -139,7 +144,8 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> Too
     task, by_hand = options.get("task"), options.get("task_by_hand", False)
     run = as_task(_runner(function, call, owner), function.name, task, by_hand=by_hand)
     needs = needs_of(options.get("scopes", ()), f"tool {function.name}", hidden=options.get("hidden", False))
-    return ToolEntry(listed, run, mirrored, task, needs=needs)
+    rate = Rate.read(options["rate"], f"tool {function.name}: rate") if "rate" in options else None
+    return ToolEntry(listed, run, mirrored, task, rate, needs=needs)
 
 
 def needs_context(function: RegisteredFunction) -> bool:

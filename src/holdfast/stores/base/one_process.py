@@ -134,6 +134,10 @@ class OneProcess:
         self._secrets = {**kept, name: (value, now + seconds)}
         return value
 
+    async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:  # noqa: ARG002
+        """Return none: there is no other replica."""
+        return []
+
     async def closing_reported(self, closed: Closed) -> None:
         """Do nothing."""
 

@@ -225,6 +225,14 @@ class ReplicaPart(Protocol):
         """
         ...
 
+    async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
+        """Put a notice where the other replicas read it, in place of this replica's last one; return theirs.
+
+        A notice is kept for so many seconds. An empty one writes nothing. Replicas call this once a second to compare what
+        they have counted: one round trip, however much that is.
+        """
+        ...
+
     # Closings
 
     async def closing_reported(self, closed: Closed) -> None:

@@ -31,7 +31,7 @@ _STRAY_SECONDS = 10.0
 
 
 class ReplicaMethods(Core):
-    """renew, release, replicas, orphans, reap, adopt, forward, inbox, took, announce, announced, secret."""
+    """renew, release, replicas, orphans, reap, adopt, forward, inbox, took, announce, announced, secret, post_notice."""
 
     async def renew(self, seconds: float) -> Lease:
         """Take the lease or make it longer; after this incarnation was declared dead, a new one begins.
@@ -136,3 +136,8 @@ class ReplicaMethods(Core):
         """Return the secret of this name: the first candidate offered."""
         value: bytes = (await self.index("secret", name, candidate, int(seconds * 1000)))[2]
         return value
+
+    async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
+        """Replace the notice of this replica; return those of the others."""
+        found: list[bytes] = (await self.index("notices", self.replica, notice, int(seconds * 1000)))[2]
+        return found

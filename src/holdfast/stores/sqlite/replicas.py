@@ -183,7 +183,26 @@ def secret(tx: Transaction, name: str, candidate: bytes, seconds: float) -> byte
     return value
 
 
+def post_notice(tx: Transaction, notice: bytes, seconds: float) -> list[bytes]:
+    """Replace the notice of this replica; return those of the others."""
+    tx.execute(
+        "INSERT INTO notice (replica, until, value) VALUES (?1, ?2, ?3)"
+        " ON CONFLICT (replica) DO UPDATE SET until = excluded.until, value = excluded.value",
+        (tx.identity.replica, tx.now + seconds, notice),
+    )
+    return notices(tx)
+
+
+def notices(tx: Transaction) -> list[bytes]:
+    """Return the notices of the other replicas."""
+    found = tx.execute(
+        "SELECT value FROM notice WHERE replica <> ? AND until > ?", (tx.identity.replica, tx.now)
+    )
+    return [value for (value,) in found]
+
+
 def sweep(tx: Transaction) -> None:
-    """Drop requests that were not taken in time, and secrets that are no longer used."""
+    """Drop requests that were not taken in time, notices whose time is over, and secrets that are no longer used."""
+    tx.execute("DELETE FROM notice WHERE until <= ?", (tx.now,))
     tx.execute("DELETE FROM inbox WHERE expires <= ?", (tx.now,))
     tx.execute("DELETE FROM secret WHERE until <= ?", (tx.now,))

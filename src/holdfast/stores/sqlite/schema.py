@@ -232,7 +232,12 @@ FIRST: Final = 3
 MIGRATIONS: Final = (_FIRST_TABLES,)
 """The first script makes a file of format FIRST, each further one a file of the next format. Only ever appended to."""
 
-ADDITIONS: Final[Mapping[str, str]] = {**kept.ADDITIONS}
+_NOTICE: Final = """CREATE TABLE notice (
+    replica TEXT NOT NULL PRIMARY KEY,
+    until REAL NOT NULL,
+    value BLOB NOT NULL
+) WITHOUT ROWID"""
+ADDITIONS: Final[Mapping[str, str]] = {**kept.ADDITIONS, "notice": _NOTICE}
 """What came without a new format, by its name: a table, an index, or `table.column`, and the statement that adds it.
 
 An older release neither reads nor writes it, and may serve the same file: a column needs a default, and what is

@@ -414,6 +414,12 @@ class SqliteStore:
         """Return the secret of this name: the first candidate offered."""
         return await self._do(replicas.secret, name, candidate, seconds)
 
+    async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
+        """Replace the notice of this replica; return those of the others."""
+        if not notice:
+            return await self._look(replicas.notices)
+        return await self._do(replicas.post_notice, notice, seconds)
+
     async def closing_reported(self, closed: Closed) -> None:
         """Note that the listeners were called for a closing."""
         await self._do(outbox.closing_reported, closed)

@@ -90,6 +90,11 @@ class ReplicaContract(Contract):
         assert await bench.store.secret("seal", b"third", seconds=60) == b"third"
 
     @scenario()
+    async def test_a_replica_does_not_receive_its_own_notice(self, bench: Bench) -> None:
+        for notice in (b"one", b"", b"two"):
+            assert await bench.store.post_notice(notice, seconds=60) == []
+
+    @scenario()
     async def test_a_closing_that_was_reported_is_not_returned_again(self, bench: Bench) -> None:
         await bench.open()
         closed = await bench.store.close(KEY, Input.DELETED)
@@ -145,6 +150,21 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert data_of(await one.read("a", await one.start_of("a"))) == [b"one"]
         assert await one.store.add_state(KEY, "n", 2, op="1") == 2
         assert await two.store.add_state(KEY, "n", 3, op="2") == 5
+
+    @voyage()
+    async def test_the_last_notice_of_each_replica_reaches_the_others_for_its_time(
+        self, fleet: Fleet
+    ) -> None:
+        one, two, three = (bench.store for bench in fleet.benches)
+        assert await one.post_notice(b"old", seconds=10) == []
+        assert await one.post_notice(b"\x00 1\xff", seconds=10) == []
+        assert await two.post_notice(b"2", seconds=20) == [b"\x00 1\xff"]
+        assert sorted(await three.post_notice(b"", seconds=10)) == [b"\x00 1\xff", b"2"]
+        assert await one.post_notice(b"", seconds=10) == [b"2"]
+        fleet.clock.advance(11)
+        await three.sweep()
+        assert await three.post_notice(b"3", seconds=20) == [b"2"]
+        assert await two.post_notice(b"", seconds=10) == [b"3"]
 
     @voyage()
     async def test_an_event_written_here_wakes_its_reader_elsewhere(self, fleet: Fleet) -> None:

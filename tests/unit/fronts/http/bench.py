@@ -10,6 +10,7 @@ from holdfast.config import HttpSettings, Settings
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
 from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.head import Head
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
@@ -95,6 +96,11 @@ class Bench:
     def peer(self, **options: Any) -> Peer:
         """Return a client of this front."""
         return Peer(self.app, **options)
+
+    @staticmethod
+    def head(token: str) -> Head:
+        """Return the head of a request with a token."""
+        return Head([(b"authorization", f"Bearer {token}".encode())])
 
     def noted(self, event: str) -> int:
         """Return how often the observer noted an event."""

@@ -6,6 +6,7 @@
 --   :own:<owner>  the sessions in which it has, or had, work
 --   :took:<name>  the command that took a request back from an inbox, for a minute
 --   :in:<replica> requests that were put to it   :news  messages to all replicas (a Redis stream)
+--   :notices replica -> the end of its notice's time, and the notice
 --
 -- A lease that has ended is not yet a death. `dead` declares it, and only a replica that has itself renewed for one whole
 -- lease may: in that time every living replica could reach the store too. Declaring and renewing happen in this slot, so one of
@@ -162,3 +163,21 @@ if ends <= now then redis.call('HSET', key, 'value', ARGV[6]) end
 redis.call('HSET', key, 'until', now + life)
 redis.call('PEXPIRE', key, life)
 return {'ok', {}, redis.call('HGET', key, 'value')}
+
+--## notices: shared
+-- Replace a replica's notice, unless it is empty, and reply those of the others whose time is not over.
+local key, name, notice, life = g .. ':notices', ARGV[5], ARGV[6], tonumber(ARGV[7])
+if notice ~= '' then
+  redis.call('HSET', key, name, string.format('%.0f ', now + life) .. notice)
+  redis.call('PEXPIRE', key, life)
+end
+local found, flat = {}, redis.call('HGETALL', key)
+for index = 1, #flat, 2 do
+  local space = string.find(flat[index + 1], ' ', 1, true)
+  if tonumber(string.sub(flat[index + 1], 1, space - 1)) <= now then
+    redis.call('HDEL', key, flat[index])
+  elseif flat[index] ~= name then
+    found[#found + 1] = string.sub(flat[index + 1], space + 1)
+  end
+end
+return {'ok', {}, found}

@@ -1,0 +1,166 @@
+"""Rates of calls: per principal, per tool, and per address for refused requests.
+
+    limit       counts                                                      over the limit
+    ─────────   ─────────────────────────────────────────────────────────   ──────────────────────────────
+    principal   requests of one principal; anonymous clients by address     429, JSON-RPC −31001
+    tool        calls of one tool, of all clients or of each principal      429, JSON-RPC −31001
+    address     refused requests from one address (401 and 403)             429 instead of the refusal
+
+A front asks `check` before a request starts, so nothing of a refused request has run. Pings, retries of suspended calls and
+questions about tasks are not counted: they belong to work that was admitted before.
+
+Counting is local, and no call waits for the store. Where the store is shared, `reconcile` compares once a second
+(`core/buckets.py` says what that means for the limits). While the store is away each replica counts alone.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import sha256
+from math import ceil
+from typing import Final
+
+from holdfast.config import Rate
+from holdfast.core.buckets import Buckets
+from holdfast.engine.load import passes
+from holdfast.engine.runtime import Runtime
+from holdfast.errors import RateLimit, RateLimited, StoreUnavailable
+from holdfast.wire.jsonrpc import Message, Request
+
+RECONCILE_SECONDS: Final = 1.0
+_KEPT_SECONDS: Final = 10.0
+"""How long the store keeps the report of a replica."""
+_PRINCIPAL: Final = b"p"
+_ADDRESS: Final = b"a"
+_TOOL: Final = b"t"
+_TOOL_PREFIX: Final = 7
+_HASH: Final = 10
+_EXHAUSTED: Final = 10_000
+
+
+class RateLimiter:
+    """The limits of one engine, and what was counted for them."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        limits = runtime.settings.rates
+        self._principal = Rate.read(limits.principal) if limits.principal else None
+        self._refusals = Rate.read(limits.refusals) if limits.refusals else None
+        self._configured = {name: Rate.read(text) for name, text in limits.tools.items()}
+        self._tools: dict[str, tuple[bytes, Rate]] = {}
+        self._prefixes: dict[bytes, Rate] = {}
+        self._buckets = Buckets(runtime.random.token(6))
+        self.is_on: bool = False
+        """False: no request needs `check`."""
+        self.exhausted: set[bytes] = set()
+        """Addresses whose requests were refused too often. Empty except in an attack."""
+        self.declare({})
+
+    def __repr__(self) -> str:
+        return f"<RateLimiter {self._buckets!r}>"
+
+    def declare(self, tools: Mapping[str, Rate]) -> None:
+        """Set the rates that the tools themselves declare. Those of the settings override them."""
+        rates = {**tools, **self._configured}
+        self._tools = {
+            name: (_TOOL + _hashed(name)[: _TOOL_PREFIX - 1], rate) for name, rate in rates.items()
+        }
+        self._prefixes = dict(self._tools.values())
+        if self._principal is not None:
+            self._prefixes[_PRINCIPAL] = self._principal
+        if self._refusals is not None:
+            self._prefixes[_ADDRESS] = self._refusals
+        self.is_on = self._principal is not None or bool(self._tools)
+
+    # Calls
+
+    def check(self, message: Message | list[Message], who: str) -> None:
+        """Count the requests of a message. `who` is the key of a principal, or the address of an anonymous client.
+
+        Raises:
+            RateLimited: a limit is reached; nothing may start.
+        """
+        for one in message if isinstance(message, list) else (message,):
+            if isinstance(one, Request) and not passes(one):
+                self._check(one, who)
+
+    def _check(self, request: Request, who: str) -> None:
+        now = self._runtime.clock.now()
+        taken: list[tuple[bytes, Rate, RateLimit]] = []
+        if self._principal is not None:
+            taken.append((_PRINCIPAL + _hashed(who), self._principal, "principal"))
+        name = request.params.get("name") if request.method == "tools/call" else None
+        if type(name) is str and (found := self._tools.get(name)) is not None:
+            prefix, rate = found
+            taken.append((prefix + _hashed(who) if rate.each else prefix, rate, "tool"))
+        # Decide, then count: a call that one limit refuses is not counted for the other.
+        for key, rate, limit in taken:
+            if (seconds := self._buckets.wait(key, rate, now)) > 0:
+                raise RateLimited(limit, str(rate), max(1, ceil(seconds)))
+        for key, rate, _ in taken:
+            self._buckets.take(key, rate, now)
+
+    # Refusals
+
+    def refused(self, address: str) -> RateLimited | None:
+        """Count a refused request of an address. If there were too many, return the error to answer with."""
+        over = self.over(address)
+        if over is None and self._refusals is not None:
+            key = _ADDRESS + _hashed(address)
+            self._buckets.take(key, self._refusals, self._runtime.clock.now())
+            self._note_exhausted(key, self._refusals)
+        return over
+
+    def _note_exhausted(self, key: bytes, rate: Rate) -> None:
+        if self._buckets.wait(key, rate, self._runtime.clock.now()) > 0:
+            if len(self.exhausted) >= _EXHAUSTED:
+                self.exhausted.clear()
+            self.exhausted.add(key)
+
+    def over(self, address: str) -> RateLimited | None:
+        """Return the error for an address whose requests were refused too often; None: it may go on."""
+        rate, key = self._refusals, _ADDRESS + _hashed(address)
+        if rate is None or key not in self.exhausted:
+            return None
+        seconds = self._buckets.wait(key, rate, self._runtime.clock.now())
+        return RateLimited("address", str(rate), max(1, ceil(seconds))) if seconds > 0 else None
+
+    async def sweep(self) -> None:
+        """Forget the addresses whose rate has recovered."""
+        if self.exhausted and self._refusals is not None:
+            now, rate = self._runtime.clock.now(), self._refusals
+            self.exhausted = {key for key in self.exhausted if self._buckets.wait(key, rate, now) > 0}
+
+    # Between replicas
+
+    async def keep_reconciled(self) -> None:
+        """Compare with the other replicas once a second."""
+        while True:
+            await asyncio.sleep(RECONCILE_SECONDS)
+            await self.reconcile()
+
+    async def reconcile(self) -> None:
+        """Report what was admitted here, and count what other replicas have admitted: one round trip for all limits.
+
+        If only refusals are limited and there were none, nothing is sent.
+        """
+        if not self.is_on and not self._buckets.has_news:
+            return
+        report = self._buckets.report() if self._buckets.has_news else b""
+        try:
+            others = await self._runtime.store.post_notice(report, seconds=_KEPT_SECONDS)
+        except StoreUnavailable:
+            return
+        learned = self._buckets.learn(others, self._rate_of, self._runtime.clock.now())
+        if self._refusals is not None:
+            for key in learned:
+                if key.startswith(_ADDRESS):
+                    self._note_exhausted(key, self._refusals)
+
+    def _rate_of(self, key: bytes) -> Rate | None:
+        return self._prefixes.get(key[:_TOOL_PREFIX] if key[:1] == _TOOL else key[:1])
+
+
+@lru_cache(maxsize=4_096)
+def _hashed(text: str) -> bytes:
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()[:_HASH]

@@ -1,0 +1,467 @@
+"""Rates over HTTP, on stdio and between replicas: which requests count, and what the client receives."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import Server, Settings
+from holdfast.auth import AuthRequest, Principal
+from holdfast.config import Limits, Rate, RateLimits
+from holdfast.engine.caller import Caller
+from holdfast.engine.engine import Engine
+from holdfast.errors import ConfigError, RateLimited, StoreUnavailable
+from holdfast.stores.base import Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.redis.store import RedisStore
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing import ScriptedBack, VirtualClock
+from holdfast.wire.jsonrpc import Request
+from tests.asgi import Call, Peer
+from tests.duplex import DuplexClient
+from tests.messages import notification
+from tests.redis_server import needs_redis, redis_server
+from tests.sqlite.support import store_path
+from tests.support import LoopClock, async_test, virtual_test
+from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
+from tests.unit.fronts.http.test_audit import reasons
+from tests.unit.fronts.http.test_auth import Tokens, opened
+
+
+def rated(**rates: Any) -> Settings:
+    return Settings(rates=RateLimits(**rates))
+
+
+def guest_call(peer: Peer, tool: str = "quick", **params: Any) -> Call:
+    return peer.modern("tools/call", {"name": tool, **params})
+
+
+def check_refused(call: Call, limit: str, rate: str, seconds: int) -> None:
+    """Check the whole refusal of a call over a rate."""
+    assert call.status == 429
+    assert call.headers["retry-after"] == str(seconds)
+    assert call.headers["holdfast-refused"] == "not-executed"
+    error = call.json["error"]
+    assert error["code"] == -31001
+    assert error["data"] == {"limit": limit, "rate": rate}
+    assert rate in error["message"]
+
+
+# Principals
+
+
+@front_test
+async def test_a_principal_has_a_burst_and_then_its_rate_in_both_eras() -> None:
+    async with bench(rated(principal="5/s"), verifier=Tokens()) as b:
+        ann = await opened(b)
+        for number in range(4):
+            assert (await ann.call(number).done()).status == 200
+        refused = await ann.call(9).done()
+        check_refused(refused, "principal", "5/s", 1)
+        assert refused.json["id"] == 9
+        check_refused(await guest_call(b.peer(token="ann")).done(), "principal", "5/s", 1)
+        assert (await guest_call(b.peer(token="bob")).done()).status == 200, "bob has his own rate"
+        assert await reasons(b) == ["rate_principal"] * 2
+        await asyncio.sleep(0.2)
+        assert (await ann.call(9).done()).status == 200
+        assert (await ann.call(10).done()).status == 429
+        assert len(b.runs) == 6
+
+
+@front_test
+async def test_work_that_runs_already_is_not_counted() -> None:
+    async with bench(rated(principal="2/m"), verifier=Tokens()) as b:
+        ann = await opened(b)
+        call = await ann.call(1, "ask").until(1)
+        for _ in range(3):
+            assert (await ann.post({"jsonrpc": "2.0", "id": "p", "method": "ping"}).done()).status == 200
+            assert (await ann.post(notification("notifications/initialized")).done()).status == 202
+        answer = {"jsonrpc": "2.0", "id": call.messages[0]["id"], "result": {}}
+        assert (await ann.post(answer).done()).status == 202
+        await call.done()
+        check_refused(await ann.call(2).done(), "principal", "2/m", 30)
+        assert (await ann.delete()).status == 204
+
+
+@front_test
+async def test_anonymous_clients_count_by_address() -> None:
+    async with bench(rated(principal="1/m"), allow_anonymous=True, trusted_proxies=["127.0.0.1"]) as b:
+        assert (await guest_call(b.peer(client="203.0.113.1")).done()).status == 200
+        assert (await guest_call(b.peer(client="203.0.113.1")).done()).status == 429
+        assert (await guest_call(b.peer(client="203.0.113.2")).done()).status == 200
+        proxied = b.peer(client="127.0.0.1")
+        for address, status in (("198.51.100.1", 200), ("198.51.100.2", 200), ("198.51.100.1", 429)):
+            headers = {"x-forwarded-for": address}
+            call = proxied.modern("tools/call", {"name": "quick"}, headers=headers)
+            assert (await call.done()).status == status
+        # One client of IPv6 has a whole network.
+        assert (await guest_call(b.peer(client="2001:db8::1")).done()).status == 200
+        assert (await guest_call(b.peer(client="2001:db8::2")).done()).status == 429
+
+
+@front_test
+async def test_each_request_of_a_batch_counts_and_a_batch_over_the_rate_runs_nothing() -> None:
+    async with bench(rated(principal="4/m"), verifier=Tokens()) as b:
+        ann = await opened(b, "ann", OLDEST)
+        call = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "quick"}}
+        assert (await ann.post([{**call, "id": 1}, {**call, "id": 2}]).done()).status == 200
+        check_refused(await ann.post([{**call, "id": 3}, {**call, "id": 4}]).done(), "principal", "4/m", 15)
+        assert b.runs == ["quick", "quick"]
+
+
+# Tools
+
+
+@front_test
+async def test_a_tool_has_a_rate_for_all_clients_or_for_each_principal() -> None:
+    tools = {"quick": "2/m", "held": "1/m per principal"}
+    async with bench(rated(tools=tools), verifier=Tokens()) as b:
+        b.release.set()
+        ann, bob = b.peer(token="ann"), b.peer(token="bob")
+        assert [(await guest_call(one).done()).status for one in (ann, bob, ann)] == [200, 200, 429]
+        check_refused(await guest_call(bob).done(), "tool", "2/m", 30)
+        assert [(await guest_call(one, "held").done()).status for one in (ann, bob)] == [200, 200]
+        check_refused(await guest_call(ann, "held").done(), "tool", "1/m per principal", 60)
+        assert (await guest_call(ann, "ticks").done()).status == 200, "other tools have no rate"
+        assert await reasons(b) == ["rate_tool"] * 3
+
+
+@front_test
+async def test_a_call_that_a_tool_refuses_is_not_counted_for_its_principal() -> None:
+    async with bench(rated(principal="2/m", tools={"quick": "1/m"}), verifier=Tokens()) as b:
+        b.release.set()
+        ann = b.peer(token="ann")
+        statuses = [(await guest_call(ann).done()).status for _ in range(3)]
+        assert statuses == [200, 429, 429]
+        assert (await guest_call(ann, "held").done()).status == 200
+
+
+@virtual_test
+async def test_a_tool_declares_its_rate_also_while_the_server_runs_and_when_it_is_included() -> None:
+    inner, server = Server("inner"), Server("outer", verifier=Tokens())
+
+    @inner.tool(rate="1/m")
+    async def search() -> str:
+        return "found"
+
+    server.include(inner, "in")
+    app = server.asgi()
+    ann = Peer(app, token="ann")
+    assert [(await guest_call(ann, "in_search").done()).status for _ in range(2)] == [200, 429]
+
+    @server.tool(rate="2/m per principal")
+    async def late() -> str:
+        return "late"
+
+    assert [(await guest_call(ann, "late").done()).status for _ in range(3)] == [200, 200, 429]
+    server.remove_tool("late")
+    inner.remove_tool("search")
+    assert not server.engine.rates.is_on
+    await server.engine.aclose()
+
+
+def test_the_settings_override_the_rate_that_a_tool_declares() -> None:
+    server = Server("s", settings=rated(tools={"search": "7/s"}))
+    server.engine.rates.declare({"search": Rate.read("1/s"), "other": Rate.read("2/s")})
+    rates = server.engine.rates
+    for _ in range(7):
+        rates.check(Request(1, "tools/call", {"name": "search"}), "ann")
+    with pytest.raises(RateLimited, match="7/s"):
+        rates.check(Request(1, "tools/call", {"name": "search"}), "ann")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10", "10/", "0/s", "-1/s", "1.5/s", "10/w", "10/s ", "10 / s", "10/s per tool"]
+)
+def test_a_text_that_is_not_a_rate_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="100/s"):
+        Rate.read(text, "rate")
+    with pytest.raises(ConfigError, match=r"tools\.search="):
+        RateLimits(tools={"search": text})
+
+    with pytest.raises(ConfigError, match="tool noon"):
+
+        @Server("s").tool(rate=text)
+        async def noon() -> None:
+            """Do nothing."""
+
+
+@pytest.mark.parametrize("name", ["principal", "refusals"])
+def test_only_the_rate_of_a_tool_is_per_principal(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        msgspec.convert({name: "1/s per principal"}, RateLimits)
+
+
+@pytest.mark.parametrize("text", ["1/s", "10/m", "300/h", "5/d per principal"])
+def test_a_rate_is_shown_as_it_was_written(text: str) -> None:
+    assert str(Rate.read(text)) == text
+
+
+# Refused requests
+
+
+async def storm(b: Bench, count: int, **options: Any) -> list[int]:
+    """Send requests with different wrong tokens; return their statuses."""
+    return [(await b.peer(token=f"wrong{n}", **options).initialize()).status for n in range(count)]
+
+
+@front_test
+async def test_an_address_with_too_many_refusals_gets_429_and_its_new_tokens_are_not_checked() -> None:
+    checked: list[str] = []
+
+    async def verifier(token: str) -> Principal | None:
+        checked.append(token)
+        return Principal(subject="ann") if token.startswith("good") else None
+
+    async with bench(rated(refusals="5/m"), verifier=verifier) as b:
+        assert (await guest_call(b.peer(token="good")).done()).status == 200
+        assert await storm(b, 8) == [401] * 5 + [429] * 3
+        assert checked == ["good", *(f"wrong{n}" for n in range(5))]
+        refused = await b.peer(token="wrong").initialize()
+        check_refused(refused, "address", "5/m", 12)
+        assert (await b.peer().initialize()).status == 429, "also without a token"
+        # A token that was accepted before passes, so that a storm behind the same proxy does not shut its client out.
+        assert (await guest_call(b.peer(token="good")).done()).status == 200
+        assert (await guest_call(b.peer(token="good2")).done()).status == 429
+        assert (await guest_call(b.peer(token="good2", client="203.0.113.9")).done()).status == 200
+        assert await storm(b, 1, client="203.0.113.9") == [401], "other addresses notice nothing"
+        await asyncio.sleep(13)
+        assert (await guest_call(b.peer(token="good2")).done()).status == 200
+        assert b.engine.rates.exhausted == set()
+        assert set(await reasons(b)) == {"token", "rate_address"}
+
+
+@front_test
+async def test_refused_origins_and_anonymous_clients_count_and_unknown_sessions_do_not() -> None:
+    async with bench(rated(refusals="2/m")) as b:
+        far = b.peer(client="203.0.113.9")
+        assert [(await far.initialize()).status for _ in range(3)] == [403, 403, 429]
+        near = b.peer()
+        evil = {"origin": "https://evil.example"}
+        assert [(await near.initialize(headers=evil)).status for _ in range(3)] == [403, 403, 429]
+        near.session = "unknown"
+        near.version = "2025-11-25"
+        # After a restart all clients behind a proxy find their sessions gone, and begin again because of the 404.
+        assert [(await near.call(1).done()).status for _ in range(3)] == [404] * 3
+
+
+@front_test
+async def test_by_default_refusals_are_limited_generously_and_calls_are_not() -> None:
+    async with bench(verifier=Tokens()) as b:
+        assert not b.engine.rates.is_on
+        assert await storm(b, 601) == [401] * 600 + [429]
+
+
+@front_test
+async def test_without_a_rate_of_refusals_none_is_counted() -> None:
+    async with bench(rated(refusals=""), verifier=Tokens()) as b:
+        assert set(await storm(b, 700)) == {401}
+
+
+@front_test
+async def test_a_storm_is_counted_by_the_address_that_a_trusted_proxy_reports() -> None:
+    async with bench(rated(refusals="2/m"), verifier=Tokens(), trusted_proxies=["127.0.0.1"]) as b:
+        for address, statuses in (("198.51.100.1", [401, 401, 429]), ("198.51.100.2", [401])):
+            headers = {"x-forwarded-for": address}
+            tried = [(await b.peer(token="no").initialize(headers=headers)).status for _ in statuses]
+            assert tried == statuses
+
+
+@front_test
+async def test_the_memory_of_accepted_tokens_and_of_stormy_addresses_is_bounded() -> None:
+    async def verifier(token: str, request: AuthRequest) -> Principal | None:
+        return Principal(subject="ann") if token.startswith("good") else None
+
+    async with bench(rated(refusals="1/m"), verifier=verifier) as b:
+        rates = b.engine.rates
+        for number in range(20_100):
+            rates.refused(f"10.{number}")
+        assert len(rates.exhausted) <= 10_000
+        identity = b.app._identity
+        assert identity is not None
+        for number in range(10_010):
+            await identity.of(b.head(f"good{number}"), "")
+        assert len(identity._accepted) == 10_000
+        assert identity.has_accepted(b.head("good10009"))
+        assert not identity.has_accepted(b.head("good0"))
+
+
+# stdio, and clients in the same process
+
+
+@virtual_test
+async def test_on_a_duplex_connection_a_rate_is_a_json_rpc_error() -> None:
+    async def call(_exchange: object) -> object:
+        return {"content": []}
+
+    back = ScriptedBack({"tools/call": call, "ping": call})
+    engine = Engine(back, rated(principal="2/m", tools={"t": "1/m"}), clock=VirtualClock())
+    client = DuplexClient(engine, Caller(""))
+    await client.open()
+    await client.say("tools/call", 1, name="t")
+    await client.say("tools/call", 2, name="t")
+    assert (await client.answer(1))["result"] == {"content": []}
+    error = (await client.answer(2))["error"]
+    assert (error["code"], error["data"]) == (-31001, {"limit": "principal", "rate": "2/m"})
+    await client.modern("tools/call", "m", name="t")
+    assert (await client.answer("m"))["error"]["code"] == -31001
+    await client.say("ping", 3)
+    assert (await client.answer(3))["result"] == {"content": []}
+    assert len(back.handled) == 2, "one call, and the ping"
+    assert engine.audit.counts["rate_principal"] == 2
+    await engine.aclose()
+
+
+# Replicas
+
+
+@contextmanager
+def sqlite_stores(clock: VirtualClock, count: int) -> Iterator[list[Store]]:
+    with store_path() as path:
+        yield [SqliteStore(path, Limits(), clock, replica=f"r{number}") for number in range(count)]
+
+
+@contextmanager
+def redis_stores(clock: VirtualClock, count: int) -> Iterator[list[Store]]:
+    with redis_server() as server:
+        yield [RedisStore(server.url, Limits(), clock, replica=f"r{number}") for number in range(count)]
+
+
+KINDS = [pytest.param(sqlite_stores, id="sqlite"), pytest.param(redis_stores, id="redis", marks=needs_redis)]
+
+
+@asynccontextmanager
+async def replicas(
+    kind: Any, settings: Settings, count: int = 3
+) -> AsyncIterator[tuple[VirtualClock, list[Engine]]]:
+    """Yield engines that share a store, and the clock that all of them have. Nothing runs by itself."""
+    clock = VirtualClock()
+    with kind(clock, count) as stores:
+        engines = [Engine(ScriptedBack(), settings, store=store, clock=clock) for store in stores]
+        try:
+            yield clock, engines
+        finally:
+            for store in stores:
+                await store.aclose()
+
+
+def passes(engine: Engine, who: str = "ann") -> bool:
+    try:
+        engine.rates.check(Request(1, "tools/call", {"name": "t"}), who)
+    except RateLimited:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@async_test
+async def test_replicas_exceed_a_rate_by_a_burst_and_two_seconds_each_and_pay_it_back(kind: Any) -> None:
+    rate, seconds = 10, 20
+    async with replicas(kind, rated(principal=f"{rate}/s")) as (clock, engines):
+        passed = 0
+        highest = 0.0
+        for tick in range(seconds * 10):
+            for number, engine in enumerate(engines):
+                # They do not compare at the same moment.
+                if tick % 10 == 3 * number:
+                    await engine.rates.reconcile()
+                for _ in range(5):
+                    passed += passes(engine)
+            highest = max(highest, passed - (rate + rate * tick / 10))
+            clock.advance(0.1)
+        assert rate < highest <= (len(engines) - 1) * (rate + 2 * rate)
+        # In the long run it is the rate, with what one more interval may add.
+        assert passed <= rate + rate * seconds + (len(engines) - 1) * 3 * rate
+        assert passed >= rate * seconds * 0.9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@async_test
+async def test_a_replica_knows_the_calls_that_others_have_admitted_before_its_own_first_one(
+    kind: Any,
+) -> None:
+    async with replicas(kind, rated(tools={"t": "3/h"})) as (clock, engines):
+        one, two, three = engines
+        assert [passes(one) for _ in range(4)] == [True, True, True, False]
+        for _ in range(3):
+            for engine in (one, two):
+                await engine.rates.reconcile()
+            clock.advance(1)
+        assert not passes(two)
+        assert passes(three), "it has not compared yet"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@async_test
+async def test_a_storm_at_one_replica_is_known_to_the_others(kind: Any) -> None:
+    async with replicas(kind, rated(refusals="2/h")) as (_, engines):
+        one, two, _three = engines
+        assert [one.rates.refused("203.0.113.9") is None for _ in range(3)] == [True, True, False]
+        two.rates.refused("198.51.100.1")
+        await one.rates.reconcile()
+        await two.rates.reconcile()
+        assert two.rates.exhausted
+        assert two.rates.over("203.0.113.9") is not None
+
+
+class CountedStore(MemoryStore):
+    """A store that several could share, as far as it says, and that counts notices."""
+
+    is_shared = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.posted: list[bytes] = []
+        self.is_away = False
+
+    async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
+        if self.is_away:
+            raise StoreUnavailable("away")
+        self.posted.append(notice)
+        return []
+
+
+@async_test
+async def test_no_call_waits_for_the_store_and_all_counters_are_one_write() -> None:
+    store = CountedStore()
+    engine = Engine(
+        ScriptedBack(), rated(principal="9/s", tools={"t": "9/s"}), store=store, clock=VirtualClock()
+    )
+    for number in range(500):
+        assert passes(engine, f"user{number % 100}") == (number < 9)
+    assert store.posted == []
+    await engine.rates.reconcile()
+    [report] = store.posted
+    assert len(report) < 500
+    store.is_away = True
+    await engine.rates.reconcile()
+    store.is_away = False
+    await engine.rates.reconcile()
+    assert len(store.posted) == 2, "a store that is away ends nothing"
+
+
+@async_test
+async def test_without_rates_and_without_refusals_nothing_is_sent_to_the_store() -> None:
+    store = CountedStore()
+    engine = Engine(ScriptedBack(), store=store, clock=VirtualClock())
+    for _ in range(3):
+        await engine.rates.reconcile()
+    assert store.posted == []
+    engine.rates.refused("203.0.113.9")
+    for _ in range(10):
+        await engine.rates.reconcile()
+    assert len(store.posted) == 5
+
+
+@virtual_test
+async def test_a_running_engine_compares_once_a_second() -> None:
+    store = CountedStore()
+    engine = Engine(ScriptedBack(), rated(principal="9/s"), store=store, clock=LoopClock())
+    engine._sweep()
+    await asyncio.sleep(5.5)
+    assert len(store.posted) == 5
+    for job in engine._sweeping:
+        job.cancel()
