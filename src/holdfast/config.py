@@ -18,7 +18,7 @@ _MAY_BE_ZERO: Final = frozenset(
         "principal_states", "principal_state_bytes",
         "listeners", "listeners_per_principal", "parked", "parked_per_principal", "tasks", "tasks_per_principal",
         "state_bytes", "idle_readers",
-        "grace", "stream_after", "retry", "quiet", "drain_notice", "drain",
+        "grace", "stream_after", "retry", "quiet", "after_expiry", "drain_notice", "drain",
     }
 )  # fmt: skip
 """Settings for which 0 is valid. For all others 0 would disable the server."""
@@ -233,6 +233,10 @@ class Times(Struct, frozen=True, kw_only=True):
     continue_after: float | None = None
     """A call of 2026-07-28 that runs longer is answered with `requestState` alone, and the client retries for the rest.
     For balancers that cut every long response: set it well below their limit."""
+    after_expiry: float = 300.0
+    """How long a call of 2026-07-28 may run on after the token of its request has expired; then it is cancelled. Its
+    response cannot be resumed with another token, so that ending it at once would lose its work. Streams of sessions and
+    listeners end when the token expires: their clients come back with a new one."""
     handle: float = 86_400.0
     """How long the state of an unused handle is kept."""
     principal_state: float = 2_592_000.0

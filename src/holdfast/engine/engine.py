@@ -386,6 +386,7 @@ class Engine:
             "tasks": self.tasks.sweep,
             "keys": self.sessionless.keys.renew,
             "orphan tasks": self.tasks.reap,
+            "expired tokens": self._end_expired,
             "audit": self.audit.sweep,
             "rates": self.rates.sweep,
         }
@@ -395,6 +396,11 @@ class Engine:
         ]
         if self.store.is_shared:
             self._sweeping.append(supervise("rates", self.rates.keep_reconciled, observer))
+
+    async def _end_expired(self) -> None:
+        """End what may not outlive the token of its request. Streams of sessions do it themselves (`Reader`)."""
+        await self.listening.sweep()
+        await self.sessionless.sweep()
 
     async def _repeat(self, job: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -135,7 +135,8 @@ class Listening:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._by_key: dict[Key, dict[Listener, None]] = {}
-        self._listeners: dict[Listener, asyncio.TimerHandle | None] = {}
+        self._listeners: dict[Listener, float | None] = {}
+        """Each with the date at which its token expires."""
         self._owners: Counter[str] = Counter()
         self.task_ids: dict[str, str] = {}
         """Ids of the tasks that have listeners here, by the keys that the store's wake-ups name."""
@@ -196,11 +197,7 @@ class Listening:
             raise Busy("Busy: too many listeners; close one, or try again later", retry_after=30)
 
     def _add(self, listener: Listener, expires: float | None) -> None:
-        timer = None
-        if expires is not None:
-            seconds = max(0.0, expires - self._runtime.clock.wall())
-            timer = asyncio.get_running_loop().call_later(seconds, listener.stop, Ended.EXPIRED)
-        self._listeners[listener] = timer
+        self._listeners[listener] = expires
         self._owners[listener.owner] += 1
         for key in listener.filter.keys:
             self._by_key.setdefault(key, {})[listener] = None
@@ -237,11 +234,9 @@ class Listening:
         listener.stop(Ended.LEFT)
         if listener not in self._listeners:
             return
-        timer = self._listeners.pop(listener)
+        del self._listeners[listener]
         if listener.charge is not None:
             listener.charge.free()
-        if timer is not None:
-            timer.cancel()
         self._owners[listener.owner] -= 1
         if not self._owners[listener.owner]:
             del self._owners[listener.owner]
@@ -254,6 +249,13 @@ class Listening:
             self._empty.set()
 
     # Beginning and ending
+
+    async def sweep(self) -> None:
+        """End the listeners whose token has expired: their clients authenticate again."""
+        now = self._runtime.clock.wall()
+        for listener, expires in self._listeners.items():
+            if expires is not None and expires <= now:
+                listener.stop(Ended.EXPIRED)
 
     def start(self) -> None:
         """Accept listeners."""

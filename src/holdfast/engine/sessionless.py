@@ -41,7 +41,7 @@ Who may come back
 
 How a call ends
     Its handler returns or raises; its client closes the response of a call that is not parked, which is the cancellation
-    in this revision; its time in `Parking` is over; or the server stops. Each of these goes through `_settle`, and
+    in this revision; its token has expired too long ago (`sweep`); its time in `Parking` is over; or the server stops. Each of these goes through `_settle`, and
     the first one counts.
 """
 
@@ -383,6 +383,18 @@ class SessionlessCalls:
     async def end(self, exchange: Exchange, error: McpError) -> None:
         """End a call with an error and cancel its handler. A result that it still returns is dropped."""
         await self._settle(exchange, Outcome(error=error, happened=Input.CANCELLED))
+
+    async def sweep(self) -> None:
+        """End the calls that still run long after the token of their request has expired.
+
+        A parked call waits for a retry with a token of its own, and a task has a lifetime of its own: they go on.
+        """
+        long_ago = self._runtime.clock.wall() - self._runtime.settings.times.after_expiry
+        for exchange in list(self._running):
+            principal = exchange.caller.principal
+            is_late = principal is not None and principal.is_over(long_ago)
+            if is_late and exchange.state is not _TASK and not _waits(exchange):
+                await self.end(exchange, Cancelled("its token has expired"))
 
     def _expired(self, exchange: Exchange) -> None:
         _free(exchange)

@@ -16,7 +16,7 @@ from holdfast.protocol.sessionless import TASKS, VERSION, RequestMeta
 from holdfast.protocol.subscriptions import Change, Filter
 from holdfast.testing import NotingObserver, ScriptedBack
 from holdfast.wire.jsonrpc import Request
-from tests.support import virtual_test
+from tests.support import LoopClock, virtual_test
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 COMPLETE = {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": 1}}
@@ -155,13 +155,17 @@ async def test_a_closed_subscription_receives_nothing_more() -> None:
 
 @virtual_test
 async def test_an_expired_token_ends_it_with_the_completion_result() -> None:
-    engine = make()
-    now = engine.runtime.clock.wall()
-    listener = await listen(engine, "me", expires=now + 60, toolsListChanged=True)
+    engine = Engine(ScriptedBack(), clock=LoopClock())
+    expires = engine.clock.wall() + 60
+    listener = await listen(engine, "me", expires=expires, toolsListChanged=True)
+    forever = await listen(engine, "me", toolsListChanged=True)
     await asyncio.sleep(59)
+    await engine.listening.sweep()
     assert told(listener) == [ACKNOWLEDGED]
     await asyncio.sleep(1)
+    await engine.listening.sweep()
     assert listener.end is Ended.EXPIRED
+    assert forever.end is None
     await engine.changed(Change("tools"))
     assert told(listener) == [COMPLETE]
     assert told(listener) == []

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast.auth import AuthRequest, Principal
+from holdfast.config import Settings, Times
 from tests.asgi import Call, Peer
-from tests.messages import LATEST, notification
+from tests.messages import LATEST, metadata, notification
 from tests.support import LoopClock
 from tests.unit.fronts.http.bench import MIDDLE, REVISIONS, Bench, bench, front_test
 
@@ -240,6 +241,40 @@ async def test_a_batchs_streams_end_with_the_token() -> None:
         call = await p.post(body).begun()
         await asyncio.sleep(61)
         assert call.complete
+
+
+@front_test
+async def test_a_sessionless_call_finishes_within_a_bound_after_its_token_has_expired() -> None:
+    async with bench(Settings(times=Times(after_expiry=40)), verifier=Tokens()) as b:
+        late, held = b.peer(token="ann-60"), b.peer(token="ann")
+        cut, short = late.modern("tools/call", {"name": "held"}), late.modern("tools/call", {"name": "talk"})
+        free = held.modern("tools/call", {"name": "held"})
+        await asyncio.sleep(95)
+        assert [call.task.done() for call in (cut, short, free)] == [False] * 3
+        await asyncio.sleep(7)
+        for call in (await cut.done(), await short.done()):
+            error = call.messages[-1]["error"]
+            assert (error["code"], error["message"]) == (-32800, "Request cancelled: its token has expired")
+        assert len(b.engine.sessionless.working()) == 1
+        b.release.set()
+        assert (await free.done()).messages[-1]["result"]["tool"] == "held"
+
+
+@front_test
+async def test_a_parked_call_outlives_its_token_and_its_retry_is_judged_by_its_own() -> None:
+    async with bench(Settings(times=Times(after_expiry=0)), verifier=Tokens()) as b:
+        peer, meta = b.peer(token="ann-60"), metadata(capabilities={"roots": {}})
+        parked = (await peer.modern("tools/call", {"name": "ask"}, meta=meta).done()).json["result"]
+        await asyncio.sleep(120)
+        answers: Any = {key: {"roots": []} for key in parked["inputRequests"]}
+        retry = {"name": "ask", "requestState": parked["requestState"], "inputResponses": answers}
+        tried = []
+        for token in ("ann--1", "bob", "ann"):
+            peer.token = token
+            tried.append(await peer.modern("tools/call", retry, meta=meta).done())
+        assert [call.status for call in tried] == [401, 400, 200]
+        assert tried[-1].json["result"]["answer"] == {"roots": []}
+        assert b.runs == ["ask"]
 
 
 # Anonymous
