@@ -227,8 +227,7 @@ class Options(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     token_env: Annotated[
-        str | None,
-        Row(metavar="NAME", help="The environment variable with that token.", fits=(URL,)),
+        str | None, Row(metavar="NAME", help="The environment variable with that token.", fits=(URL,))
     ] = None
     oauth: Annotated[
         bool | None,

@@ -22,6 +22,7 @@ from typing import Final
 
 from holdfast.config import Rate
 from holdfast.core.buckets import Buckets
+from holdfast.engine.caller import Caller
 from holdfast.engine.load import passes
 from holdfast.engine.runtime import Runtime
 from holdfast.errors import RateLimit, RateLimited, StoreUnavailable
@@ -74,23 +75,23 @@ class RateLimiter:
 
     # Calls
 
-    def check(self, message: Message | list[Message], who: str) -> None:
-        """Count the requests of a message. `who` is the key of a principal, or the address of an anonymous client.
+    def check(self, message: Message | list[Message], caller: Caller, address: str) -> None:
+        """Count the requests of a message; those of an anonymous client by its address.
 
         Raises:
             RateLimited: a limit is reached; nothing may start.
         """
         for one in message if isinstance(message, list) else (message,):
             if isinstance(one, Request) and not passes(one):
-                self._check(one, who)
+                self._check(one, caller, caller.key or address)
 
-    def _check(self, request: Request, who: str) -> None:
+    def _check(self, request: Request, caller: Caller, who: str) -> None:
         now = self._runtime.clock.now()
         taken: list[tuple[bytes, Rate, RateLimit]] = []
         if self._principal is not None:
             taken.append((_PRINCIPAL + _hashed(who), self._principal, "principal"))
         name = request.params.get("name") if request.method == "tools/call" else None
-        if type(name) is str and (found := self._tools.get(name)) is not None:
+        if type(name) is str and (found := self._tools.get(name)) and self._may_call(request, caller):
             prefix, rate = found
             taken.append((prefix + _hashed(who) if rate.each else prefix, rate, "tool"))
         # Decide, then count: a call that one limit refuses is not counted for the other.
@@ -99,6 +100,14 @@ class RateLimiter:
                 raise RateLimited(limit, str(rate), max(1, ceil(seconds)))
         for key, rate, _ in taken:
             self._buckets.take(key, rate, now)
+
+    def _may_call(self, request: Request, caller: Caller) -> bool:
+        """Return False if a call will be refused for a missing scope: it must not use up, or show, the rate of the tool."""
+        access = self._runtime.access
+        if access.rules is None:
+            return True
+        needs = access.rules.needs(request, caller, "")
+        return not access.missing(needs.scopes | needs.hidden, caller)
 
     # Refusals
 

@@ -137,7 +137,7 @@ class Duplex:
     def _over_rate(self, message: Message | list[Message]) -> RateLimited | None:
         if self._engine.rates.is_on:
             try:
-                self._engine.rates.check(message, self._caller.key or "local")
+                self._engine.rates.check(message, self._caller, "local")
             except RateLimited as over:
                 return over
         return None

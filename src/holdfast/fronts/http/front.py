@@ -309,7 +309,7 @@ class HttpFront:
     ) -> Answer | None:
         """Count a message; return its refusal if a rate is reached."""
         try:
-            self._rates.check(message, caller.key or counted(self._addresses.of(connection.request)))
+            self._rates.check(message, caller, counted(self._addresses.of(connection.request)))
         except RateLimited as over:
             return refused_unstarted(over, message.id if isinstance(message, Request) else None)
         return None

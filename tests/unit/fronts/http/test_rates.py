@@ -168,9 +168,9 @@ def test_the_settings_override_the_rate_that_a_tool_declares() -> None:
     server.engine.rates.declare({"search": Rate.read("1/s"), "other": Rate.read("2/s")})
     rates = server.engine.rates
     for _ in range(7):
-        rates.check(Request(1, "tools/call", {"name": "search"}), "ann")
+        rates.check(Request(1, "tools/call", {"name": "search"}), Caller("ann"), "")
     with pytest.raises(RateLimited, match="7/s"):
-        rates.check(Request(1, "tools/call", {"name": "search"}), "ann")
+        rates.check(Request(1, "tools/call", {"name": "search"}), Caller("ann"), "")
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ async def replicas(
 
 def passes(engine: Engine, who: str = "ann") -> bool:
     try:
-        engine.rates.check(Request(1, "tools/call", {"name": "t"}), who)
+        engine.rates.check(Request(1, "tools/call", {"name": "t"}), Caller(who), "")
     except RateLimited:
         return False
     return True
