@@ -64,6 +64,9 @@ LAZY_HOMES: Final = {
 }
 """Modules of ours that exist to import a lazy one at their top."""
 
+LAZY_USERS: Final = {"cli"}
+"""Layers that may import any module of ours inside a function: a command imports what it needs."""
+
 HIDES: Final = {"engine", "exchange", "exchanges", "front", "reader", "readers", "server", "session", "sessions",
                 "sessionless", "store", "tasks", "writer"}  # fmt: skip
 """Names of things whose private members only their own class uses."""
@@ -216,6 +219,7 @@ def visible_imports(source: Source) -> Iterator[str]:
     for item in source.imports:
         is_lazy = item.top in LAZY_MODULES or (item.top == "holdfast" and item.layer in LAZY_LAYERS)
         is_lazy = is_lazy or item.name.rpartition(".")[0] in LAZY_HOMES
+        is_lazy = is_lazy or (item.top == "holdfast" and source.layer in LAZY_USERS)
         if item.is_local and not is_lazy:
             yield f"{item.line}: imports `{item.name}` inside a function: move it to the top of the module"
 

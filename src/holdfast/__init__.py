@@ -18,25 +18,24 @@ This module has the names that most programs need. The others are in modules nam
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 __version__ = "0.1.0"
 
-from holdfast.auth import Principal
-from holdfast.config import Limits, Settings, Times
-from holdfast.errors import ConfigError, HoldfastError, McpError, ToolError
-from holdfast.protocol.types import ToolAnnotations
-from holdfast.server.app import Server
-from holdfast.server.authoring.caching import Cache
-from holdfast.server.context.asks import Want
-from holdfast.server.context.context import Context
-from holdfast.server.context.session_view import SessionView
-from holdfast.server.functions.content import Audio, File, Image, Message, ToolResult
-from holdfast.server.functions.depends import Depends
-from holdfast.server.functions.input_required import InputRequired
-
 if TYPE_CHECKING:
+    from holdfast.auth import Principal
     from holdfast.client.client import Client
+    from holdfast.config import Limits, Settings, Times
+    from holdfast.errors import ConfigError, HoldfastError, McpError, ToolError
+    from holdfast.protocol.types import ToolAnnotations
+    from holdfast.server.app import Server
+    from holdfast.server.authoring.caching import Cache
+    from holdfast.server.context.asks import Want
+    from holdfast.server.context.context import Context
+    from holdfast.server.context.session_view import SessionView
+    from holdfast.server.functions.content import Audio, File, Image, Message, ToolResult
+    from holdfast.server.functions.depends import Depends
+    from holdfast.server.functions.input_required import InputRequired
     from holdfast.server.hosted import Hosted
     from holdfast.server.proxies import Process, Remote
     from holdfast.server.servers import Servers
@@ -72,17 +71,34 @@ __all__ = [
 ]
 
 
-_LATER = {
-    "Client": "holdfast.client.client",
-    "Hosted": "holdfast.server.hosted",
-    "Process": "holdfast.server.proxies",
-    "Remote": "holdfast.server.proxies",
-    "Servers": "holdfast.server.servers",
+_MODULES: Final = {
+    "auth": ("Principal",),
+    "client.client": ("Client",),
+    "config": ("Limits", "Settings", "Times"),
+    "errors": ("ConfigError", "HoldfastError", "McpError", "ToolError"),
+    "protocol.types": ("ToolAnnotations",),
+    "server.app": ("Server",),
+    "server.authoring.caching": ("Cache",),
+    "server.context.asks": ("Want",),
+    "server.context.context": ("Context",),
+    "server.context.session_view": ("SessionView",),
+    "server.functions.content": ("Audio", "File", "Image", "Message", "ToolResult"),
+    "server.functions.depends": ("Depends",),
+    "server.functions.input_required": ("InputRequired",),
+    "server.hosted": ("Hosted",),
+    "server.proxies": ("Process", "Remote"),
+    "server.servers": ("Servers",),
 }
-"""Names that are imported when they are first used: a server does not need them."""
+_PLACES: Final = {name: f"holdfast.{module}" for module, names in _MODULES.items() for name in names}
+"""The module of each name. It is imported when the name is first used: a client needs no server, and a server no client."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _PLACES:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    return getattr(import_module(_LATER[name]), name)
+    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

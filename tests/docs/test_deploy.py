@@ -13,7 +13,7 @@ import pytest
 import typer.main
 import yaml
 
-from holdfast.cli.main import app
+from holdfast.cli.whole import app
 from holdfast.cli.worker import MARGIN
 from holdfast.config import Limits
 from holdfast.fronts.http.health import LIVE, READY

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 import typer.main
 
-from holdfast.cli.main import app
+from holdfast.cli.whole import app
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])

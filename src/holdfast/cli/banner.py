@@ -1,8 +1,10 @@
 """What `holdfast serve` prints when it is ready: the address, and how to call it. It goes to stderr, as all logs do."""
 
 import json
+import os
+import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -10,6 +12,10 @@ from holdfast.cli.stores import shown
 
 if TYPE_CHECKING:
     from holdfast.server.served import Served
+
+
+_COLOURS: Final = ("\033[1m", "\033[1;36m", "\033[0m")
+"""Bold, bold and blue, and as before."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -65,17 +71,22 @@ def client_config(servers: Iterable[Facts]) -> str:
 
 def show(known: Report, workers: int = 1) -> None:
     """Print the banner."""
-    from rich.console import Console  # noqa: PLC0415 - only if something is printed
-    from rich.markup import escape  # noqa: PLC0415
-
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    bold, blue, plain = _COLOURS if _is_coloured() else ("", "", "")
     several = f", {workers} workers" if workers > 1 else ""
     for server in known.servers:
-        version = f" {escape(server.version)}" if server.version else ""
-        console.print(f"[bold]{escape(server.name)}[/bold]{version}: {escape(server.has or 'nothing yet')}")
-        console.print(f"  serving   [bold cyan]{escape(server.url)}[/bold cyan]  (Ctrl+C stops){several}")
+        version = f" {server.version}" if server.version else ""
+        _print(f"{bold}{server.name}{plain}{version}: {server.has or 'nothing yet'}")
+        _print(f"  serving   {blue}{server.url}{plain}  (Ctrl+C stops){several}")
         if server.store:
-            console.print(f"  store     {escape(server.store)}")
+            _print(f"  store     {server.store}")
         if len(known.servers) == 1:
-            console.print(f"  try       {escape(initialize_call(server.url))}")
-    console.print(f"  clients   {escape(client_config(known.servers))}")
+            _print(f"  try       {initialize_call(server.url)}")
+    _print(f"  clients   {client_config(known.servers)}")
+
+
+def _is_coloured() -> bool:
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

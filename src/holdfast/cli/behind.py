@@ -4,12 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from holdfast.auth.oauth.identity import ClientIdentity
-from holdfast.auth.oauth.oauth import OAuth
-from holdfast.auth.oauth.users import UserOAuth, machine_oauth
 from holdfast.cli.options import COMMAND, FILE, OBJECT, URL, Kind, Options, entries
-from holdfast.cli.secrets import client_secret, upstream_token
-from holdfast.cli.target import load
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,14 +12,6 @@ if TYPE_CHECKING:
 
 _SCHEMES: Final = ("http://", "https://")
 _WORDS: Final = {COMMAND: "a command after --"}
-_NEEDS: Final = {
-    "oauth_tokens": ("oauth_callback",),
-    "oauth_client_id": ("oauth", "oauth_callback"),
-    "oauth_secret_file": ("oauth_client_id",),
-    "oauth_issuer": ("oauth_client_id",),
-    "oauth_redirect": ("oauth",),
-}
-"""Options that mean nothing without one of others."""
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -48,11 +35,13 @@ class Source(Struct, frozen=True, kw_only=True):
         Raises:
             ConfigError: there is no such server, or an option is invalid.
         """
-        if self.url:
-            return _remote(self.url, options)
-        if self.command:
-            return _process(self.command, options, self.directory)
-        return load(self.object, self.directory)
+        if not self.url and not self.command:
+            from holdfast.cli.target import load  # noqa: PLC0415 - a command imports what it needs
+
+            return load(self.object, self.directory)
+        from holdfast.cli.proxied import process, remote  # noqa: PLC0415 - a command imports what it needs
+
+        return remote(self.url, options) if self.url else process(self.command, options, self.directory)
 
 
 def source(target: str | None, command: tuple[str, ...]) -> Source:
@@ -91,60 +80,3 @@ def check_fit(options: Options, kind: Kind, where: str = "") -> None:
             named = f"{where} {entry.key}" if where else entry.flag
             hint = "; write it into the table of a server" if kind == FILE else ""
             raise ConfigError(f"{named} does not fit {kind}: it is for {meant}{hint}")
-
-
-def _remote(url: str, options: Options) -> "Served":
-    from holdfast.server.proxies import Remote  # noqa: PLC0415 - `--help` does not need it
-
-    return Remote(
-        url,
-        headers=options.headers,
-        token=upstream_token(options.token_file, options.token_env),
-        oauth=_oauth(options),
-        pass_token=options.pass_token or False,
-        pass_headers=options.pass_headers or (),
-        concurrency=options.concurrency,
-        strict=options.strict or False,
-        protocol_version=options.upstream_version or "auto",
-    )
-
-
-def _oauth(options: Options) -> bool | OAuth | UserOAuth:
-    for name, others in _NEEDS.items():
-        if getattr(options, name) is not None and not any(getattr(options, other) for other in others):
-            raise ConfigError(f"{_flag(name)} needs {' or '.join(map(_flag, others))}")
-    if options.oauth and options.oauth_callback is not None:
-        raise ConfigError("--oauth signs in one user, and --oauth-callback each user: use one of them")
-    if options.oauth_callback is not None:
-        return UserOAuth(options.oauth_callback, tokens=options.oauth_tokens, client=_client(options))
-    return machine_oauth(_client(options), options.oauth_redirect or "") if options.oauth else False
-
-
-def _client(options: Options) -> ClientIdentity | None:
-    """Return Holdfast as it is registered at the authorization server; None if it registers itself."""
-    if options.oauth_client_id is None:
-        return None
-    secret = client_secret(options.oauth_secret_file)
-    if secret is not None and options.oauth_issuer is None:
-        raise ConfigError("a client secret needs --oauth-issuer: no other authorization server receives it")
-    return ClientIdentity(options.oauth_client_id, secret=secret or "", issuer=options.oauth_issuer or "")
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _process(command: tuple[str, ...], options: Options, directory: str) -> "Served":
-    from holdfast.server.proxies import CHILDREN, Process, variables  # noqa: PLC0415 - `--help` does not need it
-
-    return Process(
-        command,
-        env=variables(options.env or {}),
-        cwd=options.cwd or directory or None,
-        children=options.children or CHILDREN,
-        shared=options.shared or False,
-        shared_between=options.shared_between or (),
-        concurrency=options.concurrency,
-        strict=options.strict or False,
-        protocol_version=options.upstream_version or "auto",
-    )

@@ -1,128 +1,34 @@
-"""The `holdfast` command. An error says what is wrong, where, and what would be right; a usage error has no traceback."""
+"""The `holdfast` command. An error says what is wrong, where, and what would be right; a usage error has no traceback.
 
-import inspect
+Most of the time until the first answer is imports, so a command imports only what it needs.
+"""
+
+import os
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Final
 
-import typer
-from typer.core import TyperCommand
-
-from holdfast import __version__
-from holdfast.cli.config.sources import planned
-from holdfast.cli.options import Options, ProcessOptions
-from holdfast.cli.parameters import collected, parameters
-from holdfast.cli.serve import serve
-from holdfast.cli.workers import serve_with_workers
+from holdfast.cli import collector
 from holdfast.errors import ConfigError
 
 _WRONG: Final = 2
 """The exit status of a command that could not start."""
 
-_COMMAND: Final = "holdfast.command"
-"""Where the words after `--` are kept."""
-
-app: Final = typer.Typer(
-    name="holdfast",
-    help="Serve MCP servers. Their sessions survive broken connections and restarts.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
 
 def main() -> None:
     """Run the command line."""
+    collector.pause()
+    from holdfast.cli.quick import read  # noqa: PLC0415 - a command imports what it needs
+
     try:
-        app()
+        asked = read(sys.argv[1:], os.environ)
+        if asked is None:
+            from holdfast.cli.whole import app  # noqa: PLC0415 - a command imports what it needs
+
+            app()
+        else:
+            from holdfast.cli.asked import run  # noqa: PLC0415 - a command imports what it needs
+
+            sys.exit(run(asked))
     except ConfigError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         sys.exit(_WRONG)
-
-
-def _show_version(asked: bool) -> None:
-    if asked:
-        print(f"holdfast {__version__}")
-        raise typer.Exit
-
-
-Version = Annotated[
-    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
-]
-Target = Annotated[
-    str | None,
-    typer.Argument(
-        help="path/to/file.py:object, package.module:object, the URL of a server, a file with several servers "
-        "(holdfast.toml, mcp.json), or nothing and `-- COMMAND…`: a program that speaks MCP on its standard input and output.",
-        show_default=False,
-    ),
-]
-Stdio = Annotated[bool, typer.Option("--stdio", help="Serve standard input and output instead of HTTP.")]
-
-Only = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Serve this server of the file, and no other; may be repeated."),
-]
-
-
-@app.callback()
-def holdfast(version: Version = False) -> None:
-    """Serve MCP servers whose sessions hold."""
-
-
-class _ServeCommand(TyperCommand):
-    """Takes everything after `--` as the command of the server behind, its options included."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        own, command = args, list[str]()
-        if "--" in args:
-            at = args.index("--")
-            own, command = args[:at], args[at + 1 :]
-            if not command:
-                raise ConfigError("-- needs a command after it, such as -- npx -y some-server")
-        ctx.meta[_COMMAND] = tuple(command)
-        return super().parse_args(ctx, own)
-
-
-def _serve(
-    context: typer.Context, target: str | None, stdio: bool, only: list[str] | None, **given: Any
-) -> None:
-    """Serve a server object, the server behind a URL or a command, or every server of a file.
-
-    An option for every kind of target can also be set by a variable: HOLDFAST_GRACE for --grace, and so on. The command
-    line counts before the variables, and these count before a file.
-    """
-    options, process = collected(Options, given), collected(ProcessOptions, given)
-    plan = planned(target, context.meta[_COMMAND], options, process, only=tuple(only or ()))
-    workers = plan.process.workers or 1
-    if stdio and workers == 1 and _is_argument(context, "http"):
-        raise ConfigError(f"--stdio does not use an address: leave out --stdio, or --http {process.http}")
-    if workers == 1:
-        serve(plan, stdio=stdio)
-    elif stdio:
-        raise ConfigError("--stdio serves one client in one process: leave --workers out")
-    else:
-        raise typer.Exit(serve_with_workers(plan, workers))
-
-
-def _is_argument(context: typer.Context, name: str) -> bool:
-    """True if an option is on the command line itself, and not only in the environment."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the parameters of its own and one for each option of the table."""
-    own = [
-        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
-        inspect.Parameter("target", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Target),
-        inspect.Parameter("stdio", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Stdio),
-        inspect.Parameter("only", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Only),
-    ]
-    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [*own, *parameters(ProcessOptions), *parameters(Options)]
-    )
-    return function
-
-
-app.command("serve", cls=_ServeCommand)(_with_options(_serve))

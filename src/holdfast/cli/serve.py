@@ -3,15 +3,13 @@
 import logging
 from typing import Final, cast, get_args
 
-from holdfast.cli import banner
+from holdfast.cli import banner, collector
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.prepared import Prepared
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import run_on
-from holdfast.fronts.stdio import run_pipes
 from holdfast.ops.log_lines import LogFormat, log_to_stderr
-from holdfast.transports.stdio import claimed_stdio
 
 LOG_FORMATS: Final = get_args(LogFormat)
 
@@ -41,16 +39,26 @@ def serve(plan: Plan, *, stdio: bool) -> None:
         if len(plan.endpoints) > 1:
             names = ", ".join(endpoint.name for endpoint in plan.endpoints)
             raise ConfigError(f"--stdio serves one server: choose it with --only NAME; the file has {names}")
+        from holdfast.fronts.stdio import run_pipes  # noqa: PLC0415 - a command imports what it needs
+        from holdfast.transports.stdio import claimed_stdio  # noqa: PLC0415 - a command imports what it needs
+
         # Before the author's code is imported, because its output is not protocol.
         with claimed_stdio() as pipes:
             prepared = Prepared(plan.endpoints)
             ((name, server),) = prepared.servers.items()
             with prepared.explained(lambda: name):
-                run_pipes(server.engine, *pipes)
+                engine = server.engine
+                collector.go_on()
+                run_pipes(engine, *pipes)
         return
     tls = tls_of(plan.process)
     with listeners(plan.process) as opened:
         prepared = Prepared(plan.endpoints)
         front = prepared.front()
+
+        def ready(url: str) -> None:
+            banner.show(prepared.report(url))
+            collector.go_on()
+
         with prepared.running(front):
-            run_on(front, *opened, ready=lambda url: banner.show(prepared.report(url)), tls=tls)
+            run_on(front, *opened, ready=ready, tls=tls)

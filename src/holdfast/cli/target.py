@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from holdfast.auth import Verifier
-from holdfast.backs.hosted.frameworks import SUPPORTED, framework_of
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ def load(target: str, directory: str = "") -> "Served":
     found = getattr(module, name, None)
     if isinstance(found, Served):
         return found
+    from holdfast.backs.hosted.frameworks import SUPPORTED, framework_of  # noqa: PLC0415 - not for an object of ours
+
     if framework_of(found) is not None:
         from holdfast.server.hosted import Hosted  # noqa: PLC0415 - needed for objects of other frameworks only
 

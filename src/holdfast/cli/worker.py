@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.auth.forward_key import ForwardKey
-from holdfast.cli import banner
+from holdfast.cli import banner, collector
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.listening import tls_of
 from holdfast.cli.options import ProcessOptions
@@ -56,6 +56,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Read the job from standard input and serve it."""
+    collector.pause()
     channel = _channel()
     try:
         job = msgspec.json.decode(_line(channel), type=Job)
@@ -133,6 +134,7 @@ def _check_shared(server: "Served") -> None:
 
 
 def _report(channel: socket.socket, known: banner.Report) -> None:
+    collector.go_on()
     with contextlib.suppress(OSError):
         channel.sendall(msgspec.json.encode(known) + b"\n")
 

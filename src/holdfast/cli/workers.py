@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.auth.forward_key import new_key
-from holdfast.cli import banner, stores
+from holdfast.cli import banner, collector, stores
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.serve import begin_logging
@@ -62,6 +62,7 @@ def serve_with_workers(plan: Plan, count: int) -> int:
             private=private,
             private_key=new_key(SystemRandom()),
         )
+        collector.go_on()
         return asyncio.run(Supervisor(job, count).run(lambda known: banner.show(known, count)))
 
 

@@ -6,9 +6,9 @@ import pytest
 import typer.main
 
 from holdfast.cli.behind import Source, check_fit, source
-from holdfast.cli.main import app
+from holdfast.cli.collecting import collected
 from holdfast.cli.options import ONE_SERVER, Options, ProcessOptions, entries, laid_over
-from holdfast.cli.parameters import collected
+from holdfast.cli.whole import app
 from holdfast.errors import ConfigError
 
 

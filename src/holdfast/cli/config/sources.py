@@ -7,14 +7,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from holdfast.cli.behind import check_fit, source
-from holdfast.cli.config.mcp_json import read_mcp_json
 from holdfast.cli.config.plan import Endpoint, Plan
-from holdfast.cli.config.toml_file import read_toml
 from holdfast.cli.options import FILE, URL, Options, ProcessOptions, laid_over
 from holdfast.cli.secrets import TOKEN_VARIABLE
 from holdfast.errors import ConfigError
 
-_FILES: Final = {".toml": read_toml, ".json": read_mcp_json}
+_FILES: Final = (".toml", ".json")
 
 
 def planned(
@@ -30,17 +28,26 @@ def planned(
     Raises:
         ConfigError: the target, the file or the options cannot work.
     """
-    read = None if target is None or command else _FILES.get(Path(target).suffix.lower())
-    if read is None or target is None:
+    if target is None or command or Path(target).suffix.lower() not in _FILES:
         if only:
             raise ConfigError("--only is for a file with several servers")
         return Plan(endpoints=(_single(target, command, options),), process=process)
     check_fit(options, FILE)
-    plan = read(Path(target), only)
+    plan = _read(Path(target), only)
     return Plan(
         endpoints=tuple(replace(one, options=laid_over(one.options, options)) for one in plan.endpoints),
         process=laid_over(plan.process, process),
     )
+
+
+def _read(file: Path, only: tuple[str, ...]) -> Plan:
+    if file.suffix.lower() == ".toml":
+        from holdfast.cli.config.toml_file import read_toml  # noqa: PLC0415 - a command imports what it needs
+
+        return read_toml(file, only)
+    from holdfast.cli.config.mcp_json import read_mcp_json  # noqa: PLC0415 - a command imports what it needs
+
+    return read_mcp_json(file, only)
 
 
 def _single(target: str | None, command: tuple[str, ...], options: Options) -> Endpoint:

@@ -1,0 +1,84 @@
+"""The server behind a URL, or a program, with the options of the command line."""
+
+from typing import Final
+
+from holdfast.auth.oauth.identity import ClientIdentity
+from holdfast.auth.oauth.oauth import OAuth
+from holdfast.auth.oauth.users import UserOAuth, machine_oauth
+from holdfast.cli.options import Options
+from holdfast.cli.secrets import client_secret, upstream_token
+from holdfast.errors import ConfigError
+from holdfast.server.proxies import CHILDREN, Process, Remote, variables
+from holdfast.server.served import Served
+
+_NEEDS: Final = {
+    "oauth_tokens": ("oauth_callback",),
+    "oauth_client_id": ("oauth", "oauth_callback"),
+    "oauth_secret_file": ("oauth_client_id",),
+    "oauth_issuer": ("oauth_client_id",),
+    "oauth_redirect": ("oauth",),
+}
+"""Options that mean nothing without one of others."""
+
+
+def remote(url: str, options: Options) -> Served:
+    """Return the server behind a URL. Nothing is connected.
+
+    Raises:
+        ConfigError: an option is invalid.
+    """
+    return Remote(
+        url,
+        headers=options.headers,
+        token=upstream_token(options.token_file, options.token_env),
+        oauth=_oauth(options),
+        pass_token=options.pass_token or False,
+        pass_headers=options.pass_headers or (),
+        concurrency=options.concurrency,
+        strict=options.strict or False,
+        protocol_version=options.upstream_version or "auto",
+    )
+
+
+def _oauth(options: Options) -> bool | OAuth | UserOAuth:
+    for name, others in _NEEDS.items():
+        if getattr(options, name) is not None and not any(getattr(options, other) for other in others):
+            raise ConfigError(f"{_flag(name)} needs {' or '.join(map(_flag, others))}")
+    if options.oauth and options.oauth_callback is not None:
+        raise ConfigError("--oauth signs in one user, and --oauth-callback each user: use one of them")
+    if options.oauth_callback is not None:
+        return UserOAuth(options.oauth_callback, tokens=options.oauth_tokens, client=_client(options))
+    return machine_oauth(_client(options), options.oauth_redirect or "") if options.oauth else False
+
+
+def _client(options: Options) -> ClientIdentity | None:
+    """Return Holdfast as it is registered at the authorization server; None if it registers itself."""
+    if options.oauth_client_id is None:
+        return None
+    secret = client_secret(options.oauth_secret_file)
+    if secret is not None and options.oauth_issuer is None:
+        raise ConfigError("a client secret needs --oauth-issuer: no other authorization server receives it")
+    return ClientIdentity(options.oauth_client_id, secret=secret or "", issuer=options.oauth_issuer or "")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def process(command: tuple[str, ...], options: Options, directory: str) -> Served:
+    """Return the program as a server. Nothing is started.
+
+    Raises:
+        ConfigError: an option is invalid.
+    """
+    return Process(
+        command,
+        env=variables(options.env or {}),
+        cwd=options.cwd or directory or None,
+        children=options.children or CHILDREN,
+        shared=options.shared or False,
+        shared_between=options.shared_between or (),
+        concurrency=options.concurrency,
+        strict=options.strict or False,
+        protocol_version=options.upstream_version or "auto",
+    )

@@ -1,0 +1,135 @@
+"""The quick reader of the command line means the same as typer, and a server starts without modules that it does not need."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import hypothesis.strategies as st
+import pytest
+import typer.main
+from hypothesis import given
+
+from holdfast.cli import whole
+from holdfast.cli.asked import Asked
+from holdfast.cli.quick import read
+from holdfast.errors import ConfigError
+
+WORDS: Final = (
+    "a.py:server", "https://h/mcp", "--stdio", "--only", "--only=a", "--http", "--http=:0", "127.0.0.1:8000", "8000", "--grace",
+    "--grace=7", "--grace=-1", "--grace=1e3", "0.5", "--workers=2", "--workers", "0", "2", "--in-order", "--no-in-order",
+    "--in-order=true", "--no-stateless", "--allow-host", "--allow-host=b", "--header=X=1", "--header", "A=B=C", "only",
+    "--duplicates=isolate", "--duplicates", "isolate", "--duplicates=both", "--reruns=3", "--path=/x", "--unknown", "--unknown=1",
+    "--help", "-h", "-", "", "=", "--", "npx", "-y", "--store", "memory:", "--log-level=debug", "--no-grace", "--no-http=1",
+)  # fmt: skip
+VARIABLES: Final = {
+    "HOLDFAST_GRACE": ("5", "", "x", "-2"),
+    "HOLDFAST_WORKERS": ("3", "0", ""),
+    "HOLDFAST_ALLOW_HOST": ("a b", ""),
+    "HOLDFAST_IN_ORDER": ("true", "no", "maybe", ""),
+    "HOLDFAST_DUPLICATES": ("isolate", "both"),
+    "HOLDFAST_STORE": ("memory:",),
+    "HOLDFAST_HTTP": ("127.0.0.1:9",),
+}
+TYPER: Final[Any] = typer.main.get_command(whole.app)
+
+
+def by_typer(words: list[str]) -> Asked | None:
+    """Return what typer reads from the words; None if it refuses them."""
+    asked: list[Asked] = []
+
+    def run(found: Asked) -> int:
+        asked.append(found)
+        return 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whole, "run", run)
+        try:
+            TYPER.main(words, standalone_mode=False)
+        except (ConfigError, SystemExit):
+            return None
+        except Exception as error:
+            if not type(error).__module__.startswith("typer"):
+                raise
+            return None
+    return asked[0] if asked else None
+
+
+@given(
+    words=st.lists(st.sampled_from(WORDS), max_size=6),
+    variables=st.fixed_dictionaries(
+        {}, optional={name: st.sampled_from(values) for name, values in VARIABLES.items()}
+    ),
+)
+def test_what_the_quick_reader_reads_typer_reads_alike(words: list[str], variables: dict[str, str]) -> None:
+    try:
+        asked = read(["serve", *words], variables)
+    except ConfigError:
+        asked = None
+    if asked is not None:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            assert by_typer(["serve", *words]) == asked
+
+
+def test_the_usual_commands_are_read_quickly() -> None:
+    everything = [
+        "serve",
+        "a.py:server",
+        "--http",
+        "127.0.0.1:8000",
+        "--grace=7",
+        "--in-order",
+        "--allow-host=a",
+    ]
+    asked = read(everything, {"HOLDFAST_DRAIN": "3"})
+    assert asked is not None
+    assert (asked.target, asked.process.http, asked.names_address) == ("a.py:server", "127.0.0.1:8000", True)
+    assert (asked.options.times, asked.options.in_order) == ({"grace": 7.0, "drain": 3.0}, True)
+    behind = read(["serve", "--stdio", "--", "npx", "--help"], {})
+    assert behind is not None
+    assert (behind.command, behind.stdio) == (("npx", "--help"), True)
+
+
+@pytest.mark.parametrize("words", [[], ["--version"], ["serve", "--help"], ["serve", "a.py", "--gras=1"]])
+def test_help_and_errors_are_for_typer(words: list[str]) -> None:
+    assert read(words, {}) is None
+
+
+NOT_NEEDED: Final = ("typer", "rich", "pydantic", "sqlite3", "redis", "tomllib", "jwt", "cryptography",
+                     "holdfast.client", "holdfast.upstream", "holdfast.auth.oauth", "holdfast.server.proxies",
+                     "holdfast.cli.workers", "holdfast.cli.whole")  # fmt: skip
+
+PROGRAM: Final = f"""
+import gc, os, sys
+from holdfast import Server
+
+async def lifespan(server):
+    print(*[name for name in {NOT_NEEDED!r} if name in sys.modules], len(sys.modules), gc.isenabled(), flush=True)
+    os._exit(0)
+    yield
+
+server = Server("small", lifespan=lifespan)
+"""
+
+
+def test_a_server_starts_without_modules_that_it_does_not_need(tmp_path: Path) -> None:
+    file = tmp_path / "small.py"
+    file.write_text(PROGRAM)
+    words = [sys.executable, "-I", "-m", "holdfast", "serve", str(file), "--http", "127.0.0.1:0"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    *loaded, count, collects = done.stdout.split()
+    assert loaded == []
+    assert int(count) < 490, (
+        "a server loads more modules than before: see `python -X importtime -m holdfast serve …`"
+    )
+    assert collects == "False", "the collector pauses while a server starts"
+
+
+def test_the_collector_leaves_out_what_was_made_at_the_start() -> None:
+    program = (
+        "from holdfast.cli import collector; import gc; collector.pause(); collector.go_on(); "
+        "assert gc.isenabled() and gc.get_freeze_count() > 1000"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
