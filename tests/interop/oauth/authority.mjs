@@ -1,6 +1,7 @@
 // An authorization server of another project: oidc-provider, with its own pages for the sign-in and the consent of users.
 //
-// The only argument is JSON: the resource and its scopes, whether clients may register, and the clients registered by hand.
+// The only argument is JSON: the resource, its scopes, what tokens for it name as their audience (by default the resource),
+// whether clients may register, and the clients registered by hand.
 // It prints its issuer, and then one line of JSON for each event. A line on stdin makes it sign with a new key; the
 // former keys stay published, as they must as long as tokens of them are valid.
 
@@ -67,6 +68,7 @@ function rotate() {
         findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
         pkce: { required: () => true },
         features: {
+            clientCredentials: { enabled: true },
             devInteractions: { enabled: true },
             registration: { enabled: config.registration },
             resourceIndicators: { enabled: true, getResourceServerInfo: resourceServer, useGrantedResource: () => true },
@@ -84,17 +86,18 @@ function forgetScope(_ctx, _key, _value, metadata) {
 
 function resourceServer(_, resource) {
     if (resource !== config.resource) throw new errors.InvalidTarget();
-    return { scope: config.scopes, accessTokenFormat: 'jwt', accessTokenTTL: 3600, jwt: { sign: { alg: 'ES256' } } };
+    const { audience = resource, scopes: scope } = config;
+    return { audience, scope, accessTokenFormat: 'jwt', accessTokenTTL: 3600, jwt: { sign: { alg: 'ES256' } } };
 }
 
 function observe(provider) {
-    const told = (event, ctx, client = ctx.oidc.client) => {
-        const { grant_type: grant, scope, resource, error } = ctx.oidc.params ?? {};
+    const report = (event, ctx, client = ctx.oidc.client) => {
+        const { grant_type: grant, scope, resource, error } = ctx.oidc.params ?? ctx.oidc.body ?? {};
         say({ event, client: client?.clientName ?? client?.clientId, grant, scope, resource, error });
     };
-    provider.on('registration_create.success', (ctx, client) => told('registered', ctx, client));
-    provider.on('authorization.success', ctx => told('agreed', ctx));
-    provider.on('grant.success', ctx => told('granted', ctx));
+    provider.on('registration_create.success', (ctx, client) => report('registered', ctx, client));
+    provider.on('authorization.success', ctx => report('agreed', ctx));
+    provider.on('grant.success', ctx => report('granted', ctx));
     for (const name of ['registration_create', 'authorization', 'grant', 'server'])
         provider.on(name === 'server' ? 'server_error' : `${name}.error`, (ctx, error) => {
             say({ event: 'refused', client: ctx.oidc?.client?.clientName, error: `${error.message}: ${error.error_description}` });

@@ -118,13 +118,14 @@ class Authority(LineProcess):
 
 
 @contextlib.contextmanager
-def authority(directory: Path, resource: str, *clients: dict[str, Any]) -> Iterator[Authority]:
-    """Run an authorization server. Where clients are registered by hand, none can register itself."""
+def authority(directory: Path, resource: str, **others: Any) -> Iterator[Authority]:
+    """Run an authorization server. Where `clients` are registered by hand, none can register itself."""
     config = {
         "resource": resource,
         "scopes": "mail.read mail.send",
-        "registration": not clients,
-        "clients": clients,
+        "registration": "clients" not in others,
+        "clients": [],
+        **others,
     }
     running = Authority(directory, config)
     try:

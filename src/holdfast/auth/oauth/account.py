@@ -51,6 +51,9 @@ class Account:
     def __init__(self, server: str, setup: Setup) -> None:
         self._server = server
         self._setup = setup
+        client = setup.application.client
+        # Tokens belong to a client: two applications of a user may be registered by hand under two ids.
+        self._stored_as = f"{server}#{client.id}" if client else server
         self._clock, self._random = setup.ports
         self._lock = asyncio.Lock()
         self._flights: SingleFlight[bool] = SingleFlight()
@@ -169,7 +172,7 @@ class Account:
 
     async def _adopt(self, kept: Credentials) -> bool:
         """Use the tokens that another process has stored meanwhile; False if there are none."""
-        stored = await self._setup.storage.load(self._server, kept.issuer)
+        stored = await self._setup.storage.load(self._stored_as, kept.issuer)
         if stored is None or stored.tokens is None or stored.tokens == kept.tokens:
             return False
         if stored.tokens.is_due(self._clock.wall()) or stored.key != kept.key:
@@ -182,7 +185,7 @@ class Account:
         issuer = place.server.issuer
         earlier = self._kept
         if earlier is None or earlier.issuer != issuer:
-            earlier = await self._setup.storage.load(self._server, issuer)
+            earlier = await self._setup.storage.load(self._stored_as, issuer)
         asked = union(earlier.scopes, scopes) if earlier else scopes
         found: list[ClientIdentity] = []
 
@@ -247,7 +250,7 @@ class Account:
     async def _load(self) -> None:
         if self._is_loaded:
             return
-        kept = await self._setup.storage.load(self._server)
+        kept = await self._setup.storage.load(self._stored_as)
         if not self._is_loaded:
             self._is_loaded = True
             if self._setup.application.is_proving:
@@ -256,4 +259,4 @@ class Account:
 
     async def _keep(self, kept: Credentials) -> None:
         self._kept = kept
-        await self._setup.storage.save(self._server, kept)
+        await self._setup.storage.save(self._stored_as, kept)

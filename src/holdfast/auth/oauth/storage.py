@@ -37,7 +37,10 @@ class Credentials(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TokenStorage(Protocol):
-    """Stores credentials. It is called when a client starts and when tokens change."""
+    """Stores credentials. It is called when a client starts and when tokens change.
+
+    `server` is the URL of the MCP server; for a client that was registered by hand, followed by `#` and the client's id.
+    """
 
     async def load(self, server: str, issuer: str | None = None) -> Credentials | None:
         """Return the credentials for a server and an issuer; without an issuer, those that were saved last."""

@@ -208,6 +208,19 @@ async def test_another_process_uses_the_files_of_the_first(tmp_path: Path) -> No
 
 
 @async_test
+async def test_applications_that_were_registered_by_hand_do_not_use_the_tokens_of_each_other(
+    tmp_path: Path,
+) -> None:
+    async with authority() as at:
+        for known in (None, ClientIdentity("desk"), ClientIdentity("gateway")):
+            for _ in range(2):
+                assert await call(user(at, storage=FileStorage(tmp_path), client=known), at.url) == 200
+            at.forget_tokens()
+        assert at.seen["/authorize"] == 3
+        assert [form["client_id"] for form in at.forms] == ["client-1", "desk", "gateway"]
+
+
+@async_test
 async def test_a_refresh_token_that_another_process_has_used_is_not_used_again(tmp_path: Path) -> None:
     async with authority() as at:
         clock = VirtualClock()
@@ -542,7 +555,8 @@ async def test_no_secret_is_shown_in_reprs_or_errors() -> None:
         identity = ClientIdentity("by-hand", secret="secret-of-client", issuer=at.base)
         oauth = user(at, storage=storage, client=identity)
         await call(oauth, at.url)
-        kept = await storage.load(at.url)
+        kept = await storage.load(f"{at.url}#{identity.id}")
+        assert kept is not None
         shown = f"{oauth!r} {oauth._accounts!r} {oauth._setup!r} {kept!r} {storage!r}"
         assert "secret-access" in str(at.valid)
         assert "secret-" not in shown
