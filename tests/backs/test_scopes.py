@@ -2,19 +2,23 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast import Process, Remote
+from holdfast.auth import Principal
 from holdfast.backs.proxy.back import ProxyBack
+from holdfast.backs.proxy.hidden import HiddenComponents
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.scopes import ScopeTable, TableRules
 from holdfast.config import HttpSettings
 from holdfast.engine.access import Access
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.errors import ConfigError
+from holdfast.engine.exchange import Exchange
+from holdfast.errors import ConfigError, UpstreamUnavailable
 from holdfast.fronts.http.front import HttpFront
 from holdfast.ports import SystemRandom
 from holdfast.testing import NotingObserver
@@ -161,6 +165,9 @@ async def test_tasks_do_not_pass_where_tools_need_scopes(table: ScopeTable, stat
         result = (await ask("tools/call", name="bulk")).json["result"]
         assert ("taskId" in result) is (status == 200)
         assert (await ask("tasks/get", taskId=result.get("taskId", "x"))).status == status
+        if status == 200:
+            refused = await Peer(app, token="none").modern("tasks/get", {"taskId": "x"}, meta=meta).done()
+            assert refused.status == 403, "the scopes of the server are for its tasks too"
 
 
 @pytest.mark.parametrize(
@@ -226,8 +233,17 @@ def test_a_table_needs_a_verifier_that_reads_scopes() -> None:
 
 @async_test
 async def test_an_error_that_does_not_name_the_component_stays_what_it_is() -> None:
-    async with post_office("legacy") as (app, _):
-        client = Sessionless(app)
-        prompt = {"name": "plot", "arguments": {"victim": "none"}}
-        refused = await client.ask("mail.read", "prompts/get", prompt)
-        assert refused.json["error"]["message"] == "Unknown prompt: plot"
+    access = TABLE.access()
+    assert isinstance(access.rules, TableRules)
+    hidden = HiddenComponents(access.rules, SystemRandom())
+    ada = Principal(subject="ada")
+    request = Request(1, "tools/call", {"name": "purge"})
+    exchange: Any = SimpleNamespace(request=request, caller=Caller(ada.key, ada))
+    away = UpstreamUnavailable("Busy: the server behind this one cannot be reached")
+
+    async def handle(_exchange: Exchange) -> bytes:
+        raise away
+
+    with pytest.raises(UpstreamUnavailable) as raised:
+        await hidden.answer(exchange, handle)
+    assert raised.value is away

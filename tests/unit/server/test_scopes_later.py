@@ -4,12 +4,15 @@ from typing import Any
 
 import pytest
 
+from holdfast import Context, Server
 from tests.asgi import Call, Peer
 from tests.messages import metadata
 from tests.support import async_test
-from tests.unit.server.post_office import PostOffice
+from tests.unit.server.post_office import Known, PostOffice
+from tests.unit.server.task_client import TASKS
 
 SAMPLING = metadata(capabilities={"sampling": {}})
+ANSWER = {"role": "assistant", "content": {"type": "text", "text": "Ada"}, "model": "m"}
 
 
 def with_token(peer: Peer, token: str) -> Peer:
@@ -97,10 +100,9 @@ async def test_a_retry_of_a_parked_call_is_judged_by_its_own_token(
         return await peer.modern("tools/call", {"name": tool, **params}, meta=SAMPLING).done()
 
     parked = (await ask(scope)).json["result"]
-    answer = {"role": "assistant", "content": {"type": "text", "text": "Ada"}, "model": "m"}
     retry = {
         "requestState": parked["requestState"],
-        "inputResponses": dict.fromkeys(parked["inputRequests"], answer),
+        "inputResponses": dict.fromkeys(parked["inputRequests"], ANSWER),
     }
     refused = await ask("mail.read", **retry)
     assert (refused.status, refused.json["error"]["code"]) == expected
@@ -109,4 +111,73 @@ async def test_a_retry_of_a_parked_call_is_judged_by_its_own_token(
     signed = await ask(scope, **retry)
     assert signed.json["result"]["content"][0]["text"].endswith("by Ada")
     assert server.ran == [tool]
+    await server.engine.aclose()
+
+
+@async_test
+async def test_another_process_knows_the_scopes_of_a_stream_if_it_has_the_component() -> None:
+    server = PostOffice()
+    peer, call = await begun(server, "mail.send", "post")
+    stream, _, _ = call.ids[-1].partition(".")
+    assert PostOffice().access.marked(stream) == frozenset({"mail.send"})
+    await call.cut()
+    # As in a process that never had a component with this scope.
+    server.access._marks.clear()
+    for tool in ("send", "post", "sign", "bulk"):
+        server.remove_tool(tool)
+    server.remove_prompt("draft")
+    refused = await peer.get(call.ids[-1]).done()
+    assert (refused.status, refused.json["error"]["data"]) == (400, {"reason": "event_id_unresumable"})
+    server.release.set()
+    await server.engine.aclose()
+
+
+@async_test
+async def test_a_task_whose_scopes_no_component_has_is_unknown() -> None:
+    server = PostOffice()
+    app = server.asgi()
+    meta = metadata(capabilities={"extensions": {TASKS: {}}})
+
+    async def ask(method: str, **params: Any) -> Any:
+        return (await Peer(app, token="mail.send").modern(method, params, meta=meta).done()).json
+
+    task_id = (await ask("tools/call", name="bulk"))["result"]["taskId"]
+    server.access._marks.clear()
+    for tool in ("send", "post", "sign", "bulk"):
+        server.remove_tool(tool)
+    server.remove_prompt("draft")
+    assert (await ask("tasks/get", taskId=task_id))["error"] == (await ask("tasks/get", taskId="x"))["error"]
+    await server.engine.aclose()
+
+
+@pytest.mark.parametrize("uri", ["vault://key", "vault://{name}"])
+@async_test
+async def test_a_retry_for_a_hidden_resource_finds_no_call_that_waits(uri: str) -> None:
+    server = Server("vault", verifier=Known())
+
+    if "{" in uri:
+
+        @server.resource(uri, scopes={"admin"}, hidden=True)
+        async def template(name: str, ctx: Context) -> str:
+            return f"{name} {(await ctx.sample('who?')).text}"
+
+    else:
+
+        @server.resource(uri, scopes={"admin"}, hidden=True)
+        async def resource(ctx: Context) -> str:
+            return (await ctx.sample("who?")).text
+
+    app = server.asgi()
+
+    async def ask(token: str, **params: Any) -> Any:
+        asked = {"uri": "vault://key", **params}
+        return (await Peer(app, token=token).modern("resources/read", asked, meta=SAMPLING).done()).json
+
+    parked = (await ask("admin"))["result"]
+    retry = {
+        "requestState": parked["requestState"],
+        "inputResponses": dict.fromkeys(parked["inputRequests"], ANSWER),
+    }
+    assert (await ask("none", **retry))["error"]["code"] == -31003
+    assert "Ada" in str((await ask("admin", **retry))["result"])
     await server.engine.aclose()
