@@ -1,0 +1,29 @@
+"""The page of threats: every row of a threat that is prevented names a test that exists."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.docs.test_laws import functions
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
+TABLES: Final = re.findall(
+    r"^\| threat \| prevention \| test \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", PAGE, re.MULTILINE
+)
+ROWS: Final = [row for table in TABLES for row in table.splitlines()]
+TEST: Final = re.compile(r"\| `(tests/[\w/]+\.py)::(test_\w+)` \|$")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.split(" | ")[0].strip("| ")[:60] for row in ROWS])
+def test_every_threat_that_is_prevented_has_a_test(row: str) -> None:
+    found = TEST.search(row)
+    assert found is not None, row
+    assert found[2] in functions(ROOT / found[1]), f"{found[1]} has no {found[2]}"
+
+
+def test_every_table_is_read() -> None:
+    assert len(TABLES) == PAGE.count("| threat | prevention |")
+    assert len(ROWS) > 40
