@@ -121,6 +121,8 @@ class Cluster(MemoryStore):
         self._inboxes: defaultdict[str, OrderedDict[str, tuple[float, bytes]]] = defaultdict(OrderedDict)
         self._closings: dict[str, tuple[float, Closed]] = {}
         self._closed = 0
+        self._notices: dict[str, tuple[float, bytes]] = {}
+        """Replica → the end of its last notice, and the notice."""
         self._done: dict[Operation, Any] = {}
         super().bind(self._route)
 
@@ -163,6 +165,15 @@ class Cluster(MemoryStore):
             connection = self._connections.get(replica)
             if connection is not None and connection.on_wake is not None:
                 connection.on_wake(what, key, name)
+
+    # Notices
+
+    @override
+    async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
+        now, me = self.now(), self._me.replica
+        if notice:
+            self._notices[me] = (now + seconds, notice)
+        return [value for replica, (until, value) in self._notices.items() if replica != me and until > now]
 
     # Owners
 
