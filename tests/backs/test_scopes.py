@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Process, Remote
+from holdfast import Cache, Process, Remote
 from holdfast.auth import Principal
 from holdfast.backs.proxy.back import ProxyBack
 from holdfast.backs.proxy.hidden import HiddenComponents
@@ -54,7 +54,7 @@ eras_behind = pytest.mark.parametrize("behind", ["legacy", "modern"])
 async def post_office(version: str, table: ScopeTable = TABLE) -> AsyncIterator[tuple[HttpFront, PostOffice]]:
     """Serve a server that knows nothing of scopes, with a table."""
     # Its caller is this process, which has all scopes.
-    server = PostOffice(verifier=None)
+    server = PostOffice(verifier=None, cache=Cache(ttl=60, scope="public"))
     clock, notes = LoopClock(), NotingObserver()
     back = ProxyBack(Behind(server, version), ProxyOptions(), (clock, SystemRandom(), notes), table)
     engine = Engine(back, clock=clock, observer=notes)
@@ -114,6 +114,7 @@ async def test_lists_leave_out_what_is_hidden_from_this_caller_and_no_other(
         ):
             found = (await client.ask(token, "resources/templates/list", {})).json["result"]
             assert [one["uriTemplate"] for one in found["resourceTemplates"]] == templates
+            assert found.get("cacheScope", "private") == "private", "users do not share it"
             tools = (await client.ask(token, "tools/list", {})).json["result"]["tools"]
             assert ("purge" in [tool["name"] for tool in tools]) is (token == "admin")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Client, Limits, Server, Settings
+from holdfast import Cache, Client, Limits, Server, Settings
 from holdfast.auth import Principal
 from holdfast.config import HttpSettings
 from holdfast.engine.caller import Caller
@@ -246,6 +246,16 @@ async def test_a_task_is_reached_only_with_the_scopes_of_its_call() -> None:
 
 
 @async_test
+async def test_a_server_without_sessions_refuses_in_the_same_way() -> None:
+    server = PostOffice(settings=Settings(stateless=True))
+    peer = Peer(server.asgi(), token="none")
+    for tool, status in (("send", 403), ("purge", 200), ("count", 200)):
+        assert (await peer.call(1, tool).done()).status == status
+    assert not server.ran
+    await server.engine.aclose()
+
+
+@async_test
 async def test_each_request_of_a_batch_is_judged_by_itself() -> None:
     server = PostOffice()
     peer = Peer(server.asgi(), token="none")
@@ -349,8 +359,9 @@ async def test_headers_that_do_not_fit_do_not_show_a_hidden_tool() -> None:
 
 @async_test
 async def test_a_list_with_hidden_components_is_never_shared_by_users() -> None:
+    cache = Cache(ttl=60, scope="public")
     for hidden, scope in ((False, "public"), (True, "private")):
-        server = Server("s")
+        server = Server("s", cache=cache)
         server.add_tool(lambda: 1, name="one", scopes={"a"}, hidden=hidden)
         async with Client(server, version="2026-07-28") as client:
             assert (await client.request("tools/list", {}))["cacheScope"] == scope

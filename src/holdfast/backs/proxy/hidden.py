@@ -99,7 +99,9 @@ class HiddenComponents:
             raise McpError(
                 INTERNAL_ERROR, "the server behind this one failed: its list is not usable"
             ) from None
-        return result if len(shown) == len(items) else encode({**members, member: shown})
+        # A list of one user that others share would show them hidden components.
+        private = {"cacheScope": "private"} if "cacheScope" in members else {}
+        return encode({**members, member: shown, **private})
 
     def _is_hidden_item(self, item: msgspec.Raw, kind: str, caller: Caller) -> bool:
         found = _decode_item(item)

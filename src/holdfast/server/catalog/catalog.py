@@ -104,11 +104,16 @@ class Catalog(Generic[E]):
         """True if every principal sees the same entries."""
         if any(audience.principal and words for audience, words in self._choices.items()):
             return False
-        return not any(entry.needs.hidden for entry in self.entries.values())
+        return not self.hides
+
+    @property
+    def hides(self) -> bool:
+        """True if an entry is hidden from some principals by its scopes."""
+        return not self._is_plain and any(entry.needs.hidden for entry in self.entries.values())
 
     def may_hide(self, name: str) -> bool:
         """True if a name that is not visible must be answered like a hidden one, also if it is unknown."""
-        return name in self.entries or any(entry.needs.hidden for entry in self.entries.values())
+        return name in self.entries or self.hides
 
     # Lookup
 

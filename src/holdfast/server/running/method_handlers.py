@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core.eras import supported_versions
 from holdfast.errors import InvalidParams, ResourceNotFound
@@ -250,7 +251,9 @@ class MethodHandlers:
         """Return a list with its caching hint if the client's revision has hints."""
         if exchange.session.revision is not SESSIONLESS:
             return result
-        return self._description.hint(method, result, alike=catalog.is_alike)
+        hinted = self._description.hint(method, result, alike=catalog.is_alike)
+        # A list of one user that others share would show them hidden components.
+        return replace(hinted, cache_scope="private") if catalog.hides else hinted
 
     def _page(
         self, catalog: Catalog[Any], exchange: Exchange, params: Params
