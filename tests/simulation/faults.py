@@ -86,6 +86,8 @@ class FaultyStore:
             finally:
                 await self._loop.pause(self._random() * self._faults.latency)
         self._faults.fired["lost reply"] += 1
+        if name == "append" and len(args[3]) > 1:
+            self._faults.fired["lost reply of several events"] += 1
         self._operations += 1
         operation = (self.replica, self._operations)
         # A refusal changed nothing and is made anew.

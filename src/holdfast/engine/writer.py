@@ -4,6 +4,7 @@ A handler sends through its exchange's writer. Both writers have the same member
 one an exchange has: what a connection does not have (a log, readers) does nothing there; only `open` raises StreamClosed.
 
     handler ── send ──▶ LogWriter ── append ──▶ store's log ◀── read ── Reader ──▶ HTTP response
+                      (shared store: through a StreamBuffer)
                            │  ▲                                           │
                            │  └──────────── how far it has read ──────────┘
                            └── settle: the terminal message, last
@@ -13,24 +14,26 @@ one an exchange has: what a connection does not have (a log, readers) does nothi
 How a LogWriter works. A stream begins when it is first needed: the handler sends something or closes the stream, the
 answer takes so long that the POST becomes a stream, or the POST is repeated. A plain call has none of these. Its terminal message is then in no log; the POST
 that waits takes it from `terminal`. Once the stream exists (`position` is not None), everything goes into the log
-first (law 4), and connections read it from there.
+first (law 4), and connections read it from there. If the store is shared, messages wait in a buffer and are appended together
+while the handler goes on (`stream_buffer.py`). A store of this process gets each message at once.
 
 Three things are decided elsewhere. The state of the exchange is in its table (`core/exchange.py`): the writer does not
 know it, it has only values. The state of its reader is in the second table there: `reading` holds it here. And what a
 failed write means is decided by `exchanges.py`, which reports it to the table.
 
 Why the terminal message is the last one. All calls to the store that concern the stream (open, append, settle) take
-one lock, in the order in which they reach it. `terminal` is set before the lock is taken: what waits behind the end finds
-it set, or is refused by the store, where a settled stream accepts nothing more. A stream that is just beginning holds
-the lock too, so an end cannot miss it: it sees `position` and is appended to the log. A stream cannot begin after
-the end, because `open` looks at `terminal` while it holds the lock.
+one lock, in the order in which they reach it. The end stores what is in the buffer before itself, under this lock.
+`terminal` is set before the lock is taken: what waits behind the end finds it set, or is refused by the store, where a
+settled stream accepts nothing more. A stream that is just beginning holds the lock too, so an end cannot miss it: it
+sees `position` and is appended to the log. A stream cannot begin after the end, because `open` looks at `terminal` while
+it holds the lock.
 
-Why no message is in the log twice. A message keeps its tag when it is sent again after a failure, and so does the end
-(`_tag`). A store counts one tag once.
+Why no message is in the log twice. Messages keep their tags when they are sent again after a failure, and so does the end
+(`_tag`). A store counts an append, which the tag of its last event identifies, once.
 
 Why a handler waits for its own reader only (law 7). A log has a bound. If a handler writes faster than its client
 reads, the head of the log would be trimmed and the client would see a gap. So a write waits while the exchange's own
-reader is more than half a log behind. It waits for a reader that is there: WAITING, RELEASING or ATTACHED. A reader
+reader is more than half a log behind what was sent, the buffer included. It waits for a reader that is there: WAITING, RELEASING or ATTACHED. A reader
 that has ended, was superseded or is gone holds up nothing; its client reads the retained part when it comes back.
 
 Why no waiting task sleeps for ever. There is one wake-up, `wake`, and every change of what a task can wait for sets
@@ -49,10 +52,11 @@ from typing import Any, Final, Protocol, TypeVar
 from typing_extensions import override
 
 from holdfast.core.exchange import ReaderAction, ReaderInput, Reading, step_reader
-from holdfast.core.stream import Position
+from holdfast.core.stream import NewEvents, Position
 from holdfast.engine.asks import ask
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session
+from holdfast.engine.stream_buffer import StreamBuffer
 from holdfast.engine.wake import Wake, turn
 from holdfast.errors import NoBackChannel, SessionGone, StoreUnavailable, StreamClosed
 from holdfast.ports import Random
@@ -88,7 +92,7 @@ class ExchangeWriter(Protocol):
 class SessionWriter:
     """What the writers of a session's exchanges share. A method that a connection has no use for does nothing."""
 
-    __slots__ = ("_lock", "_random", "_store", "_tag", "_wake", "claim", "fence", "position", "reader", "reading",
+    __slots__ = ("_buffer", "_random", "_store", "_tag", "_wake", "claim", "fence", "position", "reader", "reading",
                  "session", "start", "streams", "terminal", "written_bytes")  # fmt: skip
 
     start: Position
@@ -122,8 +126,8 @@ class SessionWriter:
         self._tag = 0
         """The terminal message's; an end that is stored again has the same one."""
         self._wake: Wake | None = None
-        self._lock: asyncio.Lock | None = None
-        """Held while the store is asked to begin, extend or end the stream. A plain call never has one."""
+        self._buffer: StreamBuffer | None = None
+        """What is on its way to the log, and the lock of the stream. A plain call never has one."""
 
     @property
     def wake(self) -> Wake:
@@ -141,10 +145,14 @@ class SessionWriter:
         """Send a message that is not the last."""
         raise NotImplementedError
 
+    async def send_now(self, message: bytes) -> None:
+        """Send a message that is not the last. It has been sent, after all before it, when this returns."""
+        await self.send(message)
+
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:  # noqa: ARG002
         """Ask the client on the exchange's stream or connection, and wait for its result."""
-        stream = self.claim.stream
-        return await ask(self._store, self._random, self.session, stream, self.send, method, params, timeout)
+        stream, send = self.claim.stream, self.send_now
+        return await ask(self._store, self._random, self.session, stream, send, method, params, timeout)
 
     # The end. The caller has set `terminal`.
 
@@ -207,8 +215,8 @@ class LogWriter(SessionWriter):
     async def open(self) -> Position:
         position = self.position
         if position is None:
-            self._lock = self._lock or asyncio.Lock()
-            async with self._lock:
+            self._buffer = self._buffer or StreamBuffer()
+            async with self._buffer.lock:
                 position = self.position or await self._opened()
         return position
 
@@ -228,38 +236,63 @@ class LogWriter(SessionWriter):
     async def send(self, message: bytes) -> None:
         """Append to the log (law 4), then wait while this exchange's own reader is far behind (law 7).
 
-        A store that is away is waited for: under the same tag the message is there once, however often it is sent.
+        If the store is outside of this process, the message is in the buffer when this returns, and in the log soon after
+        (`stream_buffer.py`). A store that is away is waited for: under the same tag the message is there once, however
+        often it is sent.
 
         Raises:
-            StoreUnavailable: it stayed away for too long, or until the exchange had ended.
+            StoreError: this message, or one before it, could not be stored: the store stayed away for too long, or
+                until the exchange had ended, or another replica has ended the exchange.
             CancelledError: the session was closed, and with it this exchange. Its handler is about to be cancelled.
         """
         if not self.streams:
             raise NoBackChannel(f"nothing but the result can be sent: {_PLAIN_JSON}")
+        buffer = self._buffer
         try:
-            position = await self._append(message)
+            if buffer is None or self.position is None:
+                buffer = await self._begun()
+            if self._store.is_shared:
+                await buffer.add(self._random.tag(), message, self._append_surely, self.wake)
+            else:
+                async with buffer.lock:
+                    await self._append_surely([(self._random.tag(), message)])
+                if self.position is not None and self.position.seq % _BREATH == 0:
+                    # A handler that never waits must let other tasks run, as the one that notices its reader's end.
+                    await turn()
+            while self._is_behind():
+                await buffer.progress(self._append_surely, self.wake)
         except SessionGone:
             raise asyncio.CancelledError from None
-        self.position = max(self.position or position, position)
-        self.written_bytes += len(message)
-        if position.seq % _BREATH == 0:
-            # A handler that never waits must let other tasks run, the one that notices its reader's end included.
-            await turn()
-        while self._is_behind():
-            await self.wake.next()
 
-    async def _append(self, message: bytes) -> Position:
+    @override
+    async def send_now(self, message: bytes) -> None:
+        await self.send(message)
+        buffer = self._buffer
+        try:
+            while buffer is not None and buffer.events:
+                await buffer.progress(self._append_surely, self.wake)
+        except SessionGone:
+            raise asyncio.CancelledError from None
+
+    async def _begun(self) -> StreamBuffer:
+        """Begin the stream, if it has not begun, and return what its messages go through."""
         try:
             await self.open()
         except StoreUnavailable as error:
             await self._insist(self.open, error)
-        self._lock = self._lock or asyncio.Lock()
-        where = (self.session.record.key, self.claim.stream, self.fence, [(self._random.tag(), message)])
-        async with self._lock:
-            try:
-                return await self._store.append(*where)
-            except StoreUnavailable as error:
-                return await self._insist(lambda: self._store.append(*where), error)
+        self._buffer = self._buffer or StreamBuffer()
+        return self._buffer
+
+    async def _append_surely(self, events: NewEvents) -> None:
+        """Append to the log, also if the store is away for a while. The caller holds the lock."""
+        where = (self.session.record.key, self.claim.stream, self.fence, events)
+        try:
+            position = await self._store.append(*where)
+        except StoreUnavailable as error:
+            position = await self._insist(lambda: self._store.append(*where), error)
+        self.position = max(self.position or position, position)
+        for _, message in events:
+            self.written_bytes += len(message)
 
     async def _insist(self, attempt: Callable[[], Awaitable[T]], failed: StoreUnavailable) -> T:
         """Try again until the store is back. Raises the last failure after too long, or once the exchange has ended."""
@@ -292,10 +325,12 @@ class LogWriter(SessionWriter):
     @override
     async def settle(self) -> bool:
         """Append the terminal message to the stream if there is one; keep it if its reader is gone."""
-        lock = self._lock
-        if lock is not None:
-            await lock.acquire()
+        buffer = self._buffer
+        if buffer is not None:
+            await buffer.lock.acquire()
         try:
+            if buffer is not None and buffer.events:
+                await buffer.store(self._append_surely, self.wake)
             record = self.session.record
             keep = self.reading is _GONE and not record.isolate
             logged = self.terminal if keep or self.position is not None else None
@@ -305,8 +340,8 @@ class LogWriter(SessionWriter):
                 record.key, self.claim.stream, self.fence, logged, tag=self._tag, keep=keep
             )
         finally:
-            if lock is not None:
-                lock.release()
+            if buffer is not None:
+                buffer.lock.release()
             if self._wake is not None:
                 self._wake.set()
         return keep
@@ -381,16 +416,18 @@ class LogWriter(SessionWriter):
             return False
         if reader.cursor.seq >= self.position.seq:
             reader.read_bytes = self.written_bytes
-            return False
+            if self._buffer is None or not self._buffer.events:
+                return False
         return self._is_far(reader.cursor, reader.read_bytes)
 
     def _is_far(self, cursor: Position, read_bytes: int) -> bool:
-        limits = self.session.limits
-        top = self.position or cursor
-        return (
-            top.seq - cursor.seq > limits.stream_events // 2
-            or self.written_bytes - read_bytes > limits.stream_bytes // 2
-        )
+        limits, buffer = self.session.limits, self._buffer
+        events = (self.position or cursor).seq - cursor.seq
+        size = self.written_bytes - read_bytes
+        if buffer is not None:
+            events += buffer.events
+            size += buffer.bytes
+        return events > limits.stream_events // 2 or size > limits.stream_bytes // 2
 
 
 class ForwardedWriter(LogWriter):

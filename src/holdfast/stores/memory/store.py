@@ -348,8 +348,7 @@ class MemoryStore(
     # Steps that several operations share
 
     def _owner(self, key: str) -> MemorySession:
-        session = self._sessions.get(key)
-        if session is None:
+        if (session := self._sessions.get(key)) is None:
             raise SessionGone
         return session
 
@@ -378,12 +377,13 @@ class MemoryStore(
             log.append(tag, data, final=final)
         log.trim(self._limits.stream_events, self._limits.stream_bytes)
         self._account(session, log.bytes - before)
-        while self._over(session) > 0 and self._drop_finished(session):
-            pass
-        while self._bytes > self._limits.store_bytes and self._drop_oldest_finished():
-            pass
-        while (over := self._over(session)) > 0 and self._trim_largest(session, over):
-            pass
+        if self._over(session) > 0:
+            while self._over(session) > 0 and self._drop_finished(session):
+                pass
+            while self._bytes > self._limits.store_bytes and self._drop_oldest_finished():
+                pass
+            while (over := self._over(session)) > 0 and self._trim_largest(session, over):
+                pass
         self.wake(WakeUp.STREAM, session.record.key, exchange.name(session))
         return log.top
 

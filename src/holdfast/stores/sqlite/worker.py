@@ -2,7 +2,8 @@
 
     event loop                       thread                             file
     ──────────                       ──────                             ────
-    submit(step) ──▶ queue ──▶ take up to 256 commands
+    submit(step) ──▶ queue ──▶ take about 256 commands
+     (at the end of the turn)
                                BEGIN ───────────────────────────────▶ lock (only if one of them writes)
                                step(tx) for each command
                                write down wake-ups for others ──────▶ rows of `ring`
@@ -14,10 +15,12 @@ One thread. SQLite blocks its caller, so it must not run in the event loop; and 
 a time, so a second thread would only wait. No lock is needed: the queue hands commands over in one direction,
 `call_soon_threadsafe` hands answers back in the other, and each attribute is used on one side only.
 
-Group commit. Commands that arrive while a transaction runs share the next one, so many commands share the price of
-one commit. A batch that fails is rolled back, and its commands are tried one by one: a command never fails because of
-another one in its batch. An error of this package (`Fenced`, `SessionGone`) is the answer of its command and does not
-end the transaction, because operations check before they write (see `transaction`).
+Group commit. The commands of one turn of the event loop go to the thread together when the turn ends, and those that
+arrive while a transaction runs share the next one. So many commands share the price of one commit: 32 calls in flight
+need one for all their claims and one for all their ends. A batch that fails is rolled back, and its commands are tried
+one by one: a command never fails because of another one in its batch. An error of this package (`Fenced`, `SessionGone`)
+is the answer of its command and does not end the transaction, because operations check before they write (see
+`transaction`).
 
 Why nothing is lost or done half. A command is answered after its commit, and its wake-ups are sent before its answer.
 A caller that was cancelled changes nothing: the command runs anyway, as a command sent over a network would. If the
@@ -47,9 +50,9 @@ from holdfast.stores.sqlite.transaction import AddressedWakeUp, Identity, Step, 
 from holdfast.stores.sqlite.watch import LOOK_SECONDS
 
 QUEUED: Final = 10_000
-"""Commands that may wait; beyond, the store is unavailable."""
+"""Commands that may be without an answer; beyond, the store is unavailable."""
 BATCH: Final = 256
-"""Commands in one transaction: other processes wait while it runs."""
+"""Commands after which a transaction takes no more of them: other processes wait while it runs."""
 POLL: Final = 0.05
 """Seconds between two looks for the wake-ups of other processes."""
 TRIES: Final = 500
@@ -120,13 +123,19 @@ class Worker:
         self._wall = wall
         self._explain = explain
         self._identity = identity
-        self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[Command] | None] = queue.SimpleQueue()
+        self._given: list[Command] = []
+        """The commands of this turn of the event loop."""
+        self.waiting: int = 0
+        """How many commands have no answer yet."""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_wake: OnWake | None = None
         self._on_second: Callable[[], None] | None = None
         self._on_lost: Callable[[], None] | None = None
         self._is_closed = False
+        self.commits: int = 0
+        """Transactions so far that wrote."""
         self.on_poisoned: Callable[[str], None] = lambda key: None  # noqa: ARG005
         """Called, in the event loop, with the key of a session that could not be read and was removed."""
         self.on_failed: Callable[[Exception], None] = lambda error: None  # noqa: ARG005
@@ -137,11 +146,6 @@ class Worker:
         self._data_version = -1
         self._heard: int | None = None
         self._looked = 0.0
-
-    @property
-    def waiting(self) -> int:
-        """How many commands wait for the thread."""
-        return self._queue.qsize()
 
     def bind(self, on_wake: OnWake, on_second: Callable[[], None], on_lost: Callable[[], None]) -> None:
         """Send wake-ups to `on_wake`, in the event loop; a worker that was closed may be used again.
@@ -159,17 +163,28 @@ class Worker:
         """
         if self._is_closed:
             raise StoreUnavailable("the store is closed")
-        if self._queue.qsize() >= QUEUED:
+        if self.waiting >= QUEUED:
             raise StoreUnavailable(f"{QUEUED} commands wait for the store already")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._queue.put(Command(future, step, writes=writes))
+        if not self._given:
+            loop.call_soon(self._hand_over)
+        self._given.append(Command(future, step, writes=writes))
+        self.waiting += 1
         if self._thread is None:
             self._start(loop)
         return future
 
+    def _hand_over(self) -> None:
+        """Give the commands of this turn to the thread."""
+        given, self._given = self._given, []
+        for start in range(0, len(given), BATCH):
+            self._queue.put(given[start : start + BATCH])
+
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        # Commands of an event loop that has ended get no answer.
+        self.waiting = len(self._given)
         # A daemon: a program that does not close its store can still end, and loses nothing.
         self._thread = threading.Thread(target=self._run, name="holdfast-sqlite", daemon=True)
         self._thread.start()
@@ -178,6 +193,7 @@ class Worker:
         """Do what is queued, then close the file."""
         self._is_closed = True
         if self._thread is not None:
+            self._hand_over()
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
             self._thread = None
@@ -208,12 +224,12 @@ class Worker:
         """Return the commands that wait, after a short wait for the first; and False once the store is closing."""
         batch: list[Command] = []
         try:
-            command = self._queue.get(timeout=POLL)
-            while command is not None:
-                batch.append(command)
-                if len(batch) == BATCH:
+            given = self._queue.get(timeout=POLL)
+            while given is not None:
+                batch += given
+                if len(batch) >= BATCH:
                     return batch, True
-                command = self._queue.get_nowait()
+                given = self._queue.get_nowait()
         except queue.Empty:
             return batch, True
         return batch, False
@@ -253,6 +269,7 @@ class Worker:
             if writes:
                 tx.leave_wakeups()
             connection.execute("COMMIT")
+            self.commits += writes
         finally:
             # SQLite ends a transaction by itself after some errors.
             if connection.in_transaction:
@@ -360,6 +377,7 @@ class Worker:
             self.on_poisoned(key)
 
     def _answer(self, batch: list[Command]) -> None:
+        self.waiting -= len(batch)
         for command in batch:
             self._wake_all(command.wakeups)
             command.answer()

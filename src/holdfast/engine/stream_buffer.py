@@ -1,0 +1,136 @@
+"""The messages of one stream on their way to the store: a handler goes on while they are stored, several in one append.
+
+    handler ── add ──▶ waiting, at most 64 ──▶ batch ── store.append ──▶ log
+                          ▲                      │
+                          └──── full: wait ──────┘ stored
+
+With a store outside of this process an append costs a round trip or a commit, whether it has one event or many. So `add`
+puts a message of the handler into the buffer and returns. A task begins in the next turn of the event loop. It appends
+all that is there, until the buffer is empty. So an append has the messages of one turn, or those that came during the
+append before.
+
+Why the order stays. Messages leave in the order in which they came. One batch at a time is on its way, and the code that
+stores one holds `lock`: the task does, and so does the end of the exchange, which stores the rest and then itself.
+
+Why no message is in the log twice. After a failed append it is not known whether the store has executed it. So the same
+batch is stored again before anything else: a store recognises a repeated append by the tag of its last event.
+
+Why no message is lost in silence. A batch that failed stays. The failure is raised at the next `add`. If there is none, the
+end of the exchange stores the batch: if the store is away, both are stored later; if it refuses this writer, the end is
+refused too.
+
+Why it is bounded (law 9). At most `EVENTS` messages and `BYTES` bytes wait, or one larger message; then `add` waits. A
+batch on its way has at most as many.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from holdfast.core.stream import NewEvents
+from holdfast.engine.wake import Wake
+from holdfast.errors import SessionGone, StoreError
+
+EVENTS: Final = 64
+"""Messages of a stream that may wait."""
+BYTES: Final = 64 * 1024
+"""Bytes of these messages."""
+
+Append = Callable[[NewEvents], Awaitable[None]]
+"""Appends events to the log of the stream."""
+
+
+class StreamBuffer:
+    """The messages that are not in the log yet, and the lock of all calls to the store that concern the stream.
+
+    `wake` is set when messages were stored, and when that has failed. `append` may try again by itself while the store is
+    away.
+    """
+
+    __slots__ = ("_batch", "_failure", "_task", "_waiting", "_waiting_bytes", "bytes", "events", "lock")
+
+    def __init__(self) -> None:
+        self.lock: asyncio.Lock = asyncio.Lock()
+        """Held while the store is asked to begin, extend or end the stream."""
+        self.events: int = 0
+        """How many messages are not in the log yet."""
+        self.bytes: int = 0
+        """How many bytes they have."""
+        self._waiting: list[tuple[int, bytes]] = []
+        self._waiting_bytes = 0
+        self._batch: list[tuple[int, bytes]] = []
+        """On its way to the store, or to be stored again because that has failed."""
+        self._task: asyncio.Task[None] | None = None
+        """Stores what is there."""
+        self._failure: Exception | None = None
+        """Why the task has ended before it had stored everything; None once this was raised."""
+
+    async def add(self, tag: int, message: bytes, append: Append, wake: Wake) -> None:
+        """Put a message behind the others, once there is room for it.
+
+        Raises:
+            StoreError, SessionGone: earlier messages could not be stored. This message is not in the buffer.
+        """
+        self._raise_failure()
+        while self._is_full(len(message)):
+            await self.progress(append, wake)
+        self._waiting.append((tag, message))
+        self._waiting_bytes += len(message)
+        self.events += 1
+        self.bytes += len(message)
+        self._begin(append, wake)
+
+    async def progress(self, append: Append, wake: Wake) -> None:
+        """Wait for the next wake-up. What is in the buffer is stored meanwhile.
+
+        Raises:
+            StoreError, SessionGone: it could not be stored. It is still in the buffer.
+        """
+        if self.events:
+            self._begin(append, wake)
+        await wake.next()
+        self._raise_failure()
+
+    async def store(self, append: Append, wake: Wake) -> None:
+        """Append everything now. The caller holds the lock. The next call continues with a batch that was not stored."""
+        while self.events:
+            if not self._batch:
+                self._batch, self._waiting, self._waiting_bytes = self._waiting, [], 0
+            try:
+                await append(self._batch)
+            except (StoreError, SessionGone):
+                raise
+            except Exception as error:
+                # It would fail again, and the end of the exchange waits for it.
+                self._stored(wake)
+                raise StoreError("the store could not append the messages of a handler") from error
+            self._stored(wake)
+
+    def _stored(self, wake: Wake) -> None:
+        self.events -= len(self._batch)
+        self.bytes -= sum(len(data) for _, data in self._batch)
+        self._batch = []
+        wake.set()
+
+    def _is_full(self, more: int) -> bool:
+        waiting = len(self._waiting)
+        return waiting >= EVENTS or (waiting > 0 and self._waiting_bytes + more > BYTES)
+
+    def _begin(self, append: Append, wake: Wake) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(append, wake))
+
+    async def _run(self, append: Append, wake: Wake) -> None:
+        try:
+            async with self.lock:
+                await self.store(append, wake)
+        except (StoreError, SessionGone) as error:
+            self._failure = error
+        finally:
+            self._task = None
+            wake.set()
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
