@@ -16,7 +16,7 @@ SIDE_BY_SIDE := tools/side_by_side.sh '$(MAKE) -s lint types' '$(MAKE) -s simula
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types simulation others unit format docs bench conformance chaos fuzz campaigns wheel wheel-test clean venv runtime system node peers
+.PHONY: help serve test check lint types simulation others unit format docs bench bench-quick conformance chaos fuzz campaigns wheel wheel-test clean venv runtime system node peers
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,8 +58,12 @@ docs: venv  ## Write the API reference from the docstrings, and the table of opt
 	$(BIN)/python tools/reference.py
 	$(BIN)/python -m tools.options
 
-bench: venv  ## Measure against the bare limit, every answer verified
+bench: system venv node  ## Measure beside the peers, every answer verified; write docs/speed.md (25 minutes)
+	tools/install-peers.sh $(PYTHON) typescript
 	$(BIN)/python -m bench
+
+bench-quick: venv  ## Measure the main workloads once, without peers (a minute)
+	$(BIN)/python -m bench --quick
 
 conformance: venv node  ## Run the official conformance suites
 	$(PYTEST) tests/conformance

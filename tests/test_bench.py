@@ -1,17 +1,137 @@
-"""The comparison with other proxies (`python -m bench.proxies`), in its shortest form: it runs, and every answer is right."""
+"""The benchmark (`make bench`), in its shortest form: it runs, it refuses wrong answers, and it writes tables and charts."""
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench.proxies import measure
+from bench.__main__ import main
+from bench.connection import WrongAnswer
+from bench.contest import at
+from bench.contestants import HOLDFAST, LIMIT, ROOT, Contestant
+from bench.loads import create, echo, events, first_call
+from bench.report import write_charts, write_page
+from bench.results import read
+from bench.runner import Plan, Turns
+from bench.running import Running
+from bench.surroundings import Around
+from bench.workloads import WORKLOADS
 
-SERVERS = ("remote", "fastmcp's proxy", "mcp-proxy of stdio")
+LIAR = """
+import json, os
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Liar(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        result = {"content": [{"type": "text", "text": "hello 7"}], "protocolVersion": os.environ["VERSION"]}
+        body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), "result": result}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Mcp-Session-Id", os.urandom(8).hex())
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Liar).serve_forever()
+"""
+
+
+def liar(version: str = "2025-11-25") -> Contestant:
+    """Return a server that opens sessions, and gives every call the same answer."""
+    return Contestant(
+        "liar",
+        [sys.executable, "-c", LIAR.replace("{", "{{").replace("}", "}}")],
+        ROOT,
+        env={"VERSION": version},
+    )
+
+
+def test_a_short_run_measures_and_writes_results_and_charts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only = ["echo-json", "events", "memory-stream"]
+    assert main(["--quick", "--only", *only, "--peers", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "FAILED" not in printed
+    assert "echo, a session, JSON, 32 connections, of the bare application by CPU" in printed
+    results = read(tmp_path / "results.json")
+    assert list(results) == only
+    (point,) = results["echo-json"]["points"]
+    assert set(point["figures"]) == {"bare uvicorn", "holdfast"}
+    for rounds in point["figures"].values():
+        assert set(rounds[0]) == {"per_second", "cpu_us", "p50_us", "p99_us"}
+        assert all(value > 0 for value in rounds[0].values())
+    assert str(ROOT) not in (tmp_path / "results.json").read_text(encoding="utf-8")
+    for name in ("echo-json", "events"):
+        assert ET.parse(tmp_path / f"{name}.svg").getroot().tag.endswith("svg")  # noqa: S314 - our own file
+
+
+def test_a_server_with_wrong_answers_gets_no_figures() -> None:
+    workload = WORKLOADS["echo-json"]
+    said: list[str] = []
+    measured = Turns(workload, Plan(quick=True), said.append).run([liar(), LIMIT])
+    assert "hello 7" in measured.faults["liar"]
+    assert [set(table) for _, table in measured.points] == [{"bare uvicorn"}]
+    assert any("FAILED liar" in line for line in said)
+
+
+def test_every_load_refuses_a_wrong_answer() -> None:
+    with Running(liar()) as server:
+        for load in (
+            lambda: first_call(server),
+            lambda: echo(server, seconds=1, connections=1),
+            lambda: events(server, seconds=1, streams=1, count=3),
+        ):
+            with pytest.raises(WrongAnswer):
+                load()
+    with Running(liar("2024-01-01")) as server, pytest.raises(WrongAnswer):
+        create(server, seconds=1, connections=1)
 
 
 @pytest.mark.timeout(120)
-def test_proxies_are_compared_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
-    measure("url", rounds=1, seconds=1, only=SERVERS, in_flight=(1,), warm_up=0)
-    printed = capsys.readouterr().out
-    for server in SERVERS:
-        assert f"{server} " in printed
-    assert "remote / fastmcp's proxy: " in printed
-    assert "remote / mcp-proxy of stdio: " in printed
+def test_proxies_are_compared_in_one_run() -> None:
+    workload = WORKLOADS["url"]
+    names = ("remote", "fastmcp's proxy", "mcp-proxy of stdio")
+    with Around() as around:
+        contestants = [workload.entries[name](around) for name in names]
+        shortest = workload._replace(points=workload.points[:1])
+        measured = Turns(shortest, Plan(rounds=1, seconds=1), print).run(contestants)
+    assert not measured.faults
+    assert set(measured.points[0][1]) == set(names)
+
+
+def test_a_checkout_or_an_interpreter_takes_the_place_of_our_code() -> None:
+    assert at(str(ROOT), HOLDFAST, "new").env["PYTHONPATH"] == str(ROOT / "src")
+    assert at(sys.executable, HOLDFAST, "new").command[1:] == HOLDFAST.command[1:]
+
+
+def test_the_page_is_the_one_of_the_stored_results(tmp_path: Path) -> None:
+    """Whoever edits a generated part by hand, or forgets to write the page again, sees it here."""
+    results = read(ROOT / "docs" / "speed" / "results.json")
+    page = tmp_path / "speed.md"
+    before = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    page.write_text(before, encoding="utf-8")
+    write_page(page, results)
+    assert page.read_text(encoding="utf-8") == before
+    for chart in write_charts(tmp_path, results):
+        assert chart.read_bytes() == (ROOT / "docs" / "speed" / chart.name).read_bytes()
+        assert f"](speed/{chart.name})" in before
+
+
+def test_a_page_keeps_what_is_written_by_hand(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "by hand\n<!-- bench: goals -->\nold\n<!-- /bench -->\nalso by hand\n<!-- bench: url -->\nno result\n<!-- /bench -->\n",
+        encoding="utf-8",
+    )
+    write_page(page, {})
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("by hand\n<!-- bench: goals -->\n\n| goal |")
+    assert "\n<!-- /bench -->\nalso by hand\n<!-- bench: url -->\nno result\n<!-- /bench -->\n" in text

@@ -1,0 +1,186 @@
+"""The table of contestants: which servers are measured, and how each of them is started.
+
+All of them have the same tools: `echo` returns its text, `events` sends progress and returns the number, `asks` asks the
+client several questions at the same time and joins the answers, `finished` counts the calls of `events` that have ended.
+The bare application has only `echo`. A contestant runs with its own defaults, except for the kind of its answers (JSON or
+SSE) and a limit of sessions that is lower than the workload needs.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, Protocol
+
+HERE: Final = Path(__file__).resolve().parent
+ROOT: Final = HERE.parent
+PEERS: Final = ROOT / ".peers"
+NODE: Final = ROOT / ".node" / "bin" / "node"
+SERVER_CORE, LOAD_CORE = "0", "1"
+
+Mode = Literal["json", "sse", "2026"]
+"""Answers as JSON in a session, answers as SSE in a session, or 2026-07-28."""
+
+
+class Contestant(NamedTuple):
+    """A server: its name, the command that runs it on $PORT, and how it is called."""
+
+    name: str
+    command: list[str]
+    folder: Path
+    modern: bool = False
+    """Whether each request stands alone (2026-07-28), or belongs to a session."""
+    env: Mapping[str, str] = {}
+    """Variables beside those of this process and $PORT."""
+    core: str = SERVER_CORE
+
+
+class Surroundings(Protocol):
+    """What a contestant may need beside itself; started when it is first asked for."""
+
+    python: str
+    """The interpreter of our own contestants: it has holdfast and its development tools."""
+
+    def redis(self) -> str:
+        """Return the URL of a Redis that keeps nothing on disk."""
+
+    def sqlite(self) -> str:
+        """Return the URL of a new SQLite file."""
+
+    def upstream(self) -> str:
+        """Return the URL of the echo server behind the proxies; it runs on the core of the load generator."""
+
+
+Entry = Callable[[Surroundings], Contestant]
+
+# Our own
+
+
+def holdfast(
+    name: str, *options: str, target: str = "echo.py:server", python: str = sys.executable
+) -> Contestant:
+    """Return `holdfast serve` with options; every setting that is not named has its default."""
+    serve = [python, "-m", "holdfast", "serve", target, "--http", "127.0.0.1:{port}", "--log-level", "error"]
+    return Contestant(name, [*serve, *options], HERE / "servers")
+
+
+def bare(name: str, python: str = sys.executable) -> Contestant:
+    """Return the bare ASGI application under uvicorn: it reads the headers, decodes, calls, encodes, and nothing else."""
+    return Contestant(name, [python, "limit_asgi.py"], HERE / "limits")
+
+
+LIMIT: Final = bare("bare uvicorn")
+HOLDFAST: Final = holdfast("holdfast")
+MODERN: Final = HOLDFAST._replace(name="holdfast 2026", modern=True)
+
+# The peers
+
+
+def peer(name: str, home: str, *command: str, env: Mapping[str, str] | None = None) -> Contestant:
+    """Return a program in the environment of a peer (tools/install-peers.sh)."""
+    program = [str(PEERS / home / "bin" / command[0]), *command[1:]]
+    return Contestant(name, program, HERE / "peers", env=env or {})
+
+
+def mcp_proxy(name: str, *program: str) -> Contestant:
+    """Return the package `mcp-proxy` in front of a program."""
+    return peer(
+        name, "mcp-proxy", "mcp-proxy", "--port", "{port}", "--log-level", "ERROR", "--pass-environment", "--", *program
+    )  # fmt: skip
+
+
+def typescript(name: str, env: Mapping[str, str]) -> Contestant:
+    """Return the TypeScript SDK's server on node:http."""
+    packages = {"PACKAGES": str(PEERS / "typescript"), "NODE_ENV": "production"}
+    return Contestant(name, [str(NODE), "echo_of_typescript.mjs"], HERE / "peers", env={**packages, **env})
+
+
+def in_mode(mode: Mode) -> dict[str, Entry]:
+    """Return the contestants that answer in a mode."""
+    modern, kind = mode == "2026", {"MODE": "sse" if mode == "sse" else "json"}
+    response = ("--response", "sse") if mode == "sse" else ()
+    entries: dict[str, Entry] = {
+        "bare uvicorn": lambda s: bare("bare uvicorn", s.python)._replace(env=kind, modern=modern),
+        "holdfast": lambda s: holdfast("holdfast", *response, python=s.python)._replace(modern=modern),
+        "typescript": lambda _: typescript("typescript", {**kind, "MODERN": "1" if modern else ""})._replace(
+            modern=modern
+        ),
+        "mcp2": lambda _: peer("mcp2", "mcp2", "python", "echo_of_mcp2.py", env=kind)._replace(modern=modern),
+        "fastmcp": lambda _: peer("fastmcp", "fastmcp", "python", "echo_of_fastmcp.py", env=kind)._replace(
+            modern=modern
+        ),
+    }
+    if not modern:
+        entries["mcp1"] = lambda _: peer("mcp1", "mcp1", "python", "echo_of_mcp1.py", env=kind)
+    return entries
+
+
+def with_stores(*options: str) -> dict[str, Entry]:
+    """Return Holdfast with each of its stores."""
+    return {
+        "memory": lambda s: holdfast("memory", *options, python=s.python),
+        "sqlite": lambda s: holdfast("sqlite", "--store", s.sqlite(), *options, python=s.python),
+        "redis": lambda s: holdfast("redis", "--store", s.redis(), *options, python=s.python),
+    }
+
+
+# In front of another server
+
+ECHO: Final = str(HERE / "servers" / "echo.py") + ":server"
+PROGRAM: Final = [
+    "taskset", "-c", LOAD_CORE, sys.executable, "-m", "holdfast", "serve", ECHO, "--stdio", "--log-level", "error",
+]  # fmt: skip
+
+
+def in_front(
+    name: str, *target: str, options: tuple[str, ...] = (), python: str = sys.executable
+) -> Contestant:
+    """Return Holdfast in front of a URL, or of a program after `--`."""
+    serve = [python, "-m", "holdfast", "serve", "--http", "127.0.0.1:{port}", "--log-level", "error"]
+    return Contestant(name, [*serve, *options, *target], HERE / "servers")
+
+
+def _twice(url: str) -> Contestant:
+    """Return an mcp-proxy that serves over HTTP a second one, which has the URL: one alone cannot do both."""
+    program = str(PEERS / "mcp-proxy" / "bin" / "mcp-proxy")
+    second = [program, "--log-level", "ERROR", "--transport", "streamablehttp", url]
+    return mcp_proxy("mcp-proxy twice", "taskset", "-c", LOAD_CORE, *second)
+
+
+BEFORE_URL: Final[dict[str, Entry]] = {
+    "direct": lambda s: holdfast("direct", python=s.python),
+    "remote": lambda s: in_front("remote", s.upstream(), python=s.python),
+    "remote 2026": lambda s: in_front("remote 2026", s.upstream(), python=s.python)._replace(modern=True),
+    "remote to 2025": lambda s: in_front(
+        "remote to 2025", s.upstream(), options=("--upstream-version", "legacy"), python=s.python
+    ),
+    "fastmcp's proxy": lambda s: peer(
+        "fastmcp's proxy", "fastmcp", "python", "proxy_of_fastmcp.py", env={"UPSTREAM": s.upstream()}
+    ),
+    "mcp-proxy of stdio": lambda _: mcp_proxy("mcp-proxy of stdio", *PROGRAM),
+    "mcp-proxy twice": lambda s: _twice(s.upstream()),
+}
+BEFORE_PROGRAM: Final[dict[str, Entry]] = {
+    "direct": lambda s: holdfast("direct", python=s.python),
+    "process": lambda s: in_front("process", "--", *PROGRAM, python=s.python),
+    "process 2026": lambda s: in_front("process 2026", "--", *PROGRAM, python=s.python)._replace(modern=True),
+    "mcp-proxy": lambda _: mcp_proxy("mcp-proxy", *PROGRAM),
+}
+
+
+def _hosted(framework: str) -> Contestant:
+    """Return Holdfast as the host of a framework's object, in the environment of the framework."""
+    serve = holdfast("", target=f"echo_of_{framework}.py:mcp").command[1:]
+    source = {"PYTHONPATH": str(ROOT / "src")}
+    return peer(f"hosted {framework}", framework, "python", *serve, env=source)
+
+
+BEFORE_OBJECT: Final[dict[str, Entry]] = {
+    "mcp1": lambda _: peer("mcp1", "mcp1", "python", "echo_of_mcp1.py"),
+    "hosted mcp1": lambda _: _hosted("mcp1"),
+    "mcp2": lambda _: peer("mcp2", "mcp2", "python", "echo_of_mcp2.py"),
+    "hosted mcp2": lambda _: _hosted("mcp2"),
+    "fastmcp": lambda _: peer("fastmcp", "fastmcp", "python", "echo_of_fastmcp.py"),
+    "hosted fastmcp": lambda _: _hosted("fastmcp"),
+}
+OURS: Final = frozenset({"bare uvicorn", "holdfast", "memory", "sqlite", "redis", "direct"})
+"""Contestants that need no environment of a peer; `--peers` does not leave them out."""
