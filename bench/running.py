@@ -79,6 +79,10 @@ class Running:
             self._sessions += uvloop.run(open_sessions(self.port, count - len(self._sessions)))
         return self._sessions[:count]
 
+    def opened(self, session: str) -> None:
+        """Use a session that was opened already: a server may have a limit of sessions."""
+        self._sessions.append(session)
+
     def stop(self) -> None:
         """End the process."""
         os.killpg(self.process.pid, signal.SIGTERM)

@@ -171,7 +171,7 @@ def _table() -> tuple[Workload, ...]:
         ),
         Workload(
             "memory-left", "memory of a session left after six calls, two of them streamed", loads.left_sessions, SPEAKERS,
-            (Point("{count:,} sessions", {"count": 2_000}, {"count": 300}),),
+            (Point("{count:,} sessions", {"count": 1_000}, {"count": 300}),),
             kind="memory", unit="session", reference="holdfast", starts=True, rounds=1,
         ),
         Workload(
@@ -205,10 +205,6 @@ def _table() -> tuple[Workload, ...]:
         Workload(
             "object", "in front of an object of another framework, beside its own HTTP server", loads.echo,
             BEFORE_OBJECT, _connections(1, 32), unit="call", reference="mcp2", rounds=2, quick=False,
-        ),
-        Workload(
-            "object-create", "opening sessions of an object of another framework", loads.create,
-            BEFORE_OBJECT, (Point("32", {"connections": 32}),), unit="session", reference="mcp2", rounds=2, quick=False,
         ),
         Workload(
             "growth-sessions", "echo by the number of open sessions, 32 connections", loads.echo,
