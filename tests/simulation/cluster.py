@@ -373,7 +373,7 @@ class Cluster(MemoryStore):
             return False
         session.fence += 1
         exchange.fence = session.fence
-        for ask in exchange.asks:
+        for ask in exchange.asks or ():
             self._route(WakeUp.ANSWER, orphan.session, ask)
         await self.settle(orphan.session, orphan.stream, exchange.fence, terminal, tag=tag, keep=True)
         return True

@@ -7,9 +7,11 @@ the caller acts (law 13).
 from collections import OrderedDict
 from collections.abc import Hashable
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
+_EMPTY: Final[OrderedDict[Any, None]] = OrderedDict()
+"""The queue of every gate at which no ticket has waited yet: each session has two gates, and most have no queue."""
 
 
 class Admission(Enum):
@@ -29,7 +31,7 @@ class Gate(Generic[T]):
         self._places = places
         self._queue = queue
         self._inside = 0
-        self._waiting: OrderedDict[T, None] = OrderedDict()
+        self._waiting: OrderedDict[T, None] = _EMPTY
 
     def __repr__(self) -> str:
         return f"<Gate {self._inside}/{self._places} inside, {len(self._waiting)}/{self._queue} waiting>"
@@ -50,6 +52,8 @@ class Gate(Generic[T]):
             self._inside += 1
             return Admission.START
         if len(self._waiting) < self._queue:
+            if self._waiting is _EMPTY:
+                self._waiting = OrderedDict()
             self._waiting[ticket] = None
             return Admission.WAIT
         return Admission.REFUSE

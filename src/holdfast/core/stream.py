@@ -5,8 +5,9 @@ lost between them (law 5). A position is a sequence number with a random tag. Th
 this log, and not from an earlier one that was lost.
 """
 
+import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -45,6 +46,45 @@ class Event(NamedTuple):
     data: bytes
 
 
+class Packed:
+    """The events of a complete log, in one piece of bytes.
+
+    A complete log is kept for a client that comes back, and few clients do. As objects, the position, the tag and the
+    overhead of an event take more memory than its data.
+    """
+
+    __slots__ = ("_count", "_first", "_piece")
+
+    _ENTRY: Final = struct.Struct("<QQ")
+    """The tag of an event, and where its data ends."""
+
+    def __init__(self, events: "deque[Event]") -> None:
+        self._count = len(events)
+        self._first = events[0].position.seq
+        end = self._count * self._ENTRY.size
+        entries = []
+        for position, data in events:
+            end += len(data)
+            entries.append(self._ENTRY.pack(position.tag, end))
+        self._piece: bytes = b"".join([*entries, *(data for _, data in events)])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Event:
+        size = self._ENTRY.size
+        tag, end = self._ENTRY.unpack_from(self._piece, index * size)
+        begin = self._ENTRY.unpack_from(self._piece, (index - 1) * size)[1] if index else self._count * size
+        return Event(Position(self._first + index, tag), self._piece[begin:end])
+
+    def __iter__(self) -> Iterator[Event]:
+        return (self[index] for index in range(self._count))
+
+
+_NO_EVENTS: Final[deque[Event]] = deque()
+"""Of every log without an event: an empty deque has 760 bytes."""
+
+
 class Continuity(Enum):
     """The relation of a reader's position to the log."""
 
@@ -79,7 +119,7 @@ class Log:
         self.top: Position = start
         self.delivered: Position = start
         """The position that readers have reached. A reader without a cursor starts here."""
-        self.events: deque[Event] = deque()
+        self.events: deque[Event] | Packed = _NO_EVENTS
         self.bytes: int = 0
         self.closed: bool = False
 
@@ -90,11 +130,22 @@ class Log:
     def append(self, tag: int, data: Data, *, final: bool = False) -> Event:
         """Add an event at the end. A `final` event closes the log."""
         event = Event(Position(self.top.seq + 1, tag), data)
-        self.events.append(event)
+        self._changeable().append(event)
         self.top = event.position
         self.bytes += len(data)
         self.closed = final
         return event
+
+    def pack(self) -> None:
+        """Keep the events of a complete log in less memory. It is read as before."""
+        if self.closed and self.events and not isinstance(self.events, Packed):
+            self.events = Packed(self.events)
+
+    def _changeable(self) -> deque[Event]:
+        """Return the events as objects of this log."""
+        if self.events is _NO_EVENTS or isinstance(self.events, Packed):
+            self.events = deque(self.events)
+        return self.events
 
     def trim(self, max_events: int, max_bytes: int) -> int:
         """Drop the oldest events until the limits hold. Return the number of bytes freed.
@@ -104,7 +155,7 @@ class Log:
         """
         freed = 0
         while len(self.events) > 1 and (len(self.events) > max_events or self.bytes - freed > max_bytes):
-            oldest = self.events.popleft()
+            oldest = self._changeable().popleft()
             self.low = oldest.position
             freed += len(oldest.data)
         self.bytes -= freed

@@ -245,6 +245,8 @@ class Readers:
         if reader.end is None:
             reader.stop(End.BROKE)
         reader.ended.set()
+        # This breaks the reference cycle of reader and writer.
+        reader.on_progress = None
         if reader not in session.readers.get(reader.stream, ()):
             return
         successor = session.remove_reader(reader)

@@ -6,6 +6,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.core.budget import Charge
@@ -85,8 +86,8 @@ class Sessions:
             principal=caller.key,
             version=revision.name,
             standalone=runtime.random.token(12),
-            client=client,
-            capabilities=capabilities,
+            client=_shared(encode(client)),
+            capabilities=_shared(encode(capabilities)),
             grace=times.grace_seconds,
             idle=times.idle if channel is None else _CONNECTED,
             lifetime=times.lifetime if channel is None else _CONNECTED,
@@ -434,3 +435,13 @@ def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(capabilities, dict):
         raise InvalidParams("initialize needs capabilities, an object")
     return client, capabilities
+
+
+@lru_cache(maxsize=128)
+def _shared(declared: bytes) -> dict[str, Any]:
+    """Return what a client declared, as one object for all sessions that declared the same: do not change it.
+
+    Most sessions of a server are opened by a few programs.
+    """
+    decoded: dict[str, Any] = msgspec.json.decode(declared)
+    return decoded

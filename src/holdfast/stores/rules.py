@@ -24,6 +24,8 @@ RECHECK_SECONDS: Final = 1.0
 class SessionClock:
     """When a session ends, and how the signs of its client move it. Inherit it, with these attributes."""
 
+    __slots__ = ()
+
     record: SessionRecord
     state: State
     opened: float

@@ -206,7 +206,8 @@ class Connection:
             self.on_gone()
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching. This breaks the reference cycle of connection and reader."""
+        self.on_gone = None
         if self._is_watched:
             self._channel.close()
 

@@ -6,6 +6,7 @@ members raise `NoSession`.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -108,7 +109,8 @@ class SessionView:
     @property
     def capabilities(self) -> ClientCapabilities:
         """The capabilities that the client declared."""
-        return ClientCapabilities.from_wire(self._session.record.capabilities)
+        # A copy: sessions that declared the same share one object.
+        return ClientCapabilities.from_wire(deepcopy(self._session.record.capabilities))
 
     @property
     def protocol_version(self) -> str:

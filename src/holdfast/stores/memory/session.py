@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from math import inf
+from typing import Final
 
 from holdfast.core.lifecycle import State
 from holdfast.core.stream import Log, Position
@@ -9,6 +10,8 @@ from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answere
 from holdfast.stores.memory.state import Cells
 from holdfast.stores.rules import SessionClock, answered
 from holdfast.wire.jsonrpc import RequestId
+
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 class MemoryExchange:
@@ -26,7 +29,7 @@ class MemoryExchange:
         self.running: bool = self.has_reader
         self.kept: bool = False
         self.word: int = 0
-        self.asks: list[str] = []
+        self.asks: list[str] | None = None
 
     def start(self, position: Position) -> Log:
         """Return the log. If it does not exist yet, create it; it begins at `position`."""
@@ -50,7 +53,12 @@ class Ask:
 
 
 class MemorySession(SessionClock, Cells):
-    """All data of one session."""
+    """All data of one session. There may be 100,000 of them: collections that most sessions do not need are made late."""
+
+    __slots__ = (
+        "_answered", "asks", "broke", "bytes", "calls", "exchanges", "fence", "finished", "held", "hint", "ids", "opened",
+        "outstanding", "readers", "record", "running", "settled", "state", "subscriptions", "touched",
+    )  # fmt: skip
 
     def __init__(self, record: SessionRecord, now: float) -> None:
         Cells.__init__(self, record.principal)
@@ -65,14 +73,14 @@ class MemorySession(SessionClock, Cells):
         self.fence = self.running = self.calls = self.readers = self.bytes = 0
         self.exchanges: dict[str, MemoryExchange] = {}
         self.ids: dict[RequestId, str] = {}
-        self.finished: OrderedDict[str, None] = OrderedDict()
+        self.finished: dict[str, None] = {}
         self.held: dict[str, int] = {}
         """Calls that keep their turn after their end, with their fences."""
         self.asks: dict[str, Ask] = {}
-        self._answered: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
+        self._answered: OrderedDict[str, tuple[bytes, float]] | None = None
         """The digest of each answer whose ask is forgotten, and the time until which it is kept. Oldest first."""
         self.outstanding: int = 0
-        self.subscriptions: set[str] = set()
+        self.subscriptions: frozenset[str] = _NONE
 
     def standalone(self) -> MemoryExchange:
         """Return the standalone stream."""
@@ -129,17 +137,18 @@ class MemorySession(SessionClock, Cells):
         """Register an ask of an exchange or of the session. Return False if the stream keeps too many answers."""
         exchange = self.standalone() if stream == self.record.standalone else self.exchanges.get(stream)
         if exchange is not None:
-            if len(exchange.asks) >= REMEMBERED_ANSWERS and self._is_full(exchange):
+            asks = exchange.asks = exchange.asks or []
+            if len(asks) >= REMEMBERED_ANSWERS and self._is_full(exchange, asks):
                 return False
             exchange.asks.append(ask)
         self.asks[ask] = Ask()
         self.outstanding += 1
         return True
 
-    def _is_full(self, exchange: MemoryExchange) -> bool:
+    def _is_full(self, exchange: MemoryExchange, asks: list[str]) -> bool:
         """Remove the names of withdrawn asks; return True if the stream keeps as many answers as it may."""
-        exchange.asks = [name for name in exchange.asks if name in self.asks]
-        return sum(self.asks[name].answer is not None for name in exchange.asks) >= REMEMBERED_ANSWERS
+        exchange.asks = known = [name for name in asks if name in self.asks]
+        return sum(self.asks[name].answer is not None for name in known) >= REMEMBERED_ANSWERS
 
     def drop_ask(self, ask: str, now: float) -> None:
         """Forget an ask and its answer. The digest of the answer is kept for REMEMBERED_SECONDS."""
@@ -149,6 +158,8 @@ class MemorySession(SessionClock, Cells):
         if known.answer is None:
             self.outstanding -= 1
             return
+        if self._answered is None:
+            self._answered = OrderedDict()
         self._answered[ask] = known.digest, now + REMEMBERED_SECONDS
         if len(self._answered) > REMEMBERED_ANSWERS:
             self._answered.popitem(last=False)
@@ -158,13 +169,13 @@ class MemorySession(SessionClock, Cells):
         if exchange.asks:
             for ask in exchange.asks:
                 self.drop_ask(ask, now)
-            exchange.asks.clear()
+            exchange.asks = None
 
     def answered(self, ask: str, digest: bytes, now: float) -> Answered:
         """Compare an answer with the first answer of an ask that is forgotten."""
         while self._answered and next(iter(self._answered.values()))[1] <= now:
             self._answered.popitem(last=False)
-        first = self._answered.get(ask)
+        first = self._answered.get(ask) if self._answered else None
         if first is None:
             return Answered.UNKNOWN
         return answered(first[0], digest)

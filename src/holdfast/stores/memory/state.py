@@ -2,7 +2,7 @@
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,8 @@ from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
 REMEMBERED_OPS = 256
 """State operations whose result is kept for a command that is sent again."""
+_NO_OPS: Final[OrderedDict[str, int]] = OrderedDict()
+"""Of every owner whose state was not changed yet: most sessions have no state."""
 
 
 class Bounds(NamedTuple):
@@ -27,6 +29,8 @@ class Bounds(NamedTuple):
 class Cells:
     """The fields of one owner, and the bytes that the owner adds to the total of its principal."""
 
+    __slots__ = ("cell_bytes", "cells", "kept", "ops", "principal", "versions")
+
     def __init__(self, principal: str) -> None:
         self.principal: str = principal
         self.kept: int = 0
@@ -34,7 +38,7 @@ class Cells:
         self.cells: dict[str, Cell] = {}
         self.cell_bytes: int = 0
         self.versions: int = 0
-        self.ops: OrderedDict[str, int] = OrderedDict()
+        self.ops: OrderedDict[str, int] = _NO_OPS
 
     def keep(self, change: int, totals: Kept) -> bool:
         """Change the number of kept bytes. Return False, and change nothing, if the principal would exceed its limit."""
@@ -72,6 +76,8 @@ class Cells:
 
     def _remember(self, op: str, result: int) -> int:
         if op:
+            if self.ops is _NO_OPS:
+                self.ops = OrderedDict()
             self.ops[op] = result
             if len(self.ops) > REMEMBERED_OPS:
                 self.ops.popitem(last=False)

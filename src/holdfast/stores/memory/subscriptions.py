@@ -31,7 +31,7 @@ class SubscriptionMethods:
                 return False
             if not session.keep(growth(None, len(uri.encode())), self._kept):
                 return False
-            session.subscriptions.add(uri)
+            session.subscriptions |= {uri}
             self._subscribers[uri].add(key)
         return True
 
@@ -39,7 +39,7 @@ class SubscriptionMethods:
         """Forget a subscription."""
         session = self._sessions.get(key)
         if session is not None and uri in session.subscriptions:
-            session.subscriptions.discard(uri)
+            session.subscriptions -= {uri}
             session.keep(growth(len(uri.encode()), None), self._kept)
         self._forget_subscriber(uri, key)
 

@@ -94,8 +94,9 @@ class RequestParser:
         return self.phase == IDLE or (self.phase == HEAD and not (self._fed or self._is_unsure))
 
     def close(self) -> None:
-        """Break the reference cycle with httptools."""
+        """Break the reference cycles with httptools and the connection. Feed nothing after this."""
         self._parser = None
+        del self._sink
 
     def feed(self, data: bytes | memoryview) -> None:
         """Parse bytes, and report.

@@ -11,7 +11,6 @@ of the read waits too.
 
 import asyncio
 import logging
-from collections import deque
 from typing import Final, cast
 
 from typing_extensions import override
@@ -63,7 +62,7 @@ class HttpProtocol(asyncio.Protocol):
         self._newest: SocketChannel | None = None
         """The request whose body arrives."""
         self._served: SocketChannel | None = None
-        self._waiting: deque[SocketChannel] = deque()
+        self._waiting: list[SocketChannel] = []
         self._unread = b""
         """The rest of a read, behind requests that wait."""
         self._is_paused = False
@@ -101,12 +100,13 @@ class HttpProtocol(asyncio.Protocol):
         self._is_over = True
         self._lose_all()
         self.resume_writing()
+        # These break the reference cycles: a closed connection must not wait for the garbage collector.
         self._parser.close()
+        self._newest = self._known = None
 
     def _lose_all(self) -> None:
         self._unread = b""
-        waiting = list(self._waiting)
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, []
         for channel in (self._served, *waiting):
             if channel is not None:
                 channel.lost()
@@ -221,7 +221,7 @@ class HttpProtocol(asyncio.Protocol):
     def _next(self) -> None:
         """Serve the next request, and read on; or end the connection if it was the last one."""
         if self._waiting:
-            self._serve(self._waiting.popleft())
+            self._serve(self._waiting.pop(0))
         if self._unread and len(self._waiting) < _WAITING:
             rest, self._unread = self._unread, b""
             self._feed(rest)
