@@ -9,8 +9,8 @@ import pytest
 from bench.__main__ import main
 from bench.connection import WrongAnswer
 from bench.contest import at
-from bench.contestants import HOLDFAST, LIMIT, ROOT, Contestant
-from bench.loads import create, echo, events, first_call
+from bench.contestants import HOLDFAST, LIMIT, ROOT, Contestant, holdfast
+from bench.loads import create, echo, events, first_call, idle_sessions, left_sessions, open_streams
 from bench.report import write_charts, write_page
 from bench.results import read
 from bench.runner import Plan, Turns
@@ -113,7 +113,7 @@ def test_a_checkout_or_an_interpreter_takes_the_place_of_our_code() -> None:
 
 
 def test_the_page_is_the_one_of_the_stored_results(tmp_path: Path) -> None:
-    """Whoever edits a generated part by hand, or forgets to write the page again, sees it here."""
+    """A generated part that was edited by hand, or not written again, fails here."""
     results = read(ROOT / "docs" / "speed" / "results.json")
     page = tmp_path / "speed.md"
     before = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
@@ -135,3 +135,11 @@ def test_a_page_keeps_what_is_written_by_hand(tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.startswith("by hand\n<!-- bench: goals -->\n\n| goal |")
     assert "\n<!-- /bench -->\nalso by hand\n<!-- bench: url -->\nno result\n<!-- /bench -->\n" in text
+
+
+def test_sessions_and_streams_take_little_memory() -> None:
+    """Broken if a session gets collections that it does not need, a complete log stays loose, or a call leaves a cycle."""
+    streaming = holdfast("holdfast", "--response", "sse")
+    assert idle_sessions(HOLDFAST, count=600)["bytes"] < 3 * 1024
+    assert left_sessions(streaming, count=300)["bytes"] < 7 * 1024
+    assert open_streams(streaming, count=200)["bytes"] < 12 * 1024

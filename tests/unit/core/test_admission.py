@@ -39,3 +39,9 @@ def test_a_gate_without_queue_refuses_at_once() -> None:
     gate.enter("a")
     assert gate.enter("b") is Admission.REFUSE
     assert not gate.is_waiting("b")
+
+
+def test_gates_share_no_queue() -> None:
+    one, other = Gate[int](0, 1), Gate[int](0, 1)
+    assert one.enter(1) is Admission.WAIT
+    assert (one.waiting, other.waiting) == (1, 0)

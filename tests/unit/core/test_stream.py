@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.stream import Continuity, Log, Position
+from holdfast.core.stream import Continuity, Log, Packed, Position
 
 
 def filled(count: int, size: int = 1) -> Log:
@@ -53,3 +53,50 @@ def test_a_finished_log_reports_its_end_only_at_its_end() -> None:
     assert not log.read(Position(1, 100), 2, 99).finished
     assert log.read(Position(1, 100), 3, 99).finished
     assert log.read(log.top, 9, 9).finished
+
+
+def complete(sizes: list[int], trimmed: int = 0) -> Log:
+    """Return a complete log with messages of these sizes, without its first ones."""
+    log = Log(Position(1, 100))
+    for number, size in enumerate(sizes):
+        log.append(2**64 - 1 - number, bytes([number % 256]) * size, final=number == len(sizes) - 1)
+    log.trim(len(sizes) - trimmed, 10**9)
+    return log
+
+
+@pytest.mark.parametrize("trimmed", [0, 1, 3])
+@pytest.mark.parametrize("sizes", [[3], [0, 5, 0, 300], [7] * 20])
+def test_a_packed_log_is_read_as_before(sizes: list[int], trimmed: int) -> None:
+    loose, packed = complete(sizes, trimmed), complete(sizes, trimmed)
+    packed.pack()
+    packed.pack()
+    assert isinstance(packed.events, Packed)
+    assert list(packed.events) == list(loose.events)
+    tags = {
+        loose.low,
+        loose.top,
+        Position(0, 100),
+        Position(2, 5),
+        *(event.position for event in loose.events),
+    }
+    for cursor in tags:
+        for events, size in ((1, 1), (3, 8), (100, 10**6)):
+            assert packed.read(cursor, events, size) == loose.read(cursor, events, size)
+        assert packed.proves(cursor) is loose.proves(cursor)
+
+
+def test_a_packed_log_can_be_trimmed_and_a_log_that_goes_on_is_not_packed() -> None:
+    loose, packed = complete([5] * 9), complete([5] * 9)
+    packed.pack()
+    assert packed.trim(4, 12) == loose.trim(4, 12) == 35
+    assert list(packed.events) == list(loose.events)
+    assert (packed.low, packed.bytes) == (loose.low, loose.bytes)
+    for log in (filled(0), filled(3)):
+        log.pack()
+        assert not isinstance(log.events, Packed)
+
+
+def test_logs_without_events_share_nothing_after_the_first_one() -> None:
+    one, other = filled(0), filled(0)
+    one.append(1, b"x")
+    assert (len(one.events), len(other.events)) == (1, 0)

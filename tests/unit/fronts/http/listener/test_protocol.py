@@ -474,3 +474,20 @@ def test_a_request_that_was_answered_is_freed_without_the_collector(*, watched: 
             gc.enable()
 
     run()
+
+
+@virtual_test
+async def test_a_lost_connection_does_not_wait_for_the_garbage_collector() -> None:
+    protocol, _ = connected(reading(bodies=[]))
+    gc.collect()
+    gc.disable()
+    try:
+        protocol.data_received(post(b"/route"))
+        await settled()
+        parser = weakref.ref(protocol)
+        protocol.connection_lost(None)
+        await settled()
+        del protocol, _
+        assert parser() is None
+    finally:
+        gc.enable()
