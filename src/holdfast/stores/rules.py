@@ -24,7 +24,8 @@ RECHECK_SECONDS: Final = 1.0
 class SessionClock:
     """When a session ends, and how the signs of its client move it. Inherit it, with these attributes."""
 
-    __slots__ = ()
+    # The subclass has the slots. Written as a call, so that mypy accepts the assignments below.
+    __slots__ = tuple[str, ...]()
 
     record: SessionRecord
     state: State
