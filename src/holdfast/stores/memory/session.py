@@ -37,6 +37,20 @@ class MemoryExchange:
             self.log = Log(position)
         return self.log
 
+    def left(self, cursor: Position | None) -> bool:
+        """Note that the reader has left, at this position. Return True if a kept answer was delivered whole."""
+        self.has_reader = False
+        if cursor is None or self.log is None:
+            return False
+        self.log.delivered = max(self.log.delivered, cursor)
+        self.pack()
+        return self.kept and self.log.delivered == self.log.top
+
+    def pack(self) -> None:
+        """Keep a complete log that has no reader in less memory."""
+        if self.log is not None and not self.has_reader:
+            self.log.pack()
+
     def name(self, session: "MemorySession") -> str:
         """Return the stream's name."""
         return self.claim.stream if self.claim is not None else session.record.standalone

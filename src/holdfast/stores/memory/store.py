@@ -336,12 +336,8 @@ class MemoryStore(
             or not exchange.has_reader
         ):
             return False
-        exchange.has_reader = False
-        if cursor is not None and exchange.log is not None:
-            exchange.log.delivered = max(exchange.log.delivered, cursor)
-            exchange.log.pack()
-            if exchange.kept and exchange.log.delivered == exchange.log.top:
-                session.release(exchange)
+        if exchange.left(cursor):
+            session.release(exchange)
         is_detached = session.reader_lost(self.now(), broke=broke)
         self._schedule(session)
         return is_detached
@@ -405,9 +401,7 @@ class MemoryStore(
         self._bytes += change
 
     def _finish(self, session: MemorySession, stream: str) -> None:
-        exchange = session.exchanges[stream]
-        if exchange.log is not None and not exchange.has_reader:
-            exchange.log.pack()
+        session.exchanges[stream].pack()
         session.finished[stream] = None
         self._finished[session.record.key, stream] = None
         while len(session.finished) > self._limits.finished_streams and self._drop_finished(session):
