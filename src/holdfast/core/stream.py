@@ -62,11 +62,12 @@ class Packed:
         self._count = len(events)
         self._first = events[0].position.seq
         end = self._count * self._ENTRY.size
-        entries = []
+        entries, messages = [], []
         for position, data in events:
             end += len(data)
             entries.append(self._ENTRY.pack(position.tag, end))
-        self._piece: bytes = b"".join([*entries, *(data for _, data in events)])
+            messages.append(data)
+        self._piece: bytes = b"".join(entries + messages)
 
     def __len__(self) -> int:
         return self._count
@@ -130,7 +131,10 @@ class Log:
     def append(self, tag: int, data: Data, *, final: bool = False) -> Event:
         """Add an event at the end. A `final` event closes the log."""
         event = Event(Position(self.top.seq + 1, tag), data)
-        self._changeable().append(event)
+        events = self.events
+        if events is _NO_EVENTS or isinstance(events, Packed):
+            events = self.events = deque(events)
+        events.append(event)
         self.top = event.position
         self.bytes += len(data)
         self.closed = final
@@ -141,9 +145,9 @@ class Log:
         if self.closed and self.events and not isinstance(self.events, Packed):
             self.events = Packed(self.events)
 
-    def _changeable(self) -> deque[Event]:
-        """Return the events as objects of this log."""
-        if self.events is _NO_EVENTS or isinstance(self.events, Packed):
+    def _loose(self) -> deque[Event]:
+        """Return the events as objects."""
+        if isinstance(self.events, Packed):
             self.events = deque(self.events)
         return self.events
 
@@ -155,7 +159,7 @@ class Log:
         """
         freed = 0
         while len(self.events) > 1 and (len(self.events) > max_events or self.bytes - freed > max_bytes):
-            oldest = self._changeable().popleft()
+            oldest = self._loose().popleft()
             self.low = oldest.position
             freed += len(oldest.data)
         self.bytes -= freed

@@ -43,13 +43,9 @@ class MemoryExchange:
         if cursor is None or self.log is None:
             return False
         self.log.delivered = max(self.log.delivered, cursor)
-        self.pack()
-        return self.kept and self.log.delivered == self.log.top
-
-    def pack(self) -> None:
-        """Keep a complete log that has no reader in less memory."""
-        if self.log is not None and not self.has_reader:
+        if self.log.closed:
             self.log.pack()
+        return self.kept and self.log.delivered == self.log.top
 
     def name(self, session: "MemorySession") -> str:
         """Return the stream's name."""

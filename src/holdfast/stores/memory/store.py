@@ -401,7 +401,8 @@ class MemoryStore(
         self._bytes += change
 
     def _finish(self, session: MemorySession, stream: str) -> None:
-        session.exchanges[stream].pack()
+        if not (exchange := session.exchanges[stream]).has_reader and exchange.log is not None:
+            exchange.log.pack()
         session.finished[stream] = None
         self._finished[session.record.key, stream] = None
         while len(session.finished) > self._limits.finished_streams and self._drop_finished(session):
