@@ -134,7 +134,7 @@ async def authorizer(name: str, url: str) -> OAuth:
             )
         ),
     }
-    make = grants.get(name)
+    make = grants.get("enterprise-managed-authorization" if name.startswith("cross-app-access") else name)
     return OAuth(
         make() if make else AuthorizationCode(open_browser, redirect_uri=REDIRECT_URI),
         client=identity if identity.id else None,

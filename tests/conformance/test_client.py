@@ -4,16 +4,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.client_suite import NEW, OLD, OLDEST, REQUIRED, Played, expected, judge, play
+from tests.conformance.client_suite import (
+    NEW,
+    OLD,
+    OLDEST,
+    REQUIRED,
+    STABLE,
+    Played,
+    expected,
+    judge,
+    play,
+)
 
 pytestmark = pytest.mark.timeout(260)
-CASES = [(version, scenario) for version in (OLD, OLDEST) for scenario in expected(version)]
+VERSIONS = (OLD, OLDEST, STABLE)
+CASES = [(version, scenario) for version in VERSIONS for scenario in expected(version)]
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Played]]:
     room: Path = tmp_path_factory.mktemp("conformance")
-    return {version: play(version, room / version) for version in (OLD, OLDEST)}
+    return {version: play(version, room / version) for version in VERSIONS}
 
 
 @pytest.mark.parametrize(("version", "scenario"), CASES)
@@ -23,7 +34,7 @@ def test_the_official_scenario_passes_with_every_check_accounted_for(
     judge(scenario, version, played[version])
 
 
-@pytest.mark.parametrize("version", [OLD, OLDEST])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_no_scenario_is_left_out(version: str, played: dict[str, dict[str, Played]]) -> None:
     assert played[version].keys() == expected(version).keys()
 
