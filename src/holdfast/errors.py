@@ -229,7 +229,7 @@ class RateLimited(Busy):
     def __init__(self, limit: RateLimit, rate: str, retry_after: int) -> None:
         super().__init__(f"Busy: {self._TEXTS[limit]} {rate}; try again in {retry_after} s", retry_after)
         self.limit: RateLimit = limit
-        self.data = {"limit": limit, "rate": rate}
+        self.data: object = {"limit": limit, "rate": rate}
 
 
 class UpstreamUnavailable(Busy):
