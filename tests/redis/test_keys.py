@@ -50,7 +50,9 @@ ADD = (
     "redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(t))"
 )
 """A later release's field in one of the packed records."""
-FIELDS = ("s", "c:a")
+FIELDS = ("k", "c:a")
+ADD_NUMBER = "redis.call('HSET', KEYS[1], 'n', redis.call('HGET', KEYS[1], 'n') .. 'number')"
+READ_NUMBER = "return string.sub(redis.call('HGET', KEYS[1], 'n'), -6)"
 READ = "return cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1])).later"
 
 
@@ -78,7 +80,7 @@ async def test_every_key_has_namespace_and_format_and_no_clients_words(server: R
     await use_everything(store)
     await shared_things(store)
     found = keys(server)
-    assert [key for key in found if not key.startswith("hf:3:mine:{")] == ["hf:0:mine:{*}:format"]
+    assert [key for key in found if not key.startswith("hf:4:mine:{")] == ["hf:0:mine:{*}:format"]
     assert not any("secret me" in key or "alice" in key or "tell" in key for key in found)
     await store.aclose()
 
@@ -111,7 +113,7 @@ async def test_nothing_remains_after_all_sessions_ended(server: RedisServer) -> 
     await store.release()
     # What is being read may be read to its end.
     left = [key for key in keys(server) if not 0 < int(server.tell("PTTL", key)) <= LINGER_SECONDS * 1_000]
-    assert sorted(left) == ["hf:0:default:{*}:format", "hf:3:default:{*}:incarnations"]
+    assert sorted(left) == ["hf:0:default:{*}:format", "hf:4:default:{*}:incarnations"]
     await store.aclose()
 
 
@@ -133,7 +135,7 @@ async def test_every_channel_has_namespace_and_format(server: RedisServer) -> No
         channels = set()
         while (message := await heard.get_message(timeout=0.2)) is not None:
             channels.add(message["channel"])
-    assert channels == {b"hf:3:mine:bell", b"hf:3:mine:bell:one", b"hf:3:mine:bell:two"}
+    assert channels == {b"hf:4:mine:bell", b"hf:4:mine:bell:one", b"hf:4:mine:bell:two"}
     for one in (client, store, other):
         await one.aclose()
 
@@ -166,13 +168,13 @@ async def test_with_a_later_format_in_the_store_no_replica_starts_and_running_on
     )
     await old.renew(10)
     await old.open(record(), evict=False)
-    server.tell("SET", "hf:0:mine:{*}:format", "4")
-    with pytest.raises(StoreUnavailable, match=r"later Holdfast.*format 4, this one knows 3.*upgrade"):
+    server.tell("SET", "hf:0:mine:{*}:format", "5")
+    with pytest.raises(StoreUnavailable, match=r"later Holdfast.*format 5, this one knows 4.*upgrade"):
         await late.renew(10)
     clock.advance(9)
     assert (await old.renew(10)).incarnation == old.incarnation
     assert isinstance(await old.claim(KEY, PRINCIPAL, Claim(1, "a", b"")), Claimed)
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "4", "it does not take the mark away"
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "5", "it does not take the mark away"
     await old.release()
     with pytest.raises(StoreUnavailable, match="later Holdfast"):
         await old.renew(10)
@@ -186,13 +188,13 @@ async def test_with_a_later_format_in_the_store_no_replica_starts_and_running_on
 async def test_a_later_format_leaves_its_mark(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="mine")
     await store.renew(10)
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "3"
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "4"
     later = RedisStore(server.url, namespace="mine")
-    later._prefix = "hf:4:mine:"
+    later._prefix = "hf:5:mine:"
     await later.renew(10)
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "4"
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "5"
     assert (await store.renew(10)).incarnation == store.incarnation
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "4"
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "5"
     for one in (store, later):
         await one.aclose()
 
@@ -204,14 +206,17 @@ async def test_fields_that_this_release_does_not_know_are_kept_in_what_it_writes
     await store.open(record(), evict=False)
     claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b"d"))
     assert isinstance(claimed, Claimed)
-    main = f"hf:3:mine:{{{KEY}}}"
+    main = f"hf:4:mine:{{{KEY}}}"
+    await store.open_stream(KEY, "a", claimed.fence, 1)
     for field in FIELDS:
         server.tell("EVAL", ADD, "1", main, field)
-    await store.open_stream(KEY, "a", claimed.fence, 1)
+    server.tell("EVAL", ADD_NUMBER, "1", main)
+    await store.subscribe(KEY, "file:///x")
     await store.append(KEY, "a", claimed.fence, [(2, b"{}")])
     await store.find(KEY, PRINCIPAL)
     await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
     assert [server.tell("EVAL", READ, "1", main, field) for field in FIELDS] == ["kept", "kept"]
+    assert server.tell("EVAL", READ_NUMBER, "1", main) == "number"
     await store.aclose()
 
 
@@ -244,7 +249,7 @@ async def test_a_session_whose_keys_are_gone_leaves_no_hint(server: RedisServer)
     clock = VirtualClock()
     store = RedisStore(server.url, clock=clock)
     await store.open(record(), evict=False)
-    server.tell("DEL", f"hf:3:default:{{{KEY}}}")
+    server.tell("DEL", f"hf:4:default:{{{KEY}}}")
     assert await store.sessions() == [KEY]
     clock.advance(IDLE)
     assert await store.sweep() == []
@@ -279,7 +284,7 @@ async def test_by_the_clock_of_redis_a_hint_that_came_too_early_is_put_back_exac
     await store.attach(KEY, PRINCIPAL, None, None)
     await asyncio.sleep(0.06)
     assert await store.sweep() == []
-    score = float(server.tell("ZSCORE", "hf:3:default:{*}:due", KEY))
+    score = float(server.tell("ZSCORE", "hf:4:default:{*}:due", KEY))
     assert score == int(score), "nobody looks at it any more"
     assert 90_000 < score - float(server.tell("TIME").split()[0]) * 1000 < 101_000
     await store.aclose()

@@ -11,12 +11,13 @@ from holdfast.testing.store.bench import IDLE, KEY, OTHER, PRINCIPAL, record
 from tests.redis_server import RedisServer
 from tests.support import async_test
 
-MAIN = f"hf:3:default:{{{KEY}}}"
+MAIN = f"hf:4:default:{{{KEY}}}"
 
 
 @async_test
 async def test_a_session_whose_record_is_damaged_is_gone_and_harms_no_other(server: RedisServer) -> None:
-    for damage in (("HSET", MAIN, "s", "damaged"), ("HSET", MAIN, "s", ""), ("SET", MAIN, "a string")):
+    damages = [("HSET", MAIN, field, text) for field in ("n", "rec") for text in ("damaged", "")]
+    for damage in (*damages, ("SET", MAIN, "a string")):
         server.tell("FLUSHALL")
         observer = NotingObserver()
         store = RedisStore(server.url, observer=observer)
@@ -38,7 +39,7 @@ async def test_a_sweep_passes_a_damaged_record(server: RedisServer) -> None:
     store = RedisStore(server.url, clock=clock)
     await store.open(record(), evict=False)
     await store.open(record(OTHER), evict=False)
-    server.tell("HSET", MAIN, "s", "damaged")
+    server.tell("HSET", MAIN, "n", "damaged")
     clock.advance(IDLE)
     assert [closed.record.key for closed in await store.sweep()] == [OTHER]
     assert await store.sessions() == []

@@ -21,12 +21,12 @@ from tests.redis.links import Lossy
 from tests.redis_server import RedisServer
 from tests.support import async_test, async_test_within
 
-SHARED: Final = "hf:3:default:{*}"
+SHARED: Final = "hf:4:default:{*}"
 TOTAL: Final = 100_000
 FACTS: Final = """
-local packed = redis.call('HGET', KEYS[1], 's') or redis.call('GET', KEYS[1] .. ':s')
+local packed = redis.call('HGET', KEYS[1], 'k') or redis.call('GET', KEYS[1] .. ':s')
 if not packed then return '' end
-local S = cmsgpack.unpack(packed)
+local K = cmsgpack.unpack(packed)
 local fields = redis.call('HGETALL', KEYS[1] .. ':k')
 local bytes = 0
 for index = 1, #fields, 2 do bytes = bytes + #fields[index] + #cmsgpack.unpack(fields[index + 1])[2] + 256 end
@@ -34,13 +34,13 @@ local main = redis.call('HGETALL', KEYS[1])
 for index = 1, #main, 2 do
   if string.match(main[index], '^p:') then bytes = bytes + #main[index + 1] end
 end
-return cjson.encode({al = S.al or 0, av = S.av or 0, bytes = bytes, subs = (S.bsub or 0) + 256 * (S.nsub or 0)})
+return cjson.encode({al = K.al or 0, av = K.av or 0, bytes = bytes, subs = (K.bsub or 0) + 256 * (K.nsub or 0)})
 """
 """What a session or handle keeps, counted from what is really stored, and what it may keep."""
 
 
 def kept(server: RedisServer, key: str) -> dict[str, int]:
-    told = server.tell("EVAL", FACTS, "1", f"hf:3:default:{{{key}}}")
+    told = server.tell("EVAL", FACTS, "1", f"hf:4:default:{{{key}}}")
     return json.loads(told) if told else {"al": 0, "av": 0, "bytes": 0, "subs": 0}
 
 
@@ -149,10 +149,10 @@ async def test_state_from_before_the_total_is_counted_with_the_next_change(
     store = RedisStore(server.url, Limits(principal_kept_bytes=TOTAL))
     await store.open(record("s", "p"), evict=False)
     await store.set_state("s", "f", b"x" * 5_000, op="1")
-    forget = """local S = cmsgpack.unpack(redis.call('HGET', KEYS[1], 's'))
-        S.al, S.av, S.as, S.kn = nil, nil, nil, nil
-        redis.call('HSET', KEYS[1], 's', cmsgpack.pack(S))"""
-    server.tell("EVAL", forget, "1", "hf:3:default:{s}")
+    forget = """local K = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'k'))
+        K.al, K.av, K.as, K.kn = nil, nil, nil, nil
+        redis.call('HSET', KEYS[1], 'k', cmsgpack.pack(K))"""
+    server.tell("EVAL", forget, "1", "hf:4:default:{s}")
     server.tell("DEL", f"{SHARED}:kept", f"{SHARED}:kp")
     await store.set_state("s", "f", b"x", op="2")
     await store.set_state("s", "g", b"x" * 2_000, op="3")

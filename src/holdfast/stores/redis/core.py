@@ -44,7 +44,7 @@ from holdfast.stores.redis.recent_writes import RecentWrites
 from holdfast.stores.redis.refusals import Later, Lost, Poisoned
 from holdfast.wire.jsonrpc import RequestId
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """In every key and channel. It changes only where an older release would misread what a newer one writes. A field that
 an older release can ignore is added without a new format, and is missing from what that release writes."""
 BACKOFFS: Final = (0.02, 0.1, 0.4)
@@ -53,6 +53,10 @@ that Redis refused for a moment is sent again too, at last with the last of thes
 PATIENCE: Final = 3.0
 """Seconds after which no command is sent again: a client is waiting."""
 SHARED: Final = "*"
+_MARKS: Final = "01"
+"""What a command says the first time it is sent, and when it is sent again."""
+_REGISTERED: Final = "rR"
+"""The same after this replica was registered (`registered`)."""
 _STEPS: Final = 8_192
 """The allowance of a session (lua/kept.lua) grows in steps of its principal's total: 8 KiB of 64 MiB. It has at most two
 that it does not use."""
@@ -62,6 +66,7 @@ T = TypeVar("T")
 Run: TypeAlias = Callable[..., Awaitable[list[Any]]]
 
 _record: Final = msgspec.json.Decoder(SessionRecord)
+_packed: Final = msgspec.msgpack.Decoder(tuple[str, str, str, str])
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -91,17 +96,18 @@ def flag(value: object) -> str:
     return "1" if value else "0"
 
 
-def record_of(blob: bytes, level: bytes, initialized: bytes, home: bytes) -> SessionRecord:
-    """Return a record as it was opened, with what has changed since."""
+def record_of(packed: bytes) -> SessionRecord:
+    """Return a record as it was opened, with what has changed since (`rec` in lua/session.lua)."""
     try:
-        record = _record.decode(blob)
+        opened, level, initialized, home = _packed.decode(packed)
+        record = _record.decode(opened)
     except msgspec.DecodeError as error:
         raise Poisoned("a session's record cannot be read") from error
     if level:
-        record.level = level.decode()
+        record.level = level
     if initialized:
         record.initialized = True
-    record.home = home.decode()
+    record.home = home
     return record
 
 
@@ -196,8 +202,10 @@ class Core:
         reply, _ = await self._sent(script, key, arguments)
         return reply
 
-    async def _sent(self, script: str, key: str, arguments: tuple[Argument, ...]) -> tuple[list[Any], bool]:
-        """Return the reply, and whether the command was sent more than once."""
+    async def _sent(
+        self, script: str, key: str, arguments: tuple[Argument, ...], marks: str = _MARKS
+    ) -> tuple[list[Any], bool]:
+        """Return the reply, and whether the command was sent more than once. `marks`: for the first time, and for later ones."""
         name = f"{self._nonce}{next(self._numbers)}"
         now = "" if self._clock is None else str(ceil(self._clock.now() * 1000))
         where = self.key(key)
@@ -206,7 +214,7 @@ class Core:
         failed: Exception
         pauses = chain(BACKOFFS, repeat(BACKOFFS[-1]))
         while True:
-            head = (now, self._owner, name, flag(losses))
+            head = (now, self._owner, name, marks[losses > 0])
             try:
                 return await self._link.run(script, where, head + arguments), losses > 0
             except Lost as lost:
@@ -226,10 +234,10 @@ class Core:
         """Run a script on the shared indexes."""
         return await self.run(script, SHARED, *arguments)
 
-    async def session(self, script: str, key: str, *arguments: Argument) -> list[Any]:
+    async def session(self, script: str, key: str, *arguments: Argument, marks: str = _MARKS) -> list[Any]:
         """Run a script on a session, then do what it leaves to be done in other slots."""
         try:
-            reply, is_again = await self._sent(script, key, arguments)
+            reply, is_again = await self._sent(script, key, arguments, marks)
         except Poisoned as error:
             return await self._drop(key, error)
         if is_again:
@@ -260,10 +268,10 @@ class Core:
         self._on_wake(WakeUp.CLOSED, key, "")
         return [b"none"]
 
-    async def readable(self, key: str, *parts: bytes) -> SessionRecord | None:
-        """Return a session's record from its parts (`record_of`). If it cannot be read, the session is forgotten: None."""
+    async def readable(self, key: str, packed: bytes) -> SessionRecord | None:
+        """Return a session's record (`record_of`). If it cannot be read, the session is forgotten: None."""
         try:
-            return record_of(*parts)
+            return record_of(packed)
         except Poisoned as error:
             await self._drop(key, error)
             return None
@@ -364,9 +372,9 @@ class Core:
         Raises:
             StoreUnavailable: this incarnation was declared dead; no other replica would find work that it begins now.
         """
-        reply = await self.session(script, key, *arguments, "0")
+        reply = await self.session(script, key, *arguments)
         if reply[0] == b"register":
             if (await self.index("register", self._owner, key))[0] == b"dead":
                 raise StoreUnavailable("this replica's lease has ended; it takes another")
-            reply = await self.session(script, key, *arguments, "1")
+            reply = await self.session(script, key, *arguments, marks=_REGISTERED)
         return reply

@@ -5,7 +5,6 @@ from typing import Any, Final
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
 from holdfast.stores.redis.core import Core, flag, typed
-from holdfast.stores.redis.recent_writes import StreamWrites
 from holdfast.wire.jsonrpc import RequestId
 
 _TAG_BITS: Final = 2**64 - 1
@@ -37,16 +36,18 @@ class ExchangeMethods(Core):
 
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Register the exchange."""
-        calls = self._limits.running + self._limits.queued
-        facts = (principal, typed(claim.id), claim.stream, claim.digest, flag(claim.control), calls)
-        reply = await self.keeping(
-            self.registered, "claim", key, *facts, claim.payload, self._limits.rerun_bytes
-        )
+        most = "" if claim.control else self._limits.running + self._limits.queued
+        facts = (principal, typed(claim.id), claim.stream, claim.digest, most)
+        reply: list[Any] = [b"total"]
+        if claim.payload:
+            kept = (claim.payload, self._limits.rerun_bytes)
+            reply = await self.keeping(self.registered, "claim", key, *facts, *kept)
         if reply[0] in {b"total", b"gone"}:
-            reply = await self.registered("claim", key, *facts, b"", 0)
+            # Without the request, or because there is no room to keep it.
+            reply = await self.registered("claim", key, *facts)
         match reply[0]:
             case b"ok":
-                record = await self.readable(key, *reply[4:8])
+                record = await self.readable(key, reply[4])
                 if record is None:
                     return Refusal.NO_SESSION
                 self.work_in(key).running[claim.stream] = claim
@@ -65,10 +66,16 @@ class ExchangeMethods(Core):
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
     ) -> None:
         """End an exchange, with or without a stream."""
-        recent = self._recent.get(key, stream) if terminal is not None else None
-        reply = await self._settle(key, stream, fence, terminal, tag, recent, keep=keep)
+        if terminal is None:
+            end = self._plain_end(key, stream, fence)
+        else:
+            recent = self._recent.get(key, stream)
+            expected = ("", "") if recent is None else (recent.top.seq, str(recent.top.tag))
+            message = (terminal, str(tag), str(before(tag)), flag(keep))
+            end = ("settle", key, stream, fence, *message, *self._budget, *expected)
+        reply = await self.session(*end)
         if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
-            reply = await self._settle(key, stream, fence, terminal, tag, recent, keep=keep)
+            reply = await self.session(*end)
         # Not before: an end that could not be written is written later, and until then this exchange is no orphan.
         self._leave(key, stream)
         check(reply)
@@ -83,24 +90,12 @@ class ExchangeMethods(Core):
             if not work.running:
                 self.forget_if_idle(key)
 
-    async def _settle(
-        self,
-        key: str,
-        stream: str,
-        fence: int,
-        terminal: bytes | None,
-        tag: int,
-        recent: StreamWrites | None,
-        *,
-        keep: bool,
-    ) -> list[Any]:
-        if terminal is None:
-            return await self.session(
-                "settle", key, stream, fence, "0", "", "", "", "0", *self._budget, "", ""
-            )
-        expected = ("", "") if recent is None else (recent.top.seq, str(recent.top.tag))
-        end = ("1", terminal, str(tag), str(before(tag)), flag(keep))
-        return await self.session("settle", key, stream, fence, *end, *self._budget, *expected)
+    def _plain_end(self, key: str, stream: str, fence: int) -> tuple[Any, ...]:
+        """Return the command that ends an exchange without a message. With its id, the script needs one read less."""
+        work = self._work.get(key)
+        claim = work.running.get(stream) if work is not None else None
+        name = "" if claim is None else typed(claim.id)
+        return ("end_plain", key, stream, fence, name, self._report_step)
 
     async def _restore(self, key: str, stream: str, fence: int) -> bool:
         """Restore an exchange that runs here and that a failover has lost. False: it does not run here."""

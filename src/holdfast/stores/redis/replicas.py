@@ -96,7 +96,7 @@ class ReplicaMethods(Core):
         reply = await self.registered("adopt", key, stream, orphan.owner, orphan.runs, str(tag))
         if reply[0] != b"ok":
             return None
-        record = await self.readable(key, *reply[8:12])
+        record = await self.readable(key, reply[8])
         if record is None:
             return None
         fence, seq, last, digest, control, payload = reply[2:8]

@@ -7,6 +7,7 @@ the shared slot knew, and tries to close the oldest; if its client came back mea
 
 import asyncio
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from holdfast.stores.base import (
     WakeUp,
 )
 from holdfast.stores.redis.core import Core, hashed, record_of
+from holdfast.stores.redis.link import Argument
 from holdfast.stores.redis.refusals import Poisoned
 
 _BATCH: Final = 100
@@ -40,8 +42,8 @@ def _ms(seconds: float) -> int:
 
 def closed_of(reply: list[Any]) -> Closed:
     """Return a closing from a script's reply."""
-    reason, record, level, initialized, home, event = reply[2:8]
-    return Closed(record_of(record, level, initialized, home), Input(reason.decode()), event.decode())
+    reason, record, event = reply[2:5]
+    return Closed(record_of(record), Input(reason.decode()), event.decode())
 
 
 class SessionMethods(Core):
@@ -55,7 +57,7 @@ class SessionMethods(Core):
             most = self._limits.sessions if evicted else self._limits.sessions_per_principal
             verdict = await self._reserve(record, most, evict=evict)
             if verdict == b"ok":
-                await self.run("open", record.key, msgspec.json.encode(record), _facts(record))
+                await self.run("open", record.key, *_facts(record))
                 return evicted
             victim = await self._evict(record.principal) if verdict == b"evict" else None
             if victim is None:
@@ -115,7 +117,7 @@ class SessionMethods(Core):
         reply = await self.session("find", key, principal)
         if reply[0] != b"ok":
             return None
-        record = await self.readable(key, *reply[3:7])
+        record = await self.readable(key, reply[3])
         return None if record is None else Found(record, bool(reply[2]))
 
     async def holder(self, key: str) -> str | None:
@@ -127,9 +129,9 @@ class SessionMethods(Core):
         """Set the named fields."""
         fields: list[str] = []
         if level is not None:
-            fields += ["lv", level]
+            fields += ["2", level]
         if initialized is not None:
-            fields += ["in", "1" if initialized else ""]
+            fields += ["3", "1" if initialized else ""]
         await self.run("change", key, *fields)
 
     async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
@@ -171,7 +173,7 @@ class SessionMethods(Core):
         except Poisoned as error:
             await self._drop(key, error)
             return None
-        owners, subscriptions, lingering = reply[8:11]
+        owners, subscriptions, lingering = reply[5:8]
         principal = hashed(closed.record.principal)
         untold = _ms(UNREPORTED_SECONDS)
         await self.index("forget", key, principal, untold, len(owners), *owners, *subscriptions)
@@ -222,7 +224,7 @@ class SessionMethods(Core):
     async def take_home(self, key: str, expected: str) -> SessionRecord | None:
         """Make this replica the home of a session if its home is `expected`."""
         reply = await self.run("take_home", key, expected, self.replica)
-        return await self.readable(key, *reply[2:6]) if reply[0] == b"ok" else None
+        return await self.readable(key, reply[2]) if reply[0] == b"ok" else None
 
     async def subscriptions(self, key: str) -> list[str]:
         """Return the resources that a session subscribed to."""
@@ -258,18 +260,10 @@ class SessionMethods(Core):
         return None
 
 
-def _facts(record: SessionRecord) -> bytes:
-    """Return what scripts need to know of a record."""
-    facts: dict[str, object] = {
-        "pr": record.principal,
-        "ver": record.version,
-        "sa": record.standalone,
-        "gr": _ms(record.grace),
-        "il": _ms(record.idle),
-        "lt": _ms(record.lifetime),
-    }
+def _facts(record: SessionRecord) -> tuple[Argument, ...]:
+    """Return the arguments of `open`: times, the record, its home, and fields with what scripts need to know of it."""
+    fields = {"pr": record.principal, "ver": record.version, "sa": record.standalone}
     if record.isolate:
-        facts["iso"] = True
-    if record.home:
-        facts["hm"] = record.home
-    return msgspec.json.encode(facts)
+        fields["iso"] = "1"
+    times = (_ms(record.grace), _ms(record.idle), _ms(record.lifetime))
+    return (*times, msgspec.json.encode(record), record.home, *chain.from_iterable(fields.items()))

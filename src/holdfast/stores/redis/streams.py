@@ -99,7 +99,7 @@ class StreamMethods(ExchangeMethods):
         if reply[0] != b"ok":
             return _REFUSALS[reply[0]]
         generation, seq, tag, returned, finished = reply[2:7]
-        record = await self.readable(key, *reply[7:11])
+        record = await self.readable(key, reply[7])
         if record is None:
             return Refusal.NO_SESSION
         self.work_in(key).readers[stream or record.standalone] = seq

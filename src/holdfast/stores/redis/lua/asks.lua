@@ -3,7 +3,7 @@
 --   a:<ask>     o  the replica that asks   d, p  digest and text of the answer, once there is one
 --   q:<stream>  the names of the asks of an exchange that lives, so that its end forgets them. Names of withdrawn asks are
 --               removed when there are more than ANSWERS names
---   S.out       asks without an answer: bounded by Limits.asks
+--   out         the number of asks without an answer: bounded by Limits.asks
 --
 -- The first answer counts. The same answer once more is 'again', a different answer is 'conflict'. This also holds after the
 -- ask was forgotten: 'd' keeps the digest of its answer for five minutes.
@@ -15,11 +15,13 @@
 
 --## ask: session
 local name, stream, limit = ARGV[5], ARGV[6], tonumber(ARGV[7])
-local got = load('a:' .. name, 'q:' .. stream)
+local got = load('a:' .. name, 'q:' .. stream, 'sa', 'out')
 if not S then return {'gone'} end
 if got[2] then return {'ok', {}} end
-if S.out >= limit then return {'full'} end
-if stream == S.sa or exchange_of(stream) then
+if tonumber(got[5] or 0) >= limit then return {'full'} end
+local c = exchange_of(stream)
+if c then c.q = 1 end
+if c or stream == got[4] then
   local names = got[3] and cmsgpack.unpack(got[3]) or {}
   if #names >= ANSWERS then
     local live, answers = {}, 0
@@ -36,26 +38,25 @@ if stream == S.sa or exchange_of(stream) then
   names[#names + 1] = name
   redis.call('HSET', base, 'q:' .. stream, cmsgpack.pack(names))
 end
-S.out = S.out + 1
-C = {}
+redis.call('HINCRBY', base, 'out', 1)
 save('a:' .. name, cmsgpack.pack({o = me}))
 return {'ok', {}}
 
 --## answer: session
 local principal, name, digest, payload = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local got = load('a:' .. name)
-if not S or S.pr ~= principal then return {'none'} end
-if not got[2] then
+local got = load('pr', 'a:' .. name)
+if not S or got[2] ~= principal then return {'none'} end
+if not got[3] then
   local packed = redis.call('HGET', base, 'd')
   for _, known in ipairs(packed and cmsgpack.unpack(packed) or {}) do
     if known[1] == name and known[3] > now then return {known[2] == digest and 'again' or 'conflict'} end
   end
   return {'unknown'}
 end
-local ask = cmsgpack.unpack(got[2])
+local ask = cmsgpack.unpack(got[3])
 if ask.p then return {ask.d == digest and 'again' or 'conflict'} end
 ask.d, ask.p = digest, payload
-S.out = S.out - 1
+redis.call('HINCRBY', base, 'out', -1)
 save('a:' .. name, cmsgpack.pack(ask))
 publish(ask.o, 'answer', name)
 return {'first', {}}

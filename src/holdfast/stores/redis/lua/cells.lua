@@ -1,8 +1,8 @@
 -- State: fields with versions, of a session or of a scope.
 --
 -- A scope is state that belongs to no session: the one behind a handle, or a principal's own. Its keys begin as a session's
--- do, and its slot is its own. The key :s has its numbers, packed: pr the principal, life how long it lives unused, due
--- until when, and of S the fields kb, kn, kv, al, av, as. A session's fields are in the session's slot and go with it.
+-- do, and its slot is its own. The key :s has its K (kept.lua), packed, with three more fields: pr the principal, life how
+-- long it lives unused, due until when. A session's fields are in the session's slot and go with it.
 --
 --   :k  field -> version and value, packed. The version is a counter of the owner (kv), so a field that was deleted and set again
 --       has another one, and a compare-and-set cannot mistake it.
@@ -13,21 +13,22 @@
 -- field; nothing reads the whole state and writes it back (law 11).
 local is_scope = false
 
--- S of the session or of the scope that has this key; nil if there is neither.
+-- Read K of the session or of the scope that has this key; nil if there is neither.
 local function load_owner()
-  load()
+  local packed = load('k')[2]
   if not S then
-    local packed = redis.call('GET', base .. ':s')
-    local scope = packed and cmsgpack.unpack(packed)
-    if scope and scope.due > now then S, is_scope = scope, true end
+    packed = redis.call('GET', base .. ':s')
+    is_scope = true
   end
-  return S
+  K = packed and unpack_table(packed)
+  if K and is_scope and K.due <= now then K = nil end
+  return K
 end
 
 local function save_owner()
   if not is_scope then return save() end
-  local left = math.max(1, S.due - now)
-  redis.call('SET', base .. ':s', cmsgpack.pack(S), 'PX', left)
+  local left = math.max(1, K.due - now)
+  redis.call('SET', base .. ':s', cmsgpack.pack(K), 'PX', left)
   for _, suffix in ipairs({':k', ':o', ':q'}) do redis.call('PEXPIRE', base .. suffix, left) end
 end
 
@@ -58,11 +59,11 @@ local function write_cell(name, cell, value, limit)
   local before = cell and #name + #cell[2] or 0
   local after = value and #name + #value or 0
   local more, entries = after - before, (value and 1 or 0) - (cell and 1 or 0)
-  if more > 0 and S.kb + more > limit then return {'full'} end
+  if more > 0 and K.kb + more > limit then return {'full'} end
   if lacks(more + ENTRY * entries) then return ask_room(more + ENTRY * entries) end
-  S.kb, S.kn, S.kv = S.kb + more, math.max(0, (S.kn or 0) + entries), S.kv + 1
+  K.kb, K.kn, K.kv = K.kb + more, math.max(0, (K.kn or 0) + entries), K.kv + 1
   if value then
-    redis.call('HSET', base .. ':k', name, cmsgpack.pack({S.kv, value}))
+    redis.call('HSET', base .. ':k', name, cmsgpack.pack({K.kv, value}))
   else
     redis.call('HDEL', base .. ':k', name)
   end

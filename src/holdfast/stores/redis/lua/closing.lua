@@ -32,12 +32,12 @@ end
 
 local function closing(why, ending)
   local got = redis.call('HGETALL', base)
-  local doomed, record, subscriptions = {base, base .. ':f', base .. ':k', base .. ':o', base .. ':q'}, {}, {}
-  local left, held = {}, 0
+  local doomed, record, subscriptions = {base, base .. ':f', base .. ':k', base .. ':o', base .. ':q'}, nil, {}
+  local left, held, owners = {}, 0, {}
   for index = 1, #got, 2 do
-    local kind, name = string.match(got[index], '^([cu]):(.*)$')
+    local kind, name = string.match(got[index], '^([cuo]):(.*)$')
     if kind == 'c' then
-      local rest, size = lingers(name, cmsgpack.unpack(got[index + 1]), ending)
+      local rest, size = lingers(name, unpack_exchange(got[index + 1]), ending)
       if rest then
         left[got[index]], held = rest, held + size
       else
@@ -45,18 +45,17 @@ local function closing(why, ending)
       end
     elseif kind == 'u' then
       subscriptions[#subscriptions + 1] = name
-    else
-      record[got[index]] = got[index + 1]
+    elseif kind == 'o' then
+      owners[#owners + 1] = name
+      publish(name, 'closed', '')
+    elseif got[index] == 'rec' then
+      record = got[index + 1]
     end
   end
-  local owners = {}
-  for owner in pairs(S.ow) do
-    owners[#owners + 1] = owner
-    publish(owner, 'closed', '')
-  end
   -- Its home may have something of it without any exchange or reader.
-  if S.hm and S.hm ~= replica_of(me) then publish(S.hm .. '.0', 'closed', '') end
-  local last = {why, record.rec, record.lv or '', record['in'] or '', S.hm or '', op, owners, subscriptions, held}
+  local home = unpack_table(record)[4]
+  if home ~= '' and home ~= replica_of(me) then publish(home .. '.0', 'closed', '') end
+  local last = {why, record, op, owners, subscriptions, held}
   in_chunks(doomed, function(...) redis.call('UNLINK', ...) end)
   for field, rest in pairs(left) do redis.call('HSET', base, field, rest) end
   redis.call('PEXPIRE', base, LINGER)
@@ -68,5 +67,5 @@ end
 local function closed_by_me()
   local packed = again and redis.call('GET', base .. ':x')
   local left = packed and cmsgpack.unpack(packed)
-  if left and left.last[6] == op then return {'closed', {}, unpack(left.last)} end
+  if left and left.last[3] == op then return {'closed', {}, unpack(left.last)} end
 end

@@ -13,28 +13,36 @@
 -- (`rebase` in streams.lua) and ends it again.
 
 --## claim: session kept
-local principal, id, stream, digest, control = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9] == '1'
-local payload, room = ARGV[11], tonumber(ARGV[12])
-local got = load('rec', 'lv', 'in', 'c:' .. stream, 'i:' .. id)
-if not S or S.pr ~= principal then return {'none'} end
-if must_register(ARGV[13]) then return {'register'} end
-if got[5] then
-  local c = cmsgpack.unpack(got[5])
-  if c.run and c.own == me then return {'ok', {}, c.fence, has_returned(), record_parts(got)} end
-  return {'duplicate', {}, stream, 1, c.run and 0 or 1, c.rd and 1 or 0, S.ver}
+-- ARGV[9]: the most calls in flight; '' for control traffic. ARGV[10], [11]: the request, if it may be run again, and the room for
+-- all such requests of the session.
+local principal, id, stream, digest, most, payload = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local got = load('pr', 'o:' .. me, 'c:' .. stream, 'i:' .. id, 'rec')
+if not S or got[2] ~= principal then return {'none'} end
+if not got[3] then
+  --+ must_register
+  if must_register() then return {'register'} end
 end
-local keeps = payload ~= '' and (S.pb or 0) + #payload <= room
-if keeps and lacks(#payload) then return ask_room(#payload) end
-if got[6] and not S.iso then
-  local other = exchange_of(got[6])
-  local same = other.dg == digest
-  if other.run or same then
-    return {'duplicate', {}, got[6], same and 1 or 0, other.run and 0 or 1, other.rd and 1 or 0, S.ver}
-  end
-  release(got[6], other)
+if got[4] then
+  --+ unpack_exchange has_returned duplicate
+  local c = unpack_exchange(got[4])
+  if c.run and c.own == me then return {'ok', {}, c.fence, has_returned(), got[6]} end
+  return duplicate(stream, c, true)
 end
-if not control then
-  if S.calls >= tonumber(ARGV[10]) then
+if payload then
+  --+ keeps lacks ask_room
+  if (keeps().pb or 0) + #payload > tonumber(ARGV[11]) then payload = nil end
+  if payload and lacks(#payload) then return ask_room(#payload) end
+end
+local holder = got[5]
+if holder and redis.call('HEXISTS', base, 'iso') == 0 then
+  --+ exchange_of duplicate release
+  local other = exchange_of(holder)
+  local is_same = other.dg == digest
+  if other.run or is_same then return duplicate(holder, other, is_same) end
+  release(holder, other)
+end
+if most ~= '' then
+  if S.calls >= tonumber(most) then
     save()
     return {'busy'}
   end
@@ -42,31 +50,47 @@ if not control then
 end
 returned()
 S.fence, S.run, S.rd = S.fence + 1, S.run + 1, S.rd + 1
-C[stream] = {id = id, dg = digest, ctl = control and 1 or nil, fence = S.fence, own = me, rd = me, run = 1, gen = 0, t = now}
-if keeps then
-  C[stream].pb = #payload
-  S.pb = (S.pb or 0) + #payload
+local packed = struct.pack(LAYOUT, CLAIMED, S.fence, now, most == '' and 1 or 0, #id, id, #me, me, #digest, digest)
+if payload then
+  --+ unpack_exchange
+  local c = unpack_exchange(packed)
+  c.pb = #payload
+  packed = cmsgpack.pack(c)
+  K.pb = (K.pb or 0) + #payload
   redis.call('HSET', base, 'p:' .. stream, payload)
 end
-save('i:' .. id, stream)
-return {'ok', {}, S.fence, has_returned(), record_parts(got)}
+save('i:' .. id, stream, 'c:' .. stream, packed)
+return {'ok', {}, S.fence, is_back and 1 or 0, got[6]}
+
+--## end_plain: session kept log !allow-oom
+-- End an exchange without a message: a plain answer was sent, or none. Nothing of it stays.
+local stream, fence = ARGV[5], tonumber(ARGV[6])
+local got = load_exchange(stream, 'i:' .. ARGV[7])
+if not S then return {'gone'} end
+-- A reaper leaves the stream. So where there is no exchange, this end has been done.
+if not C[stream] and S.fence >= fence then return {'ok', {}} end
+local c, why = writable(stream, fence)
+if not c then return {why} end
+stop(stream, c)
+forget(stream, c, c.id == ARGV[7] and got[3] or nil)
+stopped(tonumber(ARGV[8]))
+save()
+return {'ok', todo}
 
 --## settle: session kept log !allow-oom
-local stream, fence, terminal, tag, before, keep = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1' and ARGV[8], ARGV[9], ARGV[10], ARGV[11] == '1'
-local got = load_exchange(stream, 'q:' .. stream)
+-- End an exchange with its terminal message.
+local stream, fence, terminal, tag, before, keep = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9], ARGV[10] == '1'
+load_exchange(stream)
 if not S then return {'gone'} end
 local c = exchange_of(stream)
-if c and terminal and c.fence == fence and c.closed and c.tag == tag then return {'ok', {}} end
--- A reaper leaves the stream. So where there is no exchange, an end without a message, or one sent again, has been done.
-if not c and (again or not terminal) and S.fence >= fence then return {'ok', {}} end
+if c and c.fence == fence and c.closed and c.tag == tag then return {'ok', {}} end
+-- A reaper leaves the stream. So where there is no exchange, an end that is sent again has been done.
+if not c and again and S.fence >= fence then return {'ok', {}} end
 local mine, why = writable(stream, fence)
 if not mine then return {why} end
-if terminal and ARGV[17] ~= '' and mine.top and (mine.top ~= tonumber(ARGV[17]) or mine.tag ~= ARGV[18]) then
-  return {'rollback'}
-end
-if terminal and ARGV[17] ~= '' and not mine.top then return {'rollback'} end
-local limits = {tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16])}
-settle(stream, mine, terminal, tag, before, keep, limits, got[3])
+if ARGV[16] ~= '' and (mine.top ~= tonumber(ARGV[16]) or mine.tag ~= ARGV[17]) then return {'rollback'} end
+local limits = {tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])}
+settle(stream, mine, terminal, tag, before, keep, limits)
 save()
 return {'ok', todo}
 
@@ -98,13 +122,12 @@ return {is_new and 'new' or 'ok', todo}
 
 --## cancel: session
 local principal, id = ARGV[5], ARGV[6]
-load()
-if not S or S.pr ~= principal then return {'none'} end
+if load('pr')[2] ~= principal or not S then return {'none'} end
 local matches = {}
 local got = redis.call('HGETALL', base)
 for index = 1, #got, 2 do
   local stream = string.match(got[index], '^c:(.*)$')
-  local c = stream and cmsgpack.unpack(got[index + 1])
+  local c = stream and unpack_exchange(got[index + 1])
   if c and c.run and c.id == id then matches[#matches + 1] = stream end
 end
 if #matches ~= 1 then return {'none'} end
@@ -129,8 +152,8 @@ end
 S.fence = S.fence + 1
 c.fence = S.fence
 settle(stream, c, terminal, tag, before, true, {tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])})
-if S.rd == 0 and S.st == 'a' then
-  S.st, S.tb = 'd', now
+if S.rd == 0 and S.away == 0 then
+  S.away, S.ts = 1, now
   schedule()
 end
 save()
@@ -139,36 +162,40 @@ return {'ok', todo}
 --## adopt: session kept log
 -- Take over an exchange whose owner was declared dead, to run it again. Its fence moves on; its stream goes on.
 local stream, owner, runs, tag = ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
-local got = load('rec', 'lv', 'in', 'p:' .. stream)
+local got = load('rec', 'p:' .. stream, 'o:' .. me)
 local c = S and exchange_of(stream)
 if not c or not c.run or not c.pb then return {'none'} end
 -- Sent again: this very run is already ours.
 local is_mine = c.own == me and c.runs == runs + 1
 if not is_mine then
   if c.own ~= owner or (c.runs or 1) ~= runs then return {'none'} end
-  if must_register(ARGV[9]) then return {'register'} end
+  if not got[4] and must_register() then return {'register'} end
   S.fence = S.fence + 1
   c.fence, c.own, c.runs, c.t = S.fence, me, runs + 1, now
-  forget_asks(stream)
+  if c.q then forget_asks(stream, c) end
   begin(c, 1, tag)
   save()
 end
-return {'ok', {}, c.fence, c.top, c.tag, c.dg, c.ctl or 0, got[5], record_parts(got)}
+return {'ok', {}, c.fence, c.top, c.tag, c.dg, c.ctl or 0, got[3], got[2]}
 
---## orphaned: session !allow-oom
+--## orphaned: session order !allow-oom
 -- Forget the readers of a dead replica; returns the exchanges that it ran here.
 local owner, min_age, known = ARGV[5], tonumber(ARGV[6]), {}
 for index = 7, #ARGV do known[ARGV[index]] = true end
 load()
 if not S then return {'none'} end
 local orphans, lost_reader = {}, false
-for stream, held in pairs(owner ~= me and S.hd or {}) do
-  if held.o == owner then S.hd[stream] = nil end
+if owner ~= me then
+  local held = held_turns()
+  for stream, turn in pairs(held) do
+    if turn.o == owner then held[stream] = nil end
+  end
+  write_held(held)
 end
 local got = redis.call('HGETALL', base)
 for index = 1, #got, 2 do
   local stream = string.match(got[index], '^c:(.*)$')
-  local c = stream and cmsgpack.unpack(got[index + 1])
+  local c = stream and unpack_exchange(got[index + 1])
   if c and owner ~= me and c.rd == owner then
     c.rd, lost_reader = nil, true
     C[stream] = c
@@ -179,11 +206,11 @@ for index = 1, #got, 2 do
     orphans[#orphans + 1] = {stream, c.id, (c.pb and owner ~= me) and (c.runs or 1) or 0}
   end
 end
-if lost_reader and S.rd == 0 and S.st == 'a' then
-  S.st, S.tb, S.tt = 'd', now, now
+if lost_reader and S.rd == 0 and S.away == 0 then
+  S.away, S.ts, S.tt = 1, now, now
   schedule()
 end
-if #orphans == 0 and owner ~= me then S.ow[owner] = nil end
+if #orphans == 0 and owner ~= me then redis.call('HDEL', base, 'o:' .. owner) end
 if owner ~= me then save() end
 -- The dead replica may have died between a change and the hint of it.
 return {'ok', owner ~= me and {'hint', S.hint} or todo, orphans}

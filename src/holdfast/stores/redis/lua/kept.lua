@@ -2,14 +2,14 @@
 -- are kept to run them again. The principal has one total for all of it (Limits.principal_kept_bytes), in the shared slot.
 --
 -- A script sees one slot, so it cannot look at the total when it writes. Instead the shared slot grants each session and
--- handle an allowance, and a script lets it keep no more than that (S.al). Where the allowance is too small, the script
+-- handle an allowance, and a script lets it keep no more than that (K.al). Where the allowance is too small, the script
 -- changes nothing and replies 'room'; the caller asks the shared slot (`grant`), tells the session (`granted`) and
 -- sends its command again. It asks for a step more than it needs, so that not every field costs this. The sum of a
 -- principal's grants never exceeds its total, so neither does what it keeps.
 --
 -- A grant is a number of bytes, not a difference, so that it may be sent twice. What was granted and is no longer
 -- needed is given back: the session lowers its own allowance first and reports it afterwards. These messages can
--- arrive in any order; S.av counts how often the session has lowered its allowance, and goes with each of them:
+-- arrive in any order; K.av counts how often the session has lowered its allowance, and goes with each of them:
 --   * `grant` never lowers, and replies with the newest count that the shared slot knows;
 --   * a report counts in the shared slot only if its count is newer than the one known there;
 --   * `granted` counts in the session only if its count is not older than the session's own.
@@ -17,27 +17,35 @@
 -- that, until the session's next grant or report, or its end. Only a failover that loses writes of the shared slot can
 -- leave it with less; the next grant or report corrects it.
 
+--
+-- K, of a session or handle:
+--   kb, kn, kv    fields of state: bytes, number, last version
+--   nsub, bsub    subscriptions, and their bytes
+--   pb            bytes of kept requests
+--   al, av, as    the allowance, how often it was lowered, and its step
+
 local ENTRY = 256
 
 local function kept()
-  return S.kb + (S.pb or 0) + (S.bsub or 0) + ENTRY * ((S.kn or 0) + (S.nsub or 0))
+  local k = keeps()
+  return k.kb + (k.pb or 0) + (k.bsub or 0) + ENTRY * ((k.kn or 0) + (k.nsub or 0))
 end
 
 -- Whether so many bytes more need a larger allowance.
-local function lacks(more) return more > 0 and kept() + more > (S.al or 0) end
+local function lacks(more) return more > 0 and kept() + more > (K.al or 0) end
 
 -- The reply that asks for it: the bytes, the count, the principal, and how long the answer matters.
 local function ask_room(more)
-  local life = S.life or math.max(0, S.t0 + S.lt - now) + S.il + S.gr + SLACK
-  return {'room', {}, kept() + more, S.av or 0, S.pr, life}
+  local life = K.life or math.max(0, S.last - now) + S.il + S.gr + SLACK
+  return {'room', {}, kept() + more, K.av or 0, K.pr or redis.call('HGET', base, 'pr'), life}
 end
 
--- After something was forgotten: give back what is not needed, if it is more than two steps (S.as) of allowances.
+-- After something was forgotten: give back what is not needed, if it is more than two steps of allowances.
 local function give_back()
-  if S.al and S.al - kept() > 2 * S.as then
-    S.al, S.av = kept() + S.as, S.av + 1
+  if K.al and K.al - kept() > 2 * K.as then
+    K.al, K.av = kept() + K.as, K.av + 1
     todo[#todo + 1] = 'kept'
-    todo[#todo + 1] = S.al
-    todo[#todo + 1] = S.av
+    todo[#todo + 1] = K.al
+    todo[#todo + 1] = K.av
   end
 end

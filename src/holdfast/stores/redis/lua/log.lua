@@ -37,25 +37,30 @@ end
 
 -- Forget the request of an exchange that will not be run again.
 local function unkeep(stream, c)
-  if c.pb then
-    redis.call('HDEL', base, 'p:' .. stream)
-    S.pb, c.pb = S.pb - c.pb, nil
-    give_back()
-  end
+  redis.call('HDEL', base, 'p:' .. stream)
+  keeps()
+  K.pb, c.pb = K.pb - c.pb, nil
+  give_back()
 end
 
--- Forget an exchange with everything of it.
-local function forget(stream, c)
+-- Forget an exchange with everything of it. `holder`: the stream that has its id, if the caller has read it.
+local function forget(stream, c, holder)
   if c.fin then redis.call('LREM', base .. ':f', 1, stream) end
-  redis.call('HDEL', base, 'c:' .. stream)
-  release(stream, c)
-  unkeep(stream, c)
+  if has_id(stream, c, holder) then
+    redis.call('HDEL', base, 'c:' .. stream, 'i:' .. c.id)
+  else
+    redis.call('HDEL', base, 'c:' .. stream)
+  end
+  if c.pb then
+    --+ unkeep
+    unkeep(stream, c)
+  end
   if c.rd then S.rd = S.rd - 1 end
   if c.top then
     S.by = S.by - c.by
     redis.call('DEL', base .. ':e:' .. stream)
   end
-  C[stream] = false
+  C[stream] = nil
 end
 
 -- Drop the oldest events down to the bounds, never the newest; returns the bytes freed.
@@ -164,11 +169,11 @@ local function proves(stream, c, seq, tag)
 end
 
 -- The session's standalone stream: what belongs to no request. It begins with the first look at it.
-local function standalone()
-  local c = exchange_of(S.sa)
+local function standalone(stream)
+  local c = exchange_of(stream)
   if not c then
     c = {fence = -1, gen = 0}
-    C[S.sa] = c
+    C[stream] = c
     begin(c, 0, '0')
   end
   return c
@@ -200,25 +205,42 @@ local function writable(stream, fence)
   return c
 end
 
--- End an exchange, with its terminal message or without a stream. `asks`: its asks, if they were read already.
-local function settle(stream, c, terminal, tag, before, keep, limits, asks)
+-- An exchange is no longer in flight.
+local function stop(stream, c)
   c.run = nil
   S.run = S.run - 1
   if not c.ctl then S.calls = S.calls - 1 end
   S.ts, S.tt = now, now
-  forget_asks(stream, asks)
-  unkeep(stream, c)
-  c.kept = (keep and terminal) and 1 or nil
-  -- Without a terminal message the exchange is forgotten below, and its id with it.
-  if terminal and not c.kept then release(stream, c) end
-  if terminal then
-    begin(c, 1, before)
-    c.closed = 1
-    append(stream, c, {tag, terminal}, 1, limits[1], limits[2], limits[3])
-    finish(stream, c, limits[4])
-  else
-    forget(stream, c)
+  if c.q then
+    --+ forget_asks
+    forget_asks(stream, c)
   end
-  if S.hint > S.ts + S.il or S.st == 'd' then schedule() end
-  account(limits[5])
+  if c.pb then
+    --+ unkeep
+    unkeep(stream, c)
+  end
+end
+
+-- After its end: when to look at the session next, and its log bytes.
+local function stopped(step)
+  if S.hint > S.ts + S.il or S.away == 1 then
+    --+ schedule
+    schedule()
+  end
+  if S.by ~= S.told then
+    --+ account
+    account(step)
+  end
+end
+
+-- End an exchange with its terminal message.
+local function settle(stream, c, terminal, tag, before, keep, limits)
+  stop(stream, c)
+  c.kept = keep and 1 or nil
+  if not keep then release(stream, c) end
+  begin(c, 1, before)
+  c.closed = 1
+  append(stream, c, {tag, terminal}, 1, limits[1], limits[2], limits[3])
+  finish(stream, c, limits[4])
+  stopped(limits[5])
 end

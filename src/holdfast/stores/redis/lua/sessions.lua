@@ -10,39 +10,44 @@
 -- that is there is not counted again.
 
 --## open: session
-local record, packed = ARGV[5], ARGV[6]
-if redis.call('HEXISTS', base, 's') == 1 then return {'ok', {}} end
-S = cjson.decode(packed)
-S.st, S.t0, S.tt, S.ts, S.tb = 'a', now, now, 0, 0
-S.fence, S.run, S.calls, S.rd, S.by, S.told, S.out, S.nsub, S.kb, S.kv = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-S.ow = {[me] = 1}
-S.hint = math.huge
+-- ARGV: grace, idle time, lifetime, the record and its home, then other fields of the main hash and their values.
+if redis.call('HEXISTS', base, 'n') == 1 then return {'ok', {}} end
+S = {
+  tt = now, ts = 0, hint = math.huge, x = 0, away = 0, fence = 0, run = 0, calls = 0, rd = 0, by = 0,
+  told = 0, later = '', gr = tonumber(ARGV[5]), il = tonumber(ARGV[6]), last = now + tonumber(ARGV[7])
+}
 S.hint = due()
+K = {nsub = 0, kb = 0, kv = 0}
 redis.call('DEL', base .. ':x')
-save('rec', record)
+save('o:' .. me, 1, 'rec', cmsgpack.pack({ARGV[8], '', '', ARGV[9]}), unpack(ARGV, 10))
 return {'ok', {}}
 
 --## find: session
-local got = load('rec', 'lv', 'in')
-if not S or S.pr ~= ARGV[5] then return {'none'} end
+local got = load('pr', 'rec')
+if not S or got[2] ~= ARGV[5] then return {'none'} end
 returned()
 save()
-return {'ok', {}, has_returned(), record_parts(got)}
+return {'ok', {}, has_returned(), got[3]}
 
 --## take_home: session !allow-oom
 -- Change the home of a session, if it is the expected one. The same command sent again finds its own change.
-local got = load('rec', 'lv', 'in')
+local packed = load('rec')[2]
 if not S then return {'none'} end
-if (S.hm or '') == ARGV[5] and ARGV[5] ~= ARGV[6] then
-  S.hm = ARGV[6]
-  save()
+local record = unpack_table(packed)
+if record[4] == ARGV[5] and ARGV[5] ~= ARGV[6] then
+  record[4] = ARGV[6]
+  packed = cmsgpack.pack(record)
+  save('rec', packed)
 end
-return {'ok', {}, record_parts(got)}
+return {'ok', {}, packed}
 
 --## change: session !allow-oom
-load()
+-- ARGV: the places in the packed record, and the new values.
+local packed = load('rec')[2]
 if not S then return {'none'} end
-for index = 5, #ARGV, 2 do redis.call('HSET', base, ARGV[index], ARGV[index + 1]) end
+local record = unpack_table(packed)
+for index = 5, #ARGV, 2 do record[tonumber(ARGV[index])] = ARGV[index + 1] end
+redis.call('HSET', base, 'rec', cmsgpack.pack(record))
 return {'ok', {}}
 
 --## close: session closing !allow-oom
@@ -69,9 +74,9 @@ if S.run > 0 or S.rd > 0 or S.tt > tonumber(ARGV[5]) then return {'none'} end
 return closing('evicted')
 
 --## peek: session !no-writes
-load()
+local got = load('pr')
 if not S then return {'none'} end
-return {'ok', {}, S.tt, (S.run > 0 or S.rd > 0) and 1 or 0, S.pr}
+return {'ok', {}, S.tt, (S.run > 0 or S.rd > 0) and 1 or 0, got[2]}
 
 --## look: session closing !allow-oom
 -- Close the session if it is due; else reply when to look again, and let all its keys live until then.
@@ -82,7 +87,8 @@ if not S then
 end
 local ends, why = due()
 if ends <= now and S.run == 0 then return closing(why) end
-S.hint = math.max(ends, now + 1000)
+-- The time of the main hash is set again too.
+S.hint, S.x = math.max(ends, now + 1000), 0
 for _, field in ipairs(redis.call('HKEYS', base)) do
   local stream = string.match(field, '^c:(.*)$')
   if stream then redis.call('PEXPIRE', base .. ':e:' .. stream, ttl()) end
@@ -109,11 +115,11 @@ return {'closed', {}, unpack(cmsgpack.unpack(packed).last)}
 load()
 if not S then return {'none'} end
 if redis.call('HEXISTS', base, 'u:' .. ARGV[5]) == 0 then
-  local size = (S.bsub or 0) + tonumber(ARGV[7])
-  if S.nsub >= tonumber(ARGV[6]) or size > tonumber(ARGV[8]) then return {'full'} end
+  local size = (keeps().bsub or 0) + tonumber(ARGV[7])
+  if K.nsub >= tonumber(ARGV[6]) or size > tonumber(ARGV[8]) then return {'full'} end
   local more = ENTRY + tonumber(ARGV[7])
   if lacks(more) then return ask_room(more) end
-  S.nsub, S.bsub = S.nsub + 1, size
+  K.nsub, K.bsub = K.nsub + 1, size
   save('u:' .. ARGV[5], ARGV[9])
 end
 return {'ok', {}}
@@ -124,7 +130,8 @@ if not S then return {'none'} end
 local uri = redis.call('HGET', base, 'u:' .. ARGV[5])
 if uri then
   redis.call('HDEL', base, 'u:' .. ARGV[5])
-  S.nsub, S.bsub = S.nsub - 1, math.max(0, (S.bsub or 0) - #uri)
+  keeps()
+  K.nsub, K.bsub = K.nsub - 1, math.max(0, (K.bsub or 0) - #uri)
   give_back()
   save()
 end

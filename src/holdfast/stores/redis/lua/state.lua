@@ -17,7 +17,7 @@ local cell = read_cell(name)
 if version ~= '' and tonumber(version) ~= (cell and cell[1] or 0) then return remember(ARGV[5], -1) end
 local refused = write_cell(name, cell, value, tonumber(ARGV[10]))
 if refused then return refused end
-return remember(ARGV[5], value and S.kv or 0)
+return remember(ARGV[5], value and K.kv or 0)
 
 --## add: session kept cells
 local name, by = ARGV[6], ARGV[7]
@@ -44,27 +44,27 @@ if not scope or scope.due <= now then
   redis.call('DEL', base .. ':k', base .. ':o', base .. ':q')
   scope = {pr = ARGV[5], life = tonumber(ARGV[6]), kb = 0, kv = 0}
 end
-S, is_scope = scope, true
-S.due = now + S.life
+K, is_scope = scope, true
+K.due = now + K.life
 save_owner()
-return {'ok', {}, S.due}
+return {'ok', {}, K.due}
 
 --## find_scope: session kept cells
 local packed = redis.call('GET', base .. ':s')
-S = packed and cmsgpack.unpack(packed)
-if not S or S.due <= now or S.pr ~= ARGV[5] then return {'none'} end
+K = packed and cmsgpack.unpack(packed)
+if not K or K.due <= now or K.pr ~= ARGV[5] then return {'none'} end
 is_scope = true
-S.due = now + S.life
+K.due = now + K.life
 save_owner()
-return {'ok', {}, S.due}
+return {'ok', {}, K.due}
 
 --## granted: session kept cells !allow-oom
 -- The shared slot lets this session or handle keep so many bytes.
 local bytes, count, step = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 if not load_owner() then return {'gone'} end
-local known = S.av or 0
+local known = K.av or 0
 if count < known then return {'ok', {}} end
-S.al = count > known and bytes or math.max(S.al or 0, bytes)
-S.av, S.as = count, step
+K.al = count > known and bytes or math.max(K.al or 0, bytes)
+K.av, K.as = count, step
 save_owner()
 return {'ok', {}}

@@ -2,7 +2,7 @@
 --
 -- append is the store's half of law 4: when it replies, the events are in the log. read and attach change nothing of the log, so a
 -- stream can be read from any replica at any time, also while it is written. Sent again: open_stream finds its log, append its
--- tag, attach its own name among the last readers, detach its name in S.det; free_bytes and remind do again what they did, which
+-- tag, attach its own name among the last readers, detach its name in `det`; free_bytes and remind do again what they did, which
 -- changes nothing more.
 
 --## open_stream: session kept log
@@ -20,12 +20,12 @@ return {'ok', {}, c.low, c.ltag}
 --## append: session kept log
 -- From ARGV[13] on: the tag and the data of each event.
 local stream, fence = ARGV[5], tonumber(ARGV[6])
-load()
+local got = load('sa')
 if not S then return {'gone'} end
 local c, why
 if fence == -1 then
-  stream = S.sa
-  c = standalone()
+  stream = got[2]
+  c = standalone(stream)
 else
   c, why = writable(stream, fence)
   if not c then return {why} end
@@ -55,7 +55,7 @@ if not c then
   C[stream] = c
   S.fence, S.run, S.rd = fence, S.run + 1, S.rd + 1
   if not control then S.calls = S.calls + 1 end
-  S.ow[me] = 1
+  redis.call('HSET', base, 'o:' .. me, 1)
   redis.call('HSETNX', base, 'i:' .. id, stream)
 end
 if first < 0 then
@@ -93,7 +93,7 @@ return {'ok', todo}
 --## read: session kept log !no-writes
 local stream, seq, tag, max_events, max_bytes = ARGV[5], tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local packed = redis.call('HGET', base, 'c:' .. stream)
-local c = packed and cmsgpack.unpack(packed)
+local c = packed and unpack_exchange(packed)
 if not c or not c.top or (c.x and c.x <= now) then return {'none'} end
 if not proves(stream, c, seq, tag) then return {'fork'} end
 local verdict, start, missed = 'ok', seq, 0
@@ -114,12 +114,12 @@ return {verdict, {}, start, missed, (c.closed and last == c.top) and 1 or 0, rep
 
 --## attach: session kept log
 local principal, stream, seq, tag = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local got = load('rec', 'lv', 'in')
-if not S or S.pr ~= principal then return {'none'} end
-if must_register(ARGV[10]) then return {'register'} end
-local since, alone = tonumber(ARGV[9]), stream == '' or stream == S.sa
-if alone then stream = S.sa end
-local c = alone and standalone() or exchange_of(stream)
+local got = load('pr', 'rec', 'o:' .. me, 'sa')
+if not S or got[2] ~= principal then return {'none'} end
+if not got[4] and must_register() then return {'register'} end
+local since, alone = tonumber(ARGV[9]), stream == '' or stream == got[5]
+if alone then stream = got[5] end
+local c = alone and standalone(stream) or exchange_of(stream)
 if c and c.run and not c.top then return {'unbegun'} end
 if not c or not c.top or (seq ~= '' and not proves(stream, c, tonumber(seq), tag)) then return {'unresumable'} end
 local generation = again and attached_by(c, op)
@@ -141,14 +141,14 @@ end
 if since and c.dl > tonumber(at) then at, at_tag = c.dl, c.dtag end
 save()
 local finished = c.closed and tonumber(at) == c.top
-return {'ok', {}, generation, tonumber(at), at_tag, has_returned(), finished and 1 or 0, record_parts(got)}
+return {'ok', {}, generation, tonumber(at), at_tag, has_returned(), finished and 1 or 0, got[3]}
 
 --## detach: session kept log !allow-oom
 local stream, generation, seq, tag, broke = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
 load_exchange(stream)
 local c = S and exchange_of(stream)
 if not c then return {'none'} end
-if again and S.det == op then return {'ok', {}, 1} end
+if again and redis.call('HGET', base, 'det') == op then return {'ok', {}, 1} end
 if c.gen ~= generation or not c.rd then return {'none'} end
 c.rd = nil
 S.rd, S.tt = S.rd - 1, now
@@ -158,9 +158,10 @@ if seq ~= '' and c.top then
 end
 local detached = 0
 if broke and S.rd == 0 then
-  S.tb = now
-  if S.st == 'a' then
-    S.st, S.det, detached = 'd', op, 1
+  S.ts = now
+  if S.away == 0 then
+    S.away, detached = 1, 1
+    redis.call('HSET', base, 'det', op)
   end
 end
 schedule()
@@ -224,7 +225,7 @@ load()
 if not S then return {'none', {}} end
 S.told = S.by
 save()
-return {'ok', {'hint', S.hint, 'size', S.by, oldest_finished(), 'kept', S.al or 0, S.av or 0}}
+return {'ok', {'hint', S.hint, 'size', S.by, oldest_finished(), 'kept', keeps().al or 0, K.av or 0}}
 
 --## check: session !no-writes
 -- What a lost wake-up would have said of these streams and asks: 'stream' name top, 'cancel', 'taken' or 'answer' name.

@@ -9,14 +9,15 @@ local c, why = writable(stream, fence)
 if not c then return {why} end
 return {'ok', {}, first() == stream and 1 or 0}
 
---## hold_turn: session kept log !allow-oom
+--## hold_turn: session kept log order !allow-oom
 local stream, fence = ARGV[5], tonumber(ARGV[6])
 load()
 if not S then return {'gone'} end
 local c, why = writable(stream, fence)
 if not c then return {why} end
-S.hd = S.hd or {}
-S.hd[stream] = {f = fence, o = me}
+local held = held_turns()
+held[stream] = {f = fence, o = me}
+write_held(held)
 save()
 return {'ok', {}}
 
@@ -25,9 +26,10 @@ return {'ok', {}}
 local stream, fence = ARGV[5], tonumber(ARGV[6])
 load()
 if not S then return {'gone'} end
-if S.hd and S.hd[stream] and S.hd[stream].f == fence then
-  S.hd[stream] = nil
-  if next(S.hd) == nil then S.hd = nil end
+local held = held_turns()
+if held[stream] and held[stream].f == fence then
+  held[stream] = nil
+  write_held(held)
   save()
 end
 local name, c = first()
