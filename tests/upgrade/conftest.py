@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PREDECESSOR: Final = "d42118c8b39f35eb155a053da661d658e03c7b16"
+PREDECESSOR: Final = "8e53f4fa06c27df901defc3c8b46e7b7be9ff93b"
 """The commit whose records this one must read, and which must be able to run beside it. A release moves it to the
 release before; it is named here and nowhere else."""
 
