@@ -21,6 +21,8 @@ from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.readers import Readers
+from holdfast.engine.stream_buffer import Append, StreamBuffer
+from holdfast.engine.wake import Wake
 from holdfast.errors import Fenced
 from holdfast.fronts.http.answer import Answer
 from holdfast.fronts.http.front import HttpFront
@@ -213,6 +215,28 @@ def append_sent_again() -> Patches:
         return MemoryStore._append(self, session, exchange, [*others, (tag, data)], **more)
 
     return _with((Cluster, "_append", append))
+
+
+def end_before_messages() -> Patches:
+    """The end of an exchange does not wait for the messages that are on their way to the store."""
+    store = StreamBuffer.store
+
+    async def only_in_the_task(self: StreamBuffer, append: Append, wake: Wake) -> None:
+        if self._task is asyncio.current_task():
+            await store(self, append, wake)
+
+    return _with((StreamBuffer, "store", only_in_the_task))
+
+
+def messages_reordered() -> Patches:
+    """The messages of one append are in another order than they were sent."""
+    store = StreamBuffer.store
+
+    async def reordered(self: StreamBuffer, append: Append, wake: Wake) -> None:
+        self._waiting.reverse()
+        await store(self, append, wake)
+
+    return _with((StreamBuffer, "store", reordered))
 
 
 def fatal_write() -> Patches:
@@ -449,6 +473,8 @@ BUGS: Final[dict[str, Bug]] = {
     "no fence": Bug(no_fence(), "takeover", "I1"),
     "no tag": Bug(no_tag()),
     "append not safe to send again": Bug(append_sent_again(), "log", "I2"),
+    "the end overtakes messages": Bug(end_before_messages(), "log", "I2"),
+    "messages of an append reordered": Bug(messages_reordered(), "log", "I2"),
     "session removed at the first write error": Bug(fatal_write(), "log", "I8"),
     "whole payload read and written": Bug(whole_payload(), "claim", "I5"),
     "state not safe to send again": Bug(state_sent_again(), "claim", "I5"),

@@ -48,6 +48,9 @@ async def log(world: World) -> None:
         for _ in range(random.randrange(1, 4)):
             # The last one is more than one append of the engine has.
             steps += [("tell", random.choice([1, 2, 3, 70])), ("wait", random.random() * 0.4)]
+        if random.random() < 0.5:
+            # The end follows its last messages at once.
+            steps.pop()
         calls.append(client.call(number, steps, cut=0.7, shadow=random.random() < 0.3))
     await asyncio.gather(_news(world, client), *calls)
     await Neighbour(world, "eve").resume(random.choice(world.ledger.requests))
