@@ -23,7 +23,7 @@ from bench.surroundings import Around
 from bench.tables import goals, plain, rows_of
 from bench.workloads import WORKLOADS, Workload
 
-MINUTES = 25
+MINUTES = 22
 
 
 def parser() -> argparse.ArgumentParser:

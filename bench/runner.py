@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     def estimate(self, workload: Workload, contestants: int) -> float:
         """Return about how many seconds a workload takes."""
         turns = len(self.points_of(workload)) * self.rounds_of(workload) * contestants
-        return turns * (self.seconds_of(workload) + 0.2) + 2 * contestants
+        return turns * (1 if workload.kind == "time" else self.seconds_of(workload) + 0.2) + 2 * contestants
 
 
 class Measured(NamedTuple):

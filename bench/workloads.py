@@ -185,7 +185,7 @@ def _table() -> tuple[Workload, ...]:
         ),
         Workload(
             "import", "a process that only imports the server class", loads.import_time, _importing(),
-            (Point("one process"),), kind="time", unit="import", reference="python alone", starts=True, rounds=9, quick=False,
+            (Point("one process"),), kind="time", unit="import", reference="python alone", starts=True, rounds=5, quick=False,
         ),
         Workload(
             "client", "calls of a client, by calls in flight", loads.client, _clients(),
@@ -196,11 +196,11 @@ def _table() -> tuple[Workload, ...]:
         ),
         Workload(
             "url", "in front of a URL", loads.echo, BEFORE_URL, _connections(1, 32),
-            unit="call", reference="direct", quick=False,
+            unit="call", reference="direct", rounds=2, quick=False,
         ),
         Workload(
             "program", "in front of a program", loads.echo, BEFORE_PROGRAM, _connections(1, 32),
-            unit="call", reference="direct", quick=False,
+            unit="call", reference="direct", rounds=2, quick=False,
         ),
         Workload(
             "object", "in front of an object of another framework, beside its own HTTP server", loads.echo,

@@ -154,3 +154,17 @@ def test_a_nested_field_is_refused_by_name(shape: Any, field: str) -> None:
 def test_a_type_without_named_fields_is_refused_as_a_form(shape: Any) -> None:
     with pytest.raises(TypeError, match="is not a form"):
         form(shape)
+
+
+def test_the_form_of_a_class_is_made_once() -> None:
+    assert form(Everything) is form(Everything)
+
+
+def test_a_class_that_is_complete_later_gets_its_form_then() -> None:
+    class Late(BaseModel):
+        value: "Missing"  # type: ignore[name-defined] # noqa: F821 - the class is not complete yet
+
+    with pytest.raises(TypeError, match="no JSON schema"):
+        form(Late)
+    Late.model_rebuild(_types_namespace={"Missing": str})
+    assert form(Late).schema["properties"]["value"]["type"] == "string"
