@@ -65,7 +65,7 @@ def bars(title: str, subtitle: str, values: dict[str, float], shown: Callable[[f
 
 def lines(title: str, subtitle: str, series: Series, shown: Callable[[float], str]) -> str:
     """Return lines over a growing number; both axes are logarithmic."""
-    left, right, top, height = 64, 170, 56, 260
+    left, right, top, height = 78, 170, 56, 260
     xs = [x for line in series.values() for x, _ in line]
     ys = [y for line in series.values() for _, y in line]
     low, high = 10 ** math.floor(math.log10(min(ys))), 10 ** math.ceil(math.log10(max(ys) * 1.01))
