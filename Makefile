@@ -16,7 +16,7 @@ SIDE_BY_SIDE := tools/side_by_side.sh '$(MAKE) -s lint types' '$(MAKE) -s simula
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types simulation others unit format docs bench bench-quick conformance chaos fuzz campaigns wheel wheel-test clean venv runtime system node peers
+.PHONY: help serve test check lint types simulation others unit test-pythons format docs bench bench-quick conformance chaos fuzz campaigns wheel wheel-test clean venv runtime system node peers
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ types: venv  ## Check types, strictly, in source and tests; and as users see the
 
 unit: venv  ## Run the fast tests only
 	$(PYTEST) $(PARALLEL) $(wildcard tests/unit tests/properties tests/contracts) $(wildcard tests/test_*.py)
+
+test-pythons:  ## Run the unit, property, contract and client tests with newer Pythons (PYTHONS="3.12 3.13")
+	tools/test_pythons.sh $(PYTHONS)
 
 format: venv  ## Format, and fix what lint can fix
 	$(BIN)/ruff format $(PATHS)
@@ -84,7 +87,7 @@ wheel-test: wheel  ## Build the wheel and try it from an empty environment
 	tools/wheel_test.sh try
 
 clean:  ## Remove everything that was built or installed here
-	rm -rf .venv .node .peers dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .node .peers .pythons dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples bench tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Installation. Each step leaves a stamp and does nothing while the stamp is newer than its cause.

@@ -18,21 +18,21 @@ from holdfast.stores.sqlite.transaction import Transaction
 _INBOX: Final = 10_000
 """Requests that may wait for one replica."""
 _RENEW: Final = (
-    "UPDATE lease SET since = iif(?1 - renewed > ?2 / 2, ?1, since), renewed = ?1, seconds = ?2, until = ?3"
-    " WHERE owner = ?4 AND until > 0 RETURNING 1"
+    "UPDATE lease SET since = iif(? - renewed > ? / 2, ?, since), renewed = ?, seconds = ?, until = ?"
+    " WHERE owner = ? AND until > 0 RETURNING 1"
 )
-_MAY_REAP: Final = "SELECT 1 FROM lease WHERE owner = ?1 AND until > 0 AND ?2 - since >= seconds AND ?2 - renewed <= seconds / 2"
+_MAY_REAP: Final = "SELECT 1 FROM lease WHERE owner = ? AND until > 0 AND ? - since >= seconds AND ? - renewed <= seconds / 2"
 """Whether a replica has seen the store for one whole lease: it has renewed all the time, by the store's clock."""
 _IS_OWNED: Final = (
-    "SELECT 1 FROM exchange WHERE (owner = ?1 AND running = 1) OR reader = ?1"
-    " UNION ALL SELECT 1 FROM held WHERE owner = ?1 LIMIT 1"
+    "SELECT 1 FROM exchange WHERE (owner = ? AND running = 1) OR reader = ?"
+    " UNION ALL SELECT 1 FROM held WHERE owner = ? LIMIT 1"
 )
 
 
 def renew(tx: Transaction, seconds: float) -> int:
     """Take the lease or make it longer; return the incarnation."""
     owner, until = tx.identity.owner, tx.now + seconds
-    if tx.one(_RENEW, tx.now, seconds, until, owner):
+    if tx.one(_RENEW, tx.now, seconds, tx.now, tx.now, seconds, until, owner):
         return int(owner.rpartition(".")[2])
     incarnation: int = tx.one("UPDATE total SET incarnations = incarnations + 1 RETURNING incarnations")
     replica = tx.identity.replica
@@ -59,7 +59,7 @@ def release(tx: Transaction) -> None:
 
 def _bury(tx: Transaction, owner: str) -> None:
     """Forget a lease that has ended, once nothing is owned under it."""
-    if tx.one(_IS_OWNED, owner) is None:
+    if tx.one(_IS_OWNED, owner, owner, owner) is None:
         tx.execute("DELETE FROM lease WHERE owner = ?", (owner,))
 
 
@@ -71,7 +71,7 @@ def living(tx: Transaction) -> list[str]:
 
 def orphans(tx: Transaction) -> list[Orphan]:
     """Return what the dead left in flight; the sessions whose readers they had are detached."""
-    if tx.one(_MAY_REAP, tx.identity.owner, tx.now):
+    if tx.one(_MAY_REAP, tx.identity.owner, tx.now, tx.now):
         tx.execute("UPDATE lease SET until = 0 WHERE until <= ?", (tx.now,))
     found: list[Orphan] = []
     for (owner,) in tx.execute("SELECT owner FROM lease WHERE until = 0").fetchall():
@@ -186,7 +186,7 @@ def secret(tx: Transaction, name: str, candidate: bytes, seconds: float) -> byte
 def post_notice(tx: Transaction, notice: bytes, seconds: float) -> list[bytes]:
     """Replace the notice of this replica; return those of the others."""
     tx.execute(
-        "INSERT INTO notice (replica, until, value) VALUES (?1, ?2, ?3)"
+        "INSERT INTO notice (replica, until, value) VALUES (?, ?, ?)"
         " ON CONFLICT (replica) DO UPDATE SET until = excluded.until, value = excluded.value",
         (tx.identity.replica, tx.now + seconds, notice),
     )

@@ -8,8 +8,8 @@ from holdfast.stores.sqlite.rows import SessionRow, find_exchange, find_session
 from holdfast.stores.sqlite.transaction import Transaction
 
 _FIRST: Final = (
-    "SELECT stream, owner FROM exchange WHERE sid = ?1 AND running = 1 AND control = 0 AND id IS NOT NULL"
-    " AND NOT EXISTS (SELECT 1 FROM held WHERE held.sid = ?1 AND held.fence < exchange.fence)"
+    "SELECT stream, owner FROM exchange WHERE sid = ? AND running = 1 AND control = 0 AND id IS NOT NULL"
+    " AND NOT EXISTS (SELECT 1 FROM held WHERE held.sid = exchange.sid AND held.fence < exchange.fence)"
     " ORDER BY fence LIMIT 1"
 )
 _HOLD: Final = "INSERT OR REPLACE INTO held (sid, stream, fence, owner) VALUES (?, ?, ?, ?)"
