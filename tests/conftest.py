@@ -11,8 +11,9 @@ import pytest
 from hypothesis import settings
 
 from tests.no_skips import pytest_make_collect_report, pytest_runtest_makereport
+from tests.token_watch import no_token_is_logged
 
-__all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
+__all__ = ["no_token_is_logged", "pytest_make_collect_report", "pytest_runtest_makereport"]
 
 # No deadline per example: the machine is shared, and a slow example is not a wrong one.
 settings.register_profile("dev", max_examples=50, deadline=None)

@@ -103,6 +103,12 @@ class RedisServer:
         except ConnectionError:
             return ""
 
+    def dump(self) -> bytes:
+        """Return all that it keeps, as it would be on the disk, uncompressed."""
+        self.tell("CONFIG", "SET", "rdbcompression", "no")
+        assert self.tell("SAVE") == "OK"
+        return (self._home / "dump.rdb").read_bytes()
+
     def stop(self) -> None:
         """End it as a machine that loses power would."""
         if self._process is not None:

@@ -68,6 +68,8 @@ ACTS: Final[dict[Act, str]] = {
 
 _TOTAL: Final = 3
 """The lines of one reason, from all addresses together: so many times those of one address."""
+_LOOKUPS: Final = 100
+"""Lookups of the session of a refused request that run at once; beyond: the refusal is not reported."""
 _REPORT_SECONDS: Final = 10.0
 """How often the number of events without a line is reported."""
 
@@ -112,7 +114,7 @@ class Audit:
         self._lines: dict[str, Rates] = {
             name: Rates(now, _TOTAL) for name in (*get_args(Reason), "session_deleted")
         }
-        self._lookups = Rates(now, _TOTAL)
+        self._lookups = 0
         self._suppressed: Counter[Reason | Act] = Counter()
         self._reported_at = now
 
@@ -127,7 +129,8 @@ class Audit:
         """
         if reason != "session":
             self._report(reason, address, principal)
-        elif self._lookups.admit(address, self._runtime.clock.now()) is not None:
+        elif self._lookups < _LOOKUPS:
+            self._lookups += 1
             self._runtime.spawn(self._foreign(address, principal, session))
 
     async def _foreign(self, address: str, principal: str, session: str) -> None:
@@ -136,6 +139,8 @@ class Audit:
                 return
         except StoreError:
             return
+        finally:
+            self._lookups -= 1
         self._report("session", address, principal, session)
 
     def _report(self, reason: Reason, address: str, principal: str, session: str = "") -> None:

@@ -51,7 +51,7 @@ class Identity:
 
     async def of(self, head: Head, address: str) -> Principal | Answer:
         """Return the principal of a request, or the refusal: 401, or 503 if the verifier failed."""
-        token = _token(head)
+        token = token_of(head)
         if not token and self._with_request is None:
             return self._unauthorized(head)
         now = self._engine.clock.now()
@@ -79,7 +79,7 @@ class Identity:
 
     def has_accepted(self, head: Head) -> bool:
         """True if the token of a request was accepted before: it is checked again also in a storm of refusals."""
-        return hash(_token(head)) in self._accepted
+        return hash(token_of(head)) in self._accepted
 
     def _failed(self, kind: str) -> None:
         held = self._rates.admit(kind, self._engine.clock.now())
@@ -95,7 +95,7 @@ class Identity:
         )
 
 
-def _token(head: Head) -> str:
+def token_of(head: Head) -> str:
     """Return the bearer token of a request; empty if it has none."""
     scheme, _, token = head.text(b"authorization").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

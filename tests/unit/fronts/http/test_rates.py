@@ -173,6 +173,31 @@ def test_the_settings_override_the_rate_that_a_tool_declares() -> None:
         rates.check(Request(1, "tools/call", {"name": "search"}), Caller("ann"), "")
 
 
+@virtual_test
+async def test_a_call_without_the_scope_of_a_tool_neither_uses_up_nor_shows_its_rate() -> None:
+    async def verifier(token: str) -> Principal | None:
+        return Principal(subject=token, scopes=frozenset({"mail"} if token == "ann" else ()))
+
+    server = Server("mail", verifier=verifier)
+
+    @server.tool(rate="2/m", scopes={"mail"})
+    async def send() -> str:
+        return "sent"
+
+    @server.tool(rate="1/m", scopes={"mail"}, hidden=True)
+    async def secret() -> str:
+        return "hidden"
+
+    app = server.asgi()
+    ann, bob = Peer(app, token="ann"), Peer(app, token="bob")
+    assert [(await guest_call(bob, "send").done()).status for _ in range(4)] == [403] * 4
+    assert [(await guest_call(ann, "send").done()).status for _ in range(3)] == [200, 200, 429]
+    unknown = {(await guest_call(bob, tool).done()).status for tool in ("secret", "secret", "unknown")}
+    assert len(unknown) == 1
+    assert (await guest_call(ann, "secret").done()).status == 200
+    await server.engine.aclose()
+
+
 @pytest.mark.parametrize(
     "text", ["", "10", "10/", "0/s", "-1/s", "1.5/s", "10/w", "10/s ", "10 / s", "10/s per tool"]
 )
