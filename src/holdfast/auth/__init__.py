@@ -2,7 +2,8 @@
 
 import hashlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Protocol, cast
 
 from msgspec import Struct
@@ -10,7 +11,7 @@ from msgspec import Struct
 from holdfast.errors import ConfigError
 
 
-class Principal(Struct, frozen=True, kw_only=True):
+class Principal(Struct, frozen=True, kw_only=True, dict=True):
     """The identity that a verified token stands for."""
 
     subject: str
@@ -33,7 +34,7 @@ class Principal(Struct, frozen=True, kw_only=True):
         """True if the principal has expired at this date: its requests are refused."""
         return self.expires is not None and self.expires <= now
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A hash of issuer, subject and client. Sessions are bound to it; different principals have different keys."""
         parts = (self.issuer, self.subject, self.client)
@@ -65,6 +66,10 @@ class RequestVerifier(Protocol):
         ...
 
 
+KnownPrincipal = Callable[[str], tuple[Principal, float] | None]
+"""Returns the principal of a token that was accepted not long ago, and the date until which that counts. It does not wait.
+
+A verifier may have such a method, `known`: it is then not called before that date for the same token."""
 Verifier = TokenVerifier | RequestVerifier
 """What a server takes as `verifier`: a function of the token, or of the token and the request."""
 

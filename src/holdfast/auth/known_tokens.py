@@ -36,6 +36,13 @@ class KnownTokens:
         self._known.move_to_end(name)
         return (found[1],)
 
+    def accepted(self, token: str, now: float) -> tuple[Principal, float] | None:
+        """Return the principal of a token, and the date until which it counts; None if it is not known or was refused."""
+        found = self._known.get(_name(token))
+        if found is None or found[1] is None or found[0] <= now:
+            return None
+        return found[1], found[0]
+
     def put(self, token: str, principal: Principal | None, now: float) -> None:
         """Remember what was found: None if the token was refused. A principal is forgotten when it expires."""
         until = now + self._seconds

@@ -1,6 +1,14 @@
 """Several verifiers: the first one that accepts a request decides."""
 
-from holdfast.auth import AuthRequest, Principal, RequestVerifier, TokenVerifier, Verifier, with_request
+from holdfast.auth import (
+    AuthRequest,
+    KnownPrincipal,
+    Principal,
+    RequestVerifier,
+    TokenVerifier,
+    Verifier,
+    with_request,
+)
 from holdfast.errors import ConfigError
 
 
@@ -31,6 +39,16 @@ class AnyOf:
 
     def __repr__(self) -> str:
         return f"<AnyOf {', '.join(repr(verifier) for verifier, _ in self._verifiers)}>"
+
+    def known(self, token: str) -> tuple[Principal, float] | None:
+        """Return the principal that a verifier has accepted not long ago. One that must be asked each time ends the search."""
+        for verifier, _ in self._verifiers:
+            known: KnownPrincipal | None = getattr(verifier, "known", None)
+            if known is None:
+                return None
+            if (found := known(token)) is not None:
+                return found
+        return None
 
     async def __call__(self, token: str, request: AuthRequest) -> Principal | None:
         """Return the principal of the first verifier that accepts; None if all of them refuse.

@@ -67,6 +67,10 @@ class Introspection:
     def __repr__(self) -> str:
         return f"<Introspection at {self._url}>"
 
+    def known(self, token: str) -> tuple[Principal, float] | None:
+        """Return the principal of a token that was accepted not long ago, and the date until which that counts."""
+        return self._known.accepted(token, self._clock.wall())
+
     async def __call__(self, token: str) -> Principal | None:
         """Return the principal of an active token; None otherwise.
 

@@ -79,6 +79,10 @@ class JwtVerifier:
     def __repr__(self) -> str:
         return f"<JwtVerifier of {self._rules.issuer}>"
 
+    def known(self, token: str) -> tuple[Principal, float] | None:
+        """Return the principal of a token that was accepted not long ago, and the date until which that counts."""
+        return self._known.accepted(token, self._clock.wall())
+
     async def __call__(self, token: str) -> Principal | None:
         """Return the principal of a valid token; None otherwise.
 

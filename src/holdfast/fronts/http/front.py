@@ -200,8 +200,11 @@ class HttpFront:
             return refused
         principal = None
         if self._identity is not None:
-            stormy = self._too_often_refused(request) if self._rates.exhausted else None
-            found = stormy or await self._identity.of(head, request.client or "")
+            found = (
+                self._identity.remembered(request)
+                or self._too_often_refused(request)
+                or await self._identity.of(head, request.client or "")
+            )
             if isinstance(found, Answer):
                 return found
             principal = connection.principal = found
@@ -233,7 +236,7 @@ class HttpFront:
 
     def _too_often_refused(self, request: RawRequest) -> Answer | None:
         """Refuse a token that is not known, from an address whose requests were refused too often, without a check of it."""
-        if self._identity is None or self._identity.has_accepted(request.head):
+        if not self._rates.exhausted or self._identity is None or self._identity.has_accepted(request.head):
             return None
         over = self._rates.over(counted(self._addresses.of(request)))
         return refused_unstarted(over) if over is not None else None

@@ -6,12 +6,15 @@ exception's type is written down; and it may hang, as the service behind it does
 A refused token is refused again for `_REFUSED_SECONDS` without a call of the verifier: a client that repeats it must not
 make us ask the authorization server each time. A verifier that takes the request may decide otherwise for the next
 request with the same token, so that nothing is remembered for it.
+
+A verifier that remembers accepted tokens itself may say so (`known`). Then neither it nor its time limit costs
+anything for a token that it has accepted not long ago.
 """
 
 import asyncio
 from typing import Final, cast
 
-from holdfast.auth import AuthRequest, Principal, TokenVerifier, Verifier, with_request
+from holdfast.auth import AuthRequest, KnownPrincipal, Principal, TokenVerifier, Verifier, with_request
 from holdfast.auth.known_tokens import KnownTokens
 from holdfast.core.rates import Rates
 from holdfast.engine.engine import Engine
@@ -19,6 +22,7 @@ from holdfast.errors import BUSY
 from holdfast.fronts.http.answer import UNSTARTED, Answer, refuse, retry_after
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.protection import Protection
+from holdfast.fronts.http.request import RawRequest
 
 _REFUSED_SECONDS: Final = 10.0
 _ACCEPTED: Final = 10_000
@@ -43,11 +47,26 @@ class Identity:
         self._verifier = cast("TokenVerifier", verifier)
         self._engine = engine
         self._protection = protection
+        self._known: KnownPrincipal | None = getattr(verifier, "known", None)
+        self._wall = engine.clock.wall
         self._seconds = engine.settings.limits.verifier_seconds
         self._refused = KnownTokens(_REFUSED_SECONDS)
         self._accepted: dict[int, None] = {}
         """Hashes of tokens that were accepted; not of the tokens' text alone, but with a secret of this process."""
         self._rates = Rates(engine.clock.now())
+
+    def remembered(self, request: RawRequest) -> Principal | None:
+        """Return the principal of a request whose token was accepted not long ago; None: ask with `of`.
+
+        A connection sends the same head again and again, so the head remembers its principal.
+        """
+        if self._known is None:
+            return None
+        known = request.known
+        if known is None or known[1] <= self._wall():
+            token = token_of(request.head)
+            known = request.known = self._known(token) if token else None
+        return None if known is None else known[0]
 
     async def of(self, head: Head, address: str) -> Principal | Answer:
         """Return the principal of a request, or the refusal: 401, or 503 if the verifier failed."""

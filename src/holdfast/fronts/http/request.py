@@ -7,6 +7,7 @@ There is one front. `holdfast serve` calls it with channels of its own sockets (
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
+from holdfast.auth import Principal
 from holdfast.fronts.http.head import Head, RawHeaders
 
 Scope = MutableMapping[str, Any]
@@ -22,7 +23,7 @@ class Gone(Exception):
 class RawRequest:
     """The head of a request. It does not change, so one object may serve several requests with equal heads."""
 
-    __slots__ = ("client", "head", "method", "passed", "path")
+    __slots__ = ("client", "head", "known", "method", "passed", "path")
 
     def __init__(self, method: str, path: str, headers: RawHeaders, client: str | None) -> None:
         self.method: str = method
@@ -32,6 +33,8 @@ class RawRequest:
         """The headers; their names are in lower case."""
         self.client: str | None = client
         """The address of the client; None: it is not known, or the socket is a Unix socket."""
+        self.known: tuple[Principal, float] | None = None
+        """The principal of this head's token, and the date until which it need not be checked again (`Identity`)."""
         self.passed: object = None
         """The rules that this head has passed (`HttpFront`), so that an equal head is not checked again."""
 

@@ -172,3 +172,26 @@ def test_known_tokens_are_bounded_forgotten_in_time_and_not_kept_as_text() -> No
     assert known.get("0", 1.0) is None
     known.put("soon", Principal(subject="x", expires=3.0), 0.0)
     assert known.get("soon", 3.0) is None
+
+
+# What verifiers remember
+
+
+@async_test
+async def test_several_verifiers_remember_what_the_first_ones_remember() -> None:
+    async with issuer() as at:
+        at.tokens["t"] = {"active": True, "sub": "ada"}
+        remembers = introspection(at)
+        both = AnyOf(remembers, introspection(at))
+        assert both.known("t") is None
+        assert await remembers("t") is not None
+        assert both.known("t") == remembers.known("t")
+        assert AnyOf(StaticTokens({"a" * 16: "ann"}), remembers).known("t") is None, "the first must be asked"
+
+
+@async_test
+async def test_a_refused_token_is_not_a_known_one() -> None:
+    async with issuer() as at:
+        check = introspection(at)
+        assert await check("unknown") is None
+        assert check.known("unknown") is None

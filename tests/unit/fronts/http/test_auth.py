@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.auth import AuthRequest, Principal
 from holdfast.config import Settings, Times
+from holdfast.fronts.http.request import RawRequest
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, metadata, notification
 from tests.support import LoopClock
@@ -368,3 +369,67 @@ async def test_a_verifier_that_fails_for_every_request_does_not_fill_the_log() -
         await asyncio.sleep(1.0)
         await b.peer(token="raise").initialize()
         assert b.observer.named("verifier.failed")[-1]["held_back"] == 90
+
+
+# Verifiers that remember
+
+
+class Remembering:
+    """A verifier that remembers each token for a minute."""
+
+    def __init__(self) -> None:
+        self.checked: list[str] = []
+        self.looked = 0
+        self._known: dict[str, tuple[Principal, float]] = {}
+
+    def known(self, token: str) -> tuple[Principal, float] | None:
+        self.looked += 1
+        found = self._known.get(token)
+        return found if found is not None and found[1] > LoopClock().wall() else None
+
+    async def __call__(self, token: str) -> Principal | None:
+        self.checked.append(token)
+        if token == "wrong":
+            return None
+        self._known[token] = Principal(subject=token), LoopClock().wall() + 60
+        return self._known[token][0]
+
+
+@front_test
+async def test_a_token_that_its_verifier_remembers_is_not_checked_again_in_that_time() -> None:
+    verifier = Remembering()
+    async with bench(verifier=verifier) as b:
+        peer = b.peer(token="ann")
+        for _ in range(5):
+            assert (await modern_call(peer).done()).status == 200
+        assert verifier.checked == ["ann"]
+        assert (await modern_call(b.peer(token="wrong")).done()).status == 401
+        assert (await modern_call(b.peer()).done()).status == 401
+        await asyncio.sleep(60)
+        assert (await modern_call(peer).done()).status == 200
+        assert verifier.checked == ["ann", "wrong", "ann"]
+
+
+@front_test
+async def test_a_head_remembers_its_principal_until_the_date_that_the_verifier_has_set() -> None:
+    verifier = Remembering()
+    async with bench(verifier=verifier) as b:
+        identity = b.app._identity
+        assert identity is not None
+        sent = RawRequest("POST", "/mcp", [(b"authorization", b"Bearer ann")], "127.0.0.1")
+        assert identity.remembered(sent) is None
+        found = await identity.of(sent.head, "")
+        assert [identity.remembered(sent) for _ in range(5)] == [found] * 5
+        assert verifier.looked == 2, "once before it was known, and once after"
+        await asyncio.sleep(60)
+        assert identity.remembered(sent) is None
+
+
+@front_test
+async def test_a_verifier_that_remembers_nothing_is_called_for_each_request() -> None:
+    async with bench(verifier=Tokens()) as b:
+        identity = b.app._identity
+        assert identity is not None
+        sent = RawRequest("POST", "/mcp", [(b"authorization", b"Bearer ann")], "127.0.0.1")
+        await identity.of(sent.head, "")
+        assert identity.remembered(sent) is None
