@@ -155,7 +155,7 @@ class Accounting(RuleBasedStateMachine):
             assert session.running == len(claims)
             assert session.calls == sum(not claim.control for claim in claims) <= 5
             assert session.readers == sum(exchange.has_reader for exchange in exchanges)
-            assert session.bytes == sum(exchange.log.bytes for exchange in exchanges if exchange.log)
+            assert session.size == sum(exchange.log.bytes for exchange in exchanges if exchange.log)
             assert session.outstanding == sum(ask.answer is None for ask in session.asks.values())
             assert 0 <= session.outstanding <= LIMITS.asks
             assert session.cell_bytes == sum(
@@ -163,7 +163,7 @@ class Accounting(RuleBasedStateMachine):
             )
             assert session.cell_bytes <= LIMITS.state_bytes
             self.finished_streams_are_those_that_ended(session)
-        assert self.store._bytes == sum(self.session(key).bytes for key in SESSIONS)
+        assert self.store._bytes == sum(self.session(key).size for key in SESSIONS)
 
     def finished_streams_are_those_that_ended(self, session: MemorySession) -> None:
         ended = {

@@ -47,14 +47,14 @@ class StreamBuffer:
     away.
     """
 
-    __slots__ = ("_batch", "_failure", "_task", "_waiting", "_waiting_bytes", "bytes", "events", "lock")
+    __slots__ = ("_batch", "_failure", "_task", "_waiting", "_waiting_bytes", "events", "lock", "size")
 
     def __init__(self) -> None:
         self.lock: asyncio.Lock = asyncio.Lock()
         """Held while the store is asked to begin, extend or end the stream."""
         self.events: int = 0
         """How many messages are not in the log yet."""
-        self.bytes: int = 0
+        self.size: int = 0
         """How many bytes they have."""
         self._waiting: list[tuple[int, bytes]] = []
         self._waiting_bytes = 0
@@ -77,7 +77,7 @@ class StreamBuffer:
         self._waiting.append((tag, message))
         self._waiting_bytes += len(message)
         self.events += 1
-        self.bytes += len(message)
+        self.size += len(message)
         self._begin(append, wake)
 
     async def progress(self, append: Append, wake: Wake) -> None:
@@ -108,7 +108,7 @@ class StreamBuffer:
 
     def _stored(self, wake: Wake) -> None:
         self.events -= len(self._batch)
-        self.bytes -= sum(len(data) for _, data in self._batch)
+        self.size -= sum(len(data) for _, data in self._batch)
         self._batch = []
         wake.set()
 

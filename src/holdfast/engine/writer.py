@@ -426,7 +426,7 @@ class LogWriter(SessionWriter):
         size = self.written_bytes - read_bytes
         if buffer is not None:
             events += buffer.events
-            size += buffer.bytes
+            size += buffer.size
         return events > limits.stream_events // 2 or size > limits.stream_bytes // 2
 
 

@@ -66,21 +66,26 @@ class MemorySession(SessionClock, Cells):
     """All data of one session. There may be 100,000 of them: collections that most sessions do not need are made late."""
 
     __slots__ = (
-        "_answered", "asks", "broke", "bytes", "calls", "exchanges", "fence", "finished", "held", "hint", "ids", "opened",
-        "outstanding", "readers", "record", "running", "settled", "state", "subscriptions", "touched",
+        "_answered", "asks", "broke", "calls", "exchanges", "fence", "finished", "held", "hint", "ids", "opened",
+        "outstanding", "readers", "record", "running", "settled", "size", "state", "subscriptions", "touched",
     )  # fmt: skip
 
     def __init__(self, record: SessionRecord, now: float) -> None:
         Cells.__init__(self, record.principal)
-        self.record = record
-        self.state = State.ATTACHED
+        self.record: SessionRecord = record
+        self.state: State = State.ATTACHED
         self.opened: float = now
         self.touched: float = now
-        self.hint = inf
+        self.hint: float = inf
         """The time at which `sweep` checks the session next. It is not later than the time at which the session is due."""
         self.settled: float = 0.0
         self.broke: float = 0.0
-        self.fence = self.running = self.calls = self.readers = self.bytes = 0
+        self.fence: int = 0
+        self.running: int = 0
+        self.calls: int = 0
+        self.readers: int = 0
+        self.size: int = 0
+        """The bytes of its streams."""
         self.exchanges: dict[str, MemoryExchange] = {}
         self.ids: dict[RequestId, str] = {}
         self.finished: dict[str, None] = {}

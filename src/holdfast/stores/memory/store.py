@@ -394,10 +394,10 @@ class MemoryStore(
 
     def _over(self, session: MemorySession) -> int:
         """Return by how many bytes the session or the whole store is over its budget."""
-        return over_budget(self._limits, session.bytes, self._bytes)
+        return over_budget(self._limits, session.size, self._bytes)
 
     def _account(self, session: MemorySession, change: int) -> None:
-        session.bytes += change
+        session.size += change
         self._bytes += change
 
     def _finish(self, session: MemorySession, stream: str) -> None:
@@ -474,7 +474,7 @@ class MemoryStore(
             self._forget_subscriber(uri, record.key)
         for name in session.finished:
             self._finished.pop((record.key, name), None)
-        self._account(session, -session.bytes)
+        self._account(session, -session.size)
         session.keep(-session.kept, self._kept)
         self.wake(WakeUp.CLOSED, record.key, "")
         return Closed(record, reason)
