@@ -40,7 +40,8 @@ def _part(name: str, results: Results) -> str | None:
 
 def _note(made: dict[str, Any]) -> str:
     rounds = f"{made['rounds']} round{'s' if made['rounds'] > 1 else ''}"
-    return f"<sub>`{made['command']}`, {made['date']}, {rounds}, Holdfast {made['holdfast']}</sub>"
+    load = f"load of the machine {made['load']:g} before the run" if "load" in made else "load not recorded"
+    return f"<sub>`{made['command']}`, {made['date']}, {load}, {rounds}, Holdfast {made['holdfast']}</sub>"
 
 
 def _machine(results: Results) -> str:

@@ -50,6 +50,7 @@ def made_here(python: str, command: str) -> dict[str, Any]:
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": command,
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
+        "load": round(os.getloadavg()[0], 1),
         "python": version,
         "holdfast": f"{holdfast} {_commit()}".strip(),
         "uvicorn": importlib.metadata.version("uvicorn"),

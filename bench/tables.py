@@ -251,6 +251,14 @@ GOALS: Final = (
         unit=" KiB",
     ),
     Goal(
+        "processor time of the client for a call, one at a time",
+        "client",
+        350,
+        lambda points: smallest(points[0]["figures"]["holdfast"], "cpu_us"),
+        at_most=True,
+        unit=" µs",
+    ),
+    Goal(
         "`holdfast serve` to the first answer",
         "start",
         300,
