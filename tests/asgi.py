@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from holdfast.fronts.http.asgi import AsgiChannel, request_of
 from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.started import finish
 from tests.messages import (
     BOTH,
     JSON_TYPE,
@@ -88,7 +89,8 @@ class Call:
     async def _serve(self, app: Application, scope: Json) -> None:
         """Call a front as `holdfast serve` does, and any other application by ASGI."""
         if isinstance(app, HttpFront) and scope["type"] == "http":
-            await app.serve(request_of(scope), FakeChannel(self.transport, scope, self._receive, self._send))
+            channel = FakeChannel(self.transport, scope, self._receive, self._send)
+            await finish(app.serve(request_of(scope), channel))
         else:
             await app(scope, self._receive, self._send)
 

@@ -5,7 +5,7 @@ simulation with the invariant that breaks, or the contract of stores.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from math import inf
 from typing import Any, Final
@@ -24,8 +24,8 @@ from holdfast.engine.readers import Readers
 from holdfast.engine.stream_buffer import Append, StreamBuffer
 from holdfast.engine.wake import Wake
 from holdfast.errors import Fenced
-from holdfast.fronts.http.answer import Answer
 from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.request import RawRequest
 from holdfast.stores.base import (
     Adopted,
     Answered,
@@ -335,14 +335,12 @@ def serial_receive_loop() -> Patches:
     in_session = HttpFront._in_session
     locks: dict[tuple[int, str], asyncio.Lock] = {}
 
-    async def one_by_one(
-        self: HttpFront, message: Any, body: bytes, version: str, head: Any, *rest: Any
-    ) -> Any:
+    async def one_by_one(self: HttpFront, message: Any, body: bytes, head: RawRequest, *rest: Any) -> Any:
         # One for all replicas: what a balancer with sticky sessions would give.
-        session = (id(asyncio.get_running_loop()), head.text(b"mcp-session-id"))
+        session = (id(asyncio.get_running_loop()), head.session_id)
         async with locks.setdefault(session, asyncio.Lock()):
-            answer = in_session(self, message, body, version, head, *rest)
-            return answer if isinstance(answer, Answer) else await answer
+            found = in_session(self, message, body, head, *rest)
+            return await found if isinstance(found, Awaitable) else found
 
     return _with((HttpFront, "_in_session", one_by_one))
 

@@ -105,7 +105,7 @@ class ToolBack:
     def server_info(self) -> dict[str, str]:
         return {"name": "trial", "version": "1"}
 
-    async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[()]:
+    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[()]:
         return ()
 
     async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:

@@ -110,7 +110,7 @@ class NativeBack:
         """Return the name and version of the app."""
         return self._app.info
 
-    async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:  # noqa: ARG002
+    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:  # noqa: ARG002
         """Return the parameters of the called tool that HTTP headers repeat."""
         return (
             self._app.mirrored(request.params.get("name"), caller) if request.method == "tools/call" else ()

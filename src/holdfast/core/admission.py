@@ -46,6 +46,11 @@ class Gate(Generic[T]):
         """The number of tickets that wait."""
         return len(self._waiting)
 
+    @property
+    def is_full(self) -> bool:
+        """True if the next ticket has to wait, or is refused."""
+        return self._inside >= self._places or bool(self._waiting)
+
     def enter(self, ticket: T) -> Admission:
         """Let the ticket in, queue it, or refuse it. Tickets that wait go first."""
         if self._inside < self._places and not self._waiting:

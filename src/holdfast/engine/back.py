@@ -100,7 +100,7 @@ class Back(Protocol):
         """Name and version of the server, for the `_meta` of results that the engine makes itself."""
         ...
 
-    async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:
+    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:
         """Return the parameters of a request that its headers must mirror (2026-07-28)."""
         ...
 

@@ -90,7 +90,7 @@ class Engine:
     """What known clients do differently."""
     access: Access
     """The scopes that requests need."""
-    mirrored: Callable[[Request, RequestMeta, Caller], Awaitable[tuple[Mirrored, ...]]]
+    mirrored: Callable[[Request, RequestMeta, Caller], tuple[Mirrored, ...]]
     """The parameters of a request that its headers must mirror (2026-07-28)."""
     spawn: Callable[[Coroutine[Any, Any, object]], None]
     """Run a coroutine in the background; the engine ends it when it closes."""
@@ -184,6 +184,7 @@ class Engine:
     async def _start(self) -> None:
         try:
             self._take_store()
+            self.runtime.bind(asyncio.get_running_loop())
             await self.replica.start()
             await self.sessionless.keys.renew()
             await self.runtime.back.start(

@@ -74,7 +74,9 @@ _STORE_SECONDS: Final = 0.5
 # What a plain call uses has names here: a member of an enumeration is looked up slowly in Python 3.11.
 _END: Final = Action.END
 _FREE_SLOT: Final = Action.FREE_SLOT
+_RUNNING: Final = State.RUNNING
 _START: Final = Input.START
+_RETURNED: Final = Input.RETURNED
 _STORED: Final = Input.STORED
 _ENTERED: Final = Admission.START
 _REFUSED: Final = Outcome(happened=Input.REFUSE)
@@ -126,6 +128,7 @@ class Exchanges:
             if runtime.settings.in_order and not runtime.settings.stateless
             else None
         )
+        self._at_once = runtime.at_once if self._turns is None else None
         self.ending: int = 0
         """How many ends are on their way to the store: a stop waits for them, although no handler runs any more."""
         self.claiming: int = 0
@@ -178,16 +181,49 @@ class Exchanges:
         session = runtime.local_session(claimed.record)
         if claimed.returned:
             runtime.returned(session)
-        writer: SessionWriter
-        if session.channel is None:
-            writer = LogWriter(runtime.store, runtime.random, session, claim, claimed.fence, streams=streams)
-        else:
-            writer = ConnectionWriter(
-                runtime.store, runtime.random, session, session.channel, claim, claimed.fence
-            )
-        exchange = SessionExchange(runtime.store, session, request, claim, claimed.fence, writer, caller)
+        exchange = self._claimed(session, claim, claimed.fence, caller, request, streams=streams)
         await self.begin(exchange)
         return exchange
+
+    def submit_now(
+        self, key: str, caller: Caller, request: Request, digest: bytes, *, streams: bool
+    ) -> SessionExchange | None:
+        """Claim an exchange and start it without waiting; None, with nothing done: use `submit`.
+
+        None if the store has to be awaited, if scopes are to be judged, if the call has to wait for its slot, and if the
+        claim is refused.
+        """
+        runtime = self._runtime
+        session = runtime.sessions.get(key)
+        if (
+            self._at_once is None
+            or runtime.access.rules is not None
+            or session is None
+            or session.channel is not None
+            or session.gate.is_full
+        ):
+            return None
+        claim = Claim(request.id, runtime.random.token(12), digest, request.method in CONTROL)
+        claimed = self._at_once.claim_now(key, caller.key, claim)
+        if type(claimed) is not Claimed:
+            return None
+        if claimed.returned:
+            runtime.returned(session)
+        exchange = self._claimed(session, claim, claimed.fence, caller, request, streams=streams)
+        self._enter(exchange)
+        return exchange
+
+    def _claimed(
+        self, session: Session, claim: Claim, fence: int, caller: Caller, request: Request, *, streams: bool
+    ) -> SessionExchange:
+        """Return the exchange of a claim."""
+        runtime = self._runtime
+        writer: SessionWriter
+        if session.channel is None:
+            writer = LogWriter(runtime.store, runtime.random, session, claim, fence, streams=streams)
+        else:
+            writer = ConnectionWriter(runtime.store, runtime.random, session, session.channel, claim, fence)
+        return SessionExchange(runtime.store, session, request, claim, fence, writer, caller)
 
     async def free(self, key: str, stream: str, fence: int) -> None:
         """Give back a claim of which nothing has started."""
@@ -270,6 +306,14 @@ class Exchanges:
 
     async def begin(self, exchange: SessionExchange) -> None:
         """Start what is claimed, let it wait, or refuse it."""
+        admission = self._enter(exchange)
+        if admission is Admission.WAIT:
+            self._wait(exchange)
+        elif admission is not _ENTERED:
+            await self.settle(exchange, _REFUSED)
+
+    def _enter(self, exchange: SessionExchange) -> Admission:
+        """Start what is claimed if it has a slot or its turn; return whether it has started, waits or is refused."""
         session = exchange.session
         session.exchanges[exchange.claim.stream] = exchange
         if exchange.claim.control:
@@ -280,11 +324,8 @@ class Exchanges:
             admission = session.gate.enter(exchange)
         if admission is _ENTERED:
             exchange.state, _ = step(exchange.state, _START)
-            exchange.task = asyncio.get_running_loop().create_task(run(self._runtime, exchange, self.settle))
-        elif admission is Admission.WAIT:
-            self._wait(exchange)
-        else:
-            await self.settle(exchange, _REFUSED)
+            exchange.task = self._runtime.new_task(run(self._runtime, exchange, self), name=exchange.key)
+        return admission
 
     def _wait(self, exchange: SessionExchange) -> None:
         """Let it wait for its slot, or for its turn."""
@@ -310,8 +351,9 @@ class Exchanges:
         context = None if waiting is None else waiting.context
         if waiting is not None and waiting.deadline is not None:
             waiting.deadline.cancel()
-        work = run(self._runtime, exchange, self.settle)
-        exchange.task = asyncio.get_running_loop().create_task(work, context=context)
+        exchange.task = self._runtime.new_task(
+            run(self._runtime, exchange, self), name=exchange.key, context=context
+        )
 
     # Ending
 
@@ -322,6 +364,32 @@ class Exchanges:
         """
         happened = Input.CLOSED if closed else Input.CANCELLED
         await self.settle(exchange, Outcome(error=error, happened=happened))
+
+    def settle_now(self, exchange: SessionExchange, outcome: Outcome) -> bool:
+        """End an exchange whose handler has returned, without waiting. False, with nothing done: use `settle`.
+
+        The store is asked first: nothing has changed here if it refuses, and `settle` acts on its reason.
+        """
+        writer, session = exchange.writer, exchange.session
+        if (
+            self._at_once is None
+            or exchange.state is not _RUNNING
+            or outcome.happened is not _RETURNED
+            or not writer.is_plain
+        ):
+            return False
+        stream = exchange.key
+        try:
+            self._at_once.settle_now(session.record.key, stream, exchange.fence, None)
+        except (StoreError, SessionGone):
+            return False
+        del session.exchanges[stream]
+        exchange.state, _ = step(exchange.state, _RETURNED)
+        exchange.state, _ = step(exchange.state, _STORED)
+        writer.terminal = outcome.message(exchange.request.id)
+        self._free_slot(exchange)
+        writer.changed()
+        return True
 
     async def settle(self, exchange: SessionExchange, outcome: Outcome) -> None:
         """End the exchange with this outcome, unless it has ended.

@@ -1,8 +1,7 @@
 """Running a handler: it has exactly one outcome, and the exchange is settled with that."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 from holdfast.core.exchange import Input
 from holdfast.engine.exchange import Exchange
@@ -24,50 +23,65 @@ from holdfast.errors import (
 from holdfast.wire.jsonrpc import encode
 
 E = TypeVar("E", bound=Exchange)
-Settle = Callable[[E, Outcome], Coroutine[Any, Any, None]]
-"""Ends an exchange with an outcome, unless it has ended."""
+E_contra = TypeVar("E_contra", bound=Exchange, contravariant=True)
 
 
-async def run(runtime: Runtime, exchange: E, settle: Settle[E]) -> None:
-    """Let the back answer an exchange, then settle it. An exchange's task runs this and nothing else."""
-    outcome = await handle(runtime, exchange)
-    task = exchange.task
-    if task is None or not task.cancelling():
-        await settle(exchange, outcome)
-    else:
-        # The handler has cancelled its own task: the cancellation may be raised at the next await here.
-        runtime.spawn(settle(exchange, outcome))
+class Ends(Protocol[E_contra]):
+    """Ends an exchange with an outcome, unless it has ended."""
+
+    def settle_now(self, exchange: E_contra, outcome: Outcome) -> bool:
+        """End it without waiting; False, with nothing done: use `settle`."""
+        ...
+
+    async def settle(self, exchange: E_contra, outcome: Outcome) -> None:
+        """End it."""
+        ...
 
 
-async def handle(runtime: Runtime, exchange: Exchange) -> Outcome:
-    """Let the back answer an exchange.
+async def run(runtime: Runtime, exchange: E, ends: Ends[E]) -> None:
+    """Let the back answer an exchange, then settle it. An exchange's task runs this and nothing else.
 
     Raises:
         CancelledError: the exchange was ended from outside, and its handler was stopped.
     """
     try:
-        return Outcome(await runtime.back.handle(exchange))
-    except McpError as error:
-        return _refused(runtime, exchange, error)
-    except asyncio.CancelledError:
-        if exchange.has_ended:
-            raise
-        return Outcome(error=Cancelled())
-    except (Fenced, StreamClosed) as error:
-        # The handler is not at fault: no traceback, and no correlation id.
-        runtime.observer.note("handler.fenced", session=exchange.session.name, error=error)
-        return Outcome(error=OutcomeUnknown(), happened=_lost(exchange))
-    except SessionGone as error:
-        if await _is_closed(runtime, exchange):
-            return Outcome(error=Cancelled("the session was closed"))
-        return _masked(runtime, exchange, error)
-    except BaseException as error:
-        if ends_the_task(error):
-            raise
-        return _masked(runtime, exchange, error)
+        outcome = Outcome(await runtime.back.handle(exchange))
+    except BaseException as error:  # noqa: BLE001 - raised again by `_failed` if it ends the task
+        outcome = await _failed(runtime, exchange, error)
     finally:
         if exchange.caller.charge is not None:
             exchange.drop_request()
+    task = exchange.task
+    if task is not None and task.cancelling():
+        # The handler has cancelled its own task: the cancellation may be raised at the next await here.
+        runtime.spawn(ends.settle(exchange, outcome))
+    elif not ends.settle_now(exchange, outcome):
+        await ends.settle(exchange, outcome)
+
+
+async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) -> Outcome:
+    """Return the outcome of a handler that has raised.
+
+    Raises:
+        BaseException: the failure itself, if it ends the task.
+    """
+    match failure:
+        case McpError():
+            return _refused(runtime, exchange, failure)
+        case asyncio.CancelledError():
+            if exchange.has_ended:
+                raise failure
+            return Outcome(error=Cancelled())
+        case Fenced() | StreamClosed():
+            # The handler is not at fault: no traceback, and no correlation id.
+            runtime.observer.note("handler.fenced", session=exchange.session.name, error=failure)
+            return Outcome(error=OutcomeUnknown(), happened=_lost(exchange))
+        case SessionGone() if await _is_closed(runtime, exchange):
+            return Outcome(error=Cancelled("the session was closed"))
+        case _:
+            if ends_the_task(failure):
+                raise failure
+            return _masked(runtime, exchange, failure)
 
 
 def _lost(exchange: Exchange) -> Input:

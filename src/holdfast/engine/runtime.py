@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeVar
+from contextvars import Context
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.config import Settings
 from holdfast.engine.access import Access
@@ -13,11 +15,21 @@ from holdfast.engine.session import Channel, Session
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock, Observer, Random
 from holdfast.protocol.quirks import ClientQuirks
-from holdfast.stores.base import SessionRecord, Store
+from holdfast.stores.base import AtOnce, SessionRecord, Store
 
 T = TypeVar("T")
 _STORE_SECONDS: Final = 0.5
 """How often a store that is away is tried again."""
+
+
+class NewTask(Protocol):
+    """Starts a task."""
+
+    def __call__(
+        self, work: Coroutine[Any, Any, None], /, *, name: str, context: Context | None = None
+    ) -> asyncio.Task[None]:
+        """Start it in a copy of the present context, or in this context."""
+        ...
 
 
 class Runtime:
@@ -25,10 +37,12 @@ class Runtime:
 
     __slots__ = (
         "access",
+        "at_once",
         "audit",
         "back",
         "clock",
         "load",
+        "new_task",
         "observer",
         "on_gone",
         "quirks",
@@ -54,6 +68,11 @@ class Runtime:
         self.settings: Settings = settings
         self.load: Load = Load(settings.limits)
         self.store: Store = store
+        # A store that other replicas write to cannot answer at once.
+        self.at_once: AtOnce | None = None if store.is_shared else getattr(store, "at_once", None)
+        """The store, if it can claim and settle without waiting."""
+        self.new_task: NewTask = asyncio.create_task
+        """Starts the task of a handler: see `bind`."""
         self.clock: Clock = clock
         self.random: Random = random
         self.observer: Observer = observer
@@ -63,6 +82,14 @@ class Runtime:
         self.on_gone: Callable[[Session], None] = lambda _: None
         """Called with a session that was found to be closed by another replica."""
         self.audit: Audit = Audit(self)
+
+    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the tasks of handlers on this loop.
+
+        Without a task factory they are made directly: `create_task` makes up a name for each task and looks up the loop.
+        """
+        make: NewTask = partial(asyncio.Task, loop=loop)
+        self.new_task = make if loop.get_task_factory() is None else loop.create_task
 
     def local_session(self, record: SessionRecord, channel: Channel | None = None) -> Session:
         """Return the local session of a record; make it if this process has none yet."""

@@ -41,7 +41,7 @@ Who may come back
 
 How a call ends
     Its handler returns or raises; its client closes the response of a call that is not parked, which is the cancellation
-    in this revision; its token has expired too long ago (`sweep`); its time in `Parking` is over; or the server stops. Each of these goes through `_settle`, and
+    in this revision; its token has expired too long ago (`sweep`); its time in `Parking` is over; or the server stops. Each of these goes through `settle`, and
     the first one counts.
 """
 
@@ -56,7 +56,7 @@ from msgspec.structs import replace
 
 from holdfast.auth.seal import MAX_SEALED
 from holdfast.config import KIB
-from holdfast.core.exchange import Action, Input, State, step
+from holdfast.core.exchange import Action, Actions, Input, State, step
 from holdfast.core.rounds import NOTHING_GIVEN, Asked, Given
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch
@@ -90,6 +90,8 @@ _RETRY_MEMBERS: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Members of `params` that may differ between a request and its retries."""
 
 
+_TASK_NAME: Final = "sessionless call"
+"""The name of the tasks of handlers. A call has no key before it is parked."""
 _FREE_SLOT: Final = Action.FREE_SLOT
 _TASK: Final = State.TASK
 _CLOSED: Final = Input.CLOSED
@@ -211,30 +213,45 @@ class SessionlessCalls:
         exchange.given = given
         waiter = writer.add_waiter(0)
         self._running.add(exchange)
-        exchange.task = asyncio.get_running_loop().create_task(run(runtime, exchange, self._settle))
+        exchange.task = runtime.new_task(run(runtime, exchange, self), name=_TASK_NAME)
         return AwaitedCall(exchange, writer, waiter, request.id)
 
-    async def _settle(self, exchange: Exchange, outcome: Outcome) -> None:
-        """End the exchange, unless it has ended. Only the end of a task is stored."""
-        happened = outcome.happened
-        if exchange.state is not _TASK:
-            happened = _CLOSED if happened is _CANCELLED else _ANSWERED
+    def settle_now(self, exchange: Exchange, outcome: Outcome) -> bool:
+        """End an exchange that is no task, unless it has ended. False, with nothing done: use `settle`."""
+        if exchange.state is _TASK:
+            return False
+        happened = _CLOSED if outcome.happened is _CANCELLED else _ANSWERED
         exchange.state, actions = step(exchange.state, happened)
+        if actions:
+            writer = exchange.writer
+            try:
+                if isinstance(writer, RoundWriter):
+                    writer.settle(outcome)
+            finally:
+                self._leave(exchange, actions)
+        return True
+
+    async def settle(self, exchange: Exchange, outcome: Outcome) -> None:
+        """End the exchange, unless it has ended. Only the end of a task is stored."""
+        if self.settle_now(exchange, outcome):
+            return
+        exchange.state, actions = step(exchange.state, outcome.happened)
         if not actions:
             return
-        writer = exchange.writer
         try:
-            if isinstance(writer, RoundWriter):
-                writer.settle(outcome)
-            elif isinstance(writer, TaskWriter):
-                await writer.settle(outcome)
+            if isinstance(exchange.writer, TaskWriter):
+                await exchange.writer.settle(outcome)
                 exchange.state, _ = step(exchange.state, Input.STORED)
         finally:
-            if _FREE_SLOT in actions:
-                # Not before a task's end is stored: a stop waits for the calls that run.
-                self._running.discard(exchange)
-            elif Action.STOP in actions:
-                self._stop(exchange)
+            # Not before a task's end is stored: a stop waits for the calls that run.
+            self._leave(exchange, actions)
+
+    def _leave(self, exchange: Exchange, actions: Actions) -> None:
+        """Free the place of a call whose handler is over, or stop its handler."""
+        if _FREE_SLOT in actions:
+            self._running.discard(exchange)
+        elif Action.STOP in actions:
+            self._stop(exchange)
 
     def _stop(self, exchange: Exchange) -> None:
         """Cancel the handler; it keeps its place until it is over."""
@@ -382,7 +399,7 @@ class SessionlessCalls:
 
     async def end(self, exchange: Exchange, error: McpError) -> None:
         """End a call with an error and cancel its handler. A result that it still returns is dropped."""
-        await self._settle(exchange, Outcome(error=error, happened=Input.CANCELLED))
+        await self.settle(exchange, Outcome(error=error, happened=Input.CANCELLED))
 
     async def sweep(self) -> None:
         """End the calls that still run long after the token of their request has expired.

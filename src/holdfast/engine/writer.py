@@ -156,6 +156,11 @@ class SessionWriter:
 
     # The end. The caller has set `terminal`.
 
+    @property
+    def is_plain(self) -> bool:
+        """True if the end needs neither a log nor a connection: the POST that waits takes it from `terminal`."""
+        return False
+
     async def settle(self) -> bool:
         """Store the end and free the exchange's id. True: the store keeps the answer for a repeat. Safe to call again."""
         raise NotImplementedError
@@ -322,6 +327,11 @@ class LogWriter(SessionWriter):
 
     # The end
 
+    @property
+    @override
+    def is_plain(self) -> bool:
+        return self._buffer is None and self.position is None and self.reading is not _GONE
+
     @override
     async def settle(self) -> bool:
         """Append the terminal message to the stream if there is one; keep it if its reader is gone."""
@@ -445,6 +455,11 @@ class ForwardedWriter(LogWriter):
     def has_begun(self) -> bool:
         """True if its stream began before its end: there may be other messages in it."""
         return self.position is not None and self.position is not _END_ONLY
+
+    @property
+    @override
+    def is_plain(self) -> bool:
+        return False
 
     @override
     async def settle(self) -> bool:

@@ -72,7 +72,7 @@ class ScriptedBack:
         """Return a name and a version."""
         return {"name": "scripted", "version": "0"}
 
-    async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:
+    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:
         """Mirror nothing."""
         return ()
 

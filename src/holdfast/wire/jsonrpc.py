@@ -87,11 +87,13 @@ def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -
     Raises:
         WireError: with the JSON-RPC code and, where it could be read, the request's id.
     """
-    brackets = data.count(b"{") + data.count(b"[")
     outside = None
-    # Every value takes a byte or more, so a text that is not longer than `max_values` cannot have too many.
-    if brackets > max_depth or len(data) > max_values:
-        outside = _check_shape(data, brackets, max_depth, max_values)
+    size = len(data)
+    # Every level takes two brackets, and every value a byte or more: a short text has neither too many levels nor values.
+    if size > 2 * max_depth or size > max_values:
+        brackets = data.count(b"{") + data.count(b"[")
+        if brackets > max_depth or size > max_values:
+            outside = _check_shape(data, brackets, max_depth, max_values)
     try:
         value = _decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -252,21 +254,22 @@ def _duplicate(data: bytes) -> str:
     return f" {found[0][:40]!r}" if found else ""
 
 
-_USUAL: Final = {"jsonrpc", "id", "method", "params"}
+_USUAL: Final = len(("jsonrpc", "id", "method", "params"))
 
 
 def _classify(value: Any) -> Message:
     if type(value) is not dict:
         raise WireError(INVALID_REQUEST, "Invalid request: a message is a JSON object")
-    if value.keys() == _USUAL:
-        # Nearly every message has these members. All others are checked member by member.
-        number, method, params = value["id"], value["method"], value["params"]
+    if len(value) == _USUAL:
+        # Nearly every message has these four members. All others are checked member by member.
+        get = value.get
+        number, method, params = get("id"), get("method"), get("params")
         if (
             type(number) is int
             and type(method) is str
             and type(params) is dict
+            and get("jsonrpc") == "2.0"
             and _MIN_ID <= number <= MAX_ID
-            and value["jsonrpc"] == "2.0"
         ):
             return Request(number, method, params)
     request_id = value.get("id")
@@ -324,7 +327,7 @@ def _checked_id(request_id: RequestId | None) -> RequestId:
 
 def result_message(request_id: RequestId, result: bytes) -> bytes:
     """Return the response with an already encoded result."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(request_id), result)
+    return b"".join((b'{"jsonrpc":"2.0","id":', encode(request_id), b',"result":', result, b"}"))
 
 
 def error_message(request_id: RequestId | None, code: int, message: str, data: object = None) -> bytes:

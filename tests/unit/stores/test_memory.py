@@ -1,10 +1,16 @@
 """Properties of the memory store alone: it never waits, and it keeps nothing of ended sessions."""
 
 import asyncio
+from collections.abc import Iterator
+from typing import Any
 
+from typing_extensions import override
+
+from holdfast.config import Limits
 from holdfast.core.lifecycle import Input
 from holdfast.stores.base import Claim, Claimed, Refusal
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.memory.session import MemorySession
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 
@@ -61,3 +67,40 @@ def test_a_closed_store_is_empty() -> None:
         return repr(store)
 
     assert asyncio.run(conversation()) == "<MemoryStore 0 sessions, 0 log bytes>"
+
+
+class _Unread(dict[str, MemorySession]):
+    """Sessions that may be counted, and not looked at one by one."""
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("all sessions were looked at")
+
+    @override
+    def values(self) -> Any:
+        raise AssertionError("all sessions were looked at")
+
+
+def test_a_session_of_an_anonymous_client_is_refused_without_a_look_at_the_others() -> None:
+    async def conversation() -> object:
+        store = MemoryStore(Limits(sessions=100))
+        for number in range(100):
+            assert await store.open(record(f"k{number}", ""), evict=False) == []
+        store._sessions = _Unread(store._sessions)
+        store._principals[""] = _Unread(store._principals[""])
+        return await store.open(record("more", ""), evict=False)
+
+    assert asyncio.run(conversation()) is Refusal.FULL
+
+
+def test_claims_and_ends_need_no_await_unless_a_subclass_replaces_them() -> None:
+    class Counting(MemoryStore):
+        @override
+        async def settle(self, *args: Any, **more: Any) -> None:
+            await super().settle(*args, **more)
+
+    store, patched = MemoryStore(), MemoryStore()
+    patched.claim = patched.claim_now  # type: ignore[method-assign, assignment]
+    assert store.at_once is store
+    assert Counting().at_once is None
+    assert patched.at_once is None

@@ -327,7 +327,7 @@ class ProxyBack:
 
     # Questions of the engine before and beside requests
 
-    async def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:  # noqa: ARG002
+    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:  # noqa: ARG002
         """Return no parameters: the call checks them when its upstream and so the server's tools are known."""
         return ()
 

@@ -43,7 +43,7 @@ class AsgiChannel:
             raise Gone
         return message.get("body", b""), message.get("more_body", False)
 
-    def answer_json(self, _body: bytes) -> bool:
+    def answer_ok(self, _body: bytes, *, is_event: bool) -> bool:  # noqa: ARG002
         """Leave it to `send`."""
         return False
 

@@ -2,11 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
+
+from msgspec import Struct
 
 from holdfast.auth import Principal
-from holdfast.fronts.http.answer import Answer, json_answer, refuse, too_large
+from holdfast.config import ResponseMode
+from holdfast.errors import HoldfastError
+from holdfast.fronts.http.answer import Answer, refusal_for, refuse, too_large
+from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.request import Channel, Gone, RawRequest
+from holdfast.wire import sse
 
 _SSE_HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
@@ -29,6 +35,18 @@ def _nothing() -> None:
     """Do nothing when the client goes."""
 
 
+class Refusals(Protocol):
+    """The part of a front that knows how requests are refused."""
+
+    def refusal(self, error: HoldfastError, head: Head) -> Answer:
+        """Return the answer to a request that ended with this error."""
+        ...
+
+    def reported(self, answer: Answer, connection: "Connection") -> Answer:
+        """Report a refusal; return it, or the one that is sent instead."""
+        ...
+
+
 class BadBody(Exception):
     """The body cannot be read; `answer` is the refusal."""
 
@@ -37,22 +55,52 @@ class BadBody(Exception):
         self.answer = answer
 
 
-class Connection:
+class Connection(Struct, eq=False):
     """Reads the body once, answers once or streams, and knows when the client has gone."""
 
-    __slots__ = ("_channel", "_cors", "_is_watched", "begun", "gone", "on_gone", "principal", "request")
+    request: RawRequest
+    _channel: Channel
+    _front: "Refusals | None" = None
+    """The front that serves the request."""
+    _cors: list[tuple[bytes, bytes]] | None = None
+    _is_watched: bool = False
+    begun: bool = False
+    """The response has begun: no other answer can be sent."""
+    principal: Principal | None = None
+    """The principal of the request's token, once it is known."""
+    gone: bool = False
+    on_gone: Callable[[], object] | None = None
 
-    def __init__(self, request: RawRequest, channel: Channel) -> None:
-        self.request: RawRequest = request
-        self._channel = channel
-        self._cors: list[tuple[bytes, bytes]] = []
-        self._is_watched = False
-        self.begun: bool = False
-        """The response has begun: no other answer can be sent."""
-        self.principal: Principal | None = None
-        """The principal of the request's token, once it is known."""
-        self.gone: bool = False
-        self.on_gone: Callable[[], object] | None = None
+    # Serving
+
+    def failed(self, error: HoldfastError | BadBody | Gone) -> Answer | None:
+        """Return the answer to a request that ended with this error; None: its client has an answer, or has gone."""
+        if isinstance(error, BadBody):
+            return error.answer
+        # The cleaning up after an answer may fail too; the answer stays.
+        if self.begun or isinstance(error, Gone):
+            return None
+        return refusal_for(error) if self._front is None else self._front.refusal(error, self.request.head)
+
+    def reported(self, answer: Answer) -> Answer:
+        """Report an answer if it is a refusal; return the answer to send."""
+        return answer if answer.audit is None or self._front is None else self._front.reported(answer, self)
+
+    async def refuse(self, answer: Answer) -> None:
+        """Report a refusal, and send it."""
+        await self.answer(self.reported(answer))
+
+    async def conclude(self, work: Awaitable[Answer | None]) -> None:
+        """Wait for the answer, and send it."""
+        try:
+            try:
+                answer = await work
+            except (HoldfastError, BadBody, Gone) as error:
+                answer = self.failed(error)
+            if answer is not None:
+                await self.refuse(answer)
+        finally:
+            self.close()
 
     def allow_origin(self, headers: list[tuple[bytes, bytes]]) -> None:
         """Add these headers to every answer: the browser's page may read it."""
@@ -109,30 +157,40 @@ class Connection:
             if read is not None:
                 read(size)
 
-    async def answer_json(self, body: bytes) -> bool:
-        """Send a JSON body with status 200, as `answer` does."""
-        self.begun = True
-        channel = self._channel
-        if not self._cors and channel.answer_json(body):
-            return not channel.may_be_gone()
-        return await self.answer(json_answer(body))
+    def answers_message(self, message: bytes, mode: ResponseMode) -> bool:
+        """Write a JSON-RPC message as a whole answer at once; False, with nothing written: use `answer`."""
+        is_event = mode == "sse"
+        body = sse.event(message) if is_event else message
+        self.begun = self._cors is None and self._channel.answer_ok(body, is_event=is_event)
+        return self.begun
+
+    def answers(self, answer: Answer) -> bool:
+        """Write a whole answer at once; False, with nothing written: use `answer`."""
+        self.begun = self._channel.answer(answer.status, self._headers(answer), answer.body)
+        return self.begun
+
+    def _headers(self, answer: Answer) -> list[tuple[bytes, bytes]]:
+        return [*answer.headers, *self._cors] if self._cors else answer.headers
 
     async def answer(self, answer: Answer) -> bool:
         """Send a whole answer; False if the client is known not to have taken it."""
-        self.begun = True
-        headers = [*answer.headers, *self._cors] if self._cors else answer.headers
-        channel = self._channel
-        if not channel.answer(answer.status, headers, answer.body):
+        if not self.answers(answer):
+            self.begun = True
             try:
-                await channel.send(answer.status, headers, answer.body)
+                await self._channel.send(answer.status, self._headers(answer), answer.body)
             except OSError:
                 return False
-        return not (self.gone or channel.may_be_gone())
+        return not self.may_be_gone
+
+    @property
+    def may_be_gone(self) -> bool:
+        """True if the client is gone, or has closed its side: its answer is kept for a repeat."""
+        return self.gone or self._channel.may_be_gone()
 
     async def start_stream(self, first: bytes, stall: float) -> None:
         """Begin an event stream. Proxies hold headers until a byte of body: there is always a first one."""
         self.begun = True
-        headers = [*_SSE_HEADERS, *self._cors]
+        headers = [*_SSE_HEADERS, *(self._cors or ())]
         await self._write(lambda: self._channel.start(200, headers), stall)
         await self.write(first, stall)
 

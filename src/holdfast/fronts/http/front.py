@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from contextvars import Context
 from functools import lru_cache
-from hashlib import sha256
+from hashlib import blake2b
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
@@ -54,6 +54,7 @@ from holdfast.fronts.http.protection import Protection
 from holdfast.fronts.http.request import Channel, Gone, RawRequest, Receive, Scope, Send
 from holdfast.fronts.http.routes import RouteApplication, Routes
 from holdfast.fronts.http.sessionless import SessionlessPosts
+from holdfast.fronts.http.started import StartedCall, Unfinished, finish
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.methods import CONTROL
 from holdfast.protocol.sessionless import VERSION, declared_version
@@ -69,6 +70,9 @@ _ONE_REQUEST: Final = refuse(
     400, "Bad request: in protocol 2026-07-28 a POST is one request or one notification"
 )
 
+
+Found = Answer | Awaitable[Answer | None] | None
+"""The answer to a request, or the wait for it; None: it is answered."""
 
 STORMS: Final = frozenset({"token", "scope", "anonymous", "origin"})
 """Reasons of refusals (401, 403) that have a rate for each address."""
@@ -114,59 +118,56 @@ class HttpFront:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
         if scope["type"] == "http":
-            await self.serve(request_of(scope), AsgiChannel(scope, receive, send))
+            await finish(self.serve(request_of(scope), AsgiChannel(scope, receive, send)))
         elif scope["type"] == "lifespan":
             await lifespan(self._engine, receive, send)
         else:
             raise RuntimeError(f"holdfast serves HTTP, not {scope['type']}")
 
-    async def serve(self, request: RawRequest, channel: Channel) -> None:
-        """Serve one HTTP request."""
+    def serve(self, request: RawRequest, channel: Channel) -> Unfinished:
+        """Serve one HTTP request as far as possible without waiting; return the rest."""
         if request.path != self.path:
             path = request.path.rstrip("/") or "/"
             if path != self.path:
-                await self._elsewhere(path, request, channel)
-                return
+                return self._elsewhere(path, request, channel)
         if not self._engine.started:
-            await self._engine.ensure_started(Context())
-        connection = Connection(request, channel)
-        head = request.head
-        if head.has(b"origin") and self._rules.origin_allowed(origin := head.text(b"origin")):
+            return self._serve_first(request, channel)
+        connection = Connection(request, channel, self)
+        if request.has_origin and self._rules.origin_allowed(origin := request.head.text(b"origin")):
             # The page may also read a refusal.
             connection.allow_origin(cors_headers(origin))
         try:
-            answer = await self._answer(request, connection)
-            if answer is not None:
-                await self._send(answer, connection)
-        except BadBody as bad:
-            await self._send(bad.answer, connection)
-        except HoldfastError as error:
-            # The cleaning up after an answer may fail too; the answer stays.
-            if not connection.begun:
-                await self._send(self._refusal(error, head), connection)
-        except Gone:
-            pass
-        finally:
-            connection.close()
+            found = self._answer(request, connection)
+        except (HoldfastError, BadBody, Gone) as error:
+            found = connection.failed(error)
+        if found is None or isinstance(found, StartedCall):
+            return found
+        if not isinstance(found, Answer):
+            return connection.conclude(found)
+        answer = connection.reported(found)
+        return None if connection.answers(answer) else connection.answer(answer)
 
-    def _refusal(self, error: HoldfastError, head: Head) -> Answer:
+    async def _serve_first(self, request: RawRequest, channel: Channel) -> None:
+        """Start the engine, then serve a request."""
+        await self._engine.ensure_started(Context())
+        await finish(self.serve(request, channel))
+
+    # What a connection asks for its refusals
+
+    def refusal(self, error: HoldfastError, head: Head) -> Answer:
+        """Return the answer to a request that ended with this error."""
         if isinstance(error, InsufficientScope):
             return self._protection.forbidden(head, error)
         return refusal_for(error)
 
-    async def _send(self, answer: Answer, connection: Connection) -> None:
-        await connection.answer(answer if answer.audit is None else self._reported(answer, connection))
-
-    def _reported(self, answer: Answer, connection: Connection) -> Answer:
+    def reported(self, answer: Answer, connection: Connection) -> Answer:
         """Report a refusal and return it; or, if too many requests of its address were refused, return 429."""
         request, address = connection.request, self._addresses.of(connection.request)
         if answer.audit in STORMS and (over := self._rates.refused(counted(address))) is not None:
             answer = refused_unstarted(over)
-        session = request.head.text(b"mcp-session-id") if answer.audit == "session" else ""
+        session = session_key(request.session_id) if answer.audit == "session" and request.session_id else ""
         if answer.audit is not None:
-            self._engine.audit.refused(
-                answer.audit, address, _owner(connection.principal), session and session_key(session)
-            )
+            self._engine.audit.refused(answer.audit, address, _owner(connection.principal), session)
         return answer
 
     def refused(self, reason: Reason, address: str | None) -> None:
@@ -176,7 +177,7 @@ class HttpFront:
     async def _elsewhere(self, path: str, request: RawRequest, channel: Channel) -> None:
         """Answer a request for another path: a probe; or check Host and Origin, then an author's route or the metadata."""
         route = self._routes.get(path)
-        connection = Connection(request, channel)
+        connection = Connection(request, channel, self)
         if route is None and path in {LIVE, READY}:
             await connection.answer(await health(self._engine, path))
             return
@@ -184,55 +185,68 @@ class HttpFront:
         if refused is None and route is not None:
             admitted = await self._beside.admit(route, connection)
             if isinstance(admitted, Answer):
-                await self._send(admitted, connection)
+                await connection.refuse(admitted)
             else:
                 await self._beside.run(route, admitted, channel, connection)
         elif refused is None and path in self._protection.paths:
             await connection.answer(self._protection.answer(request.method, request.head))
         else:
             missing = refuse(404, f"Not found: the endpoint is {self.path}")
-            await self._send(refused or missing, connection)
+            await connection.refuse(refused or missing)
 
-    async def _answer(self, request: RawRequest, connection: Connection) -> Answer | None:
+    # What need not wait is a plain function: a coroutine, and the task that runs it, would cost a fifth of a plain call.
+
+    def _answer(self, request: RawRequest, connection: Connection) -> Found:
         """Check the head, then the token, then answer."""
-        method, head = request.method, request.head
         if request.passed is not self and (refused := self._check(request)) is not None:
             return refused
-        principal = None
         if self._identity is not None:
-            found = (
-                self._identity.remembered(request)
-                or self._too_often_refused(request)
-                or await self._identity.of(head, request.client or "")
-            )
-            if isinstance(found, Answer):
-                return found
-            principal = connection.principal = found
-        if method != "POST":
-            return await self._on_session(method, head, principal, connection)
-        limits, owner = self._limits, principal.key if principal is not None else ANONYMOUS
+            known = connection.principal = self._identity.remembered(request)
+            if known is None:
+                return self._identified(self._identity, request, connection)
+            return self._admitted(request, known, connection)
+        return self._admitted(request, None, connection)
+
+    async def _identified(
+        self, identity: Identity, request: RawRequest, connection: Connection
+    ) -> Answer | None:
+        found = self._too_often_refused(request) or await identity.of(request.head, request.client or "")
+        if isinstance(found, Answer):
+            return found
+        connection.principal = found
+        return await _awaited(self._admitted(request, found, connection))
+
+    def _admitted(self, request: RawRequest, principal: Principal | None, connection: Connection) -> Found:
+        """Answer a client that may use this endpoint."""
+        head, limits = request.head, self._limits
+        if request.method != "POST":
+            return self._on_session(request, principal, connection)
         body = connection.whole_body(limits.body)
-        charge = None
         if body is None or len(body) >= FREE:
-            intake = self._intake(owner, request)
-            try:
-                if body is None:
-                    length = head.text(b"content-length")
-                    body = await connection.body(limits.body, limits.body_seconds, length, intake.read)
-                charge = intake.charge(body)
-            except TooMuchWork as busy:
-                return refused_unstarted(busy)
-            message = decode(body, max_depth=limits.depth, max_values=limits.values)
-            if not intake.may_pass(message):
-                return refused_unstarted(TooMuchWork(), message.id if isinstance(message, Request) else None)
-        else:
-            message = decode(body, max_depth=limits.depth, max_values=limits.values)
-        if self._is_waking() and isinstance(message, Request | list) and await connection.has_left():
-            # It was sent while this process could not run, and another replica may have answered its client.
-            self._engine.observer.note("request.dropped")
-            return None
-        posted = self._post(message, body, head, Caller(owner, principal, head, charge), connection)
-        return posted if isinstance(posted, Answer) else await posted
+            return self._charged(body, request, principal, connection)
+        message = decode(body, max_depth=limits.depth, max_values=limits.values)
+        caller = Caller(ANONYMOUS if principal is None else principal.key, principal, head)
+        if self._is_waking():
+            return self._if_present(message, body, caller, connection)
+        return self._post(message, body, caller, connection)
+
+    async def _charged(
+        self, body: bytes | None, request: RawRequest, principal: Principal | None, connection: Connection
+    ) -> Answer | None:
+        """Answer a message that is not short, or has not arrived: charge its memory before it is decoded."""
+        limits, owner, head = self._limits, _owner(principal), request.head
+        intake = self._intake(owner, request)
+        try:
+            if body is None:
+                length = head.text(b"content-length")
+                body = await connection.body(limits.body, limits.body_seconds, length, intake.read)
+            charge = intake.charge(body)
+        except TooMuchWork as busy:
+            return refused_unstarted(busy)
+        message = decode(body, max_depth=limits.depth, max_values=limits.values)
+        if not intake.may_pass(message):
+            return refused_unstarted(TooMuchWork(), message.id if isinstance(message, Request) else None)
+        return await self._if_present(message, body, Caller(owner, principal, head, charge), connection)
 
     def _too_often_refused(self, request: RawRequest) -> Answer | None:
         """Refuse a token that is not known, from an address whose requests were refused too often, without a check of it."""
@@ -243,7 +257,7 @@ class HttpFront:
 
     def _intake(self, owner: str, request: RawRequest) -> Intake:
         who = owner or request.client or "local"
-        return self._engine.load.intake(who, request.head.text(b"mcp-session-id"))
+        return self._engine.load.intake(who, request.session_id)
 
     def _check(self, request: RawRequest) -> Answer | None:
         """Return the refusal of a head. A head that passes is remembered: its connection may send the same one again."""
@@ -256,56 +270,58 @@ class HttpFront:
         """Refuse a method that the endpoint does not have, and a client that it does not serve."""
         if request.method not in self._methods:
             allowed = ", ".join(self._methods)
-            is_preflight = request.method == "OPTIONS" and request.head.has(b"origin")
+            is_preflight = request.method == "OPTIONS" and request.has_origin
             return preflight(allowed) if is_preflight else not_allowed(allowed)
         client = request.client
         served = self._open if self._open is not None else client is None or _is_here(client)
         return None if served else _NOT_FROM_HERE
 
     async def _on_session(
-        self, method: str, head: Head, principal: Principal | None, connection: Connection
+        self, request: RawRequest, principal: Principal | None, connection: Connection
     ) -> Answer | None:
-        if head.text(b"mcp-protocol-version") == VERSION:
+        if request.version == VERSION:
             return not_allowed("POST")
-        session_id = head.text(b"mcp-session-id")
-        if not session_id:
+        if not request.session_id:
             return _no_session_id()
-        refused = check_version(head.text(b"mcp-protocol-version"))
+        refused = check_version(request.version)
         if refused is not None:
             return refused
-        key = session_key(session_id)
-        if method == "GET":
-            return await self._get(key, head.text(b"last-event-id"), principal, connection)
+        key = session_key(request.session_id)
+        if request.method == "GET":
+            return await self._get(key, request.head.text(b"last-event-id"), principal, connection)
         return await self._delete(key, principal, connection)
 
-    # The next two are not coroutines on purpose: the one that they choose is the only one between a request and its answer.
+    async def _if_present(
+        self, message: Message | list[Message], body: bytes, caller: Caller, connection: Connection
+    ) -> Answer | None:
+        """Answer a message, unless its client has left."""
+        if self._is_waking() and isinstance(message, Request | list) and await connection.has_left():
+            # It was sent while this process could not run, and another replica may have answered its client.
+            self._engine.observer.note("request.dropped")
+            return None
+        return await _awaited(self._post(message, body, caller, connection))
 
     def _post(
-        self,
-        message: Message | list[Message],
-        body: bytes,
-        head: Head,
-        caller: Caller,
-        connection: Connection,
-    ) -> Answer | Awaitable[Answer | None]:
+        self, message: Message | list[Message], body: bytes, caller: Caller, connection: Connection
+    ) -> Found:
         """Choose the era of a message: one with its own metadata is sessionless, others belong to a session."""
         if self._engine.draining and self._is_new_work(message):
             return refused_unstarted(Draining(), message.id if isinstance(message, Request) else None)
         if self._rates.is_on and (over := self._over_rate(message, caller, connection)) is not None:
             return over
-        version = head.text(b"mcp-protocol-version")
+        head = connection.request
         if type(message) is not Request:
-            if version == VERSION:
+            if head.version == VERSION:
                 # This revision has no responses over HTTP, and no notification that the server uses.
                 return ACCEPTED if isinstance(message, Notification) else _ONE_REQUEST
-            return self._in_session(message, body, version, head, caller, connection)
+            return self._in_session(message, body, head, caller, connection)
         declared = declared_version(message.params)
         # An initialize with its own metadata is a method that 2026-07-28 does not have.
         if message.method == "initialize" and declared is None:
-            return self._posts.initialize(message, head.text(b"mcp-session-id"), caller)
-        if declared is not None or version == VERSION or not self._sessions:
-            return self._sessionless.request(message, head, caller, connection)
-        return self._in_session(message, body, version, head, caller, connection)
+            return self._posts.initialize(message, head.session_id, caller)
+        if declared is not None or head.version == VERSION or not self._sessions:
+            return self._sessionless.request(message, head.head, caller, connection)
+        return self._in_session(message, body, head, caller, connection)
 
     def _over_rate(
         self, message: Message | list[Message], caller: Caller, connection: Connection
@@ -321,23 +337,23 @@ class HttpFront:
         self,
         message: Message | list[Message],
         body: bytes,
-        version: str,
-        head: Head,
+        head: RawRequest,
         caller: Caller,
         connection: Connection,
-    ) -> Answer | Awaitable[Answer | None]:
+    ) -> Found:
         """Answer a message of the era with sessions."""
-        session_id = head.text(b"mcp-session-id")
         request_id = message.id if type(message) is Request else None
-        if version not in REVISIONS and (refused := check_version(version, request_id)) is not None:
+        if head.version not in REVISIONS and (refused := check_version(head.version, request_id)) is not None:
             return refused
         if self._engine.settings.stateless:
-            return self._posts.stateless(message, version, caller, connection)
-        if not session_id:
+            return self._posts.stateless(message, head.version, caller, connection)
+        if not head.session_id:
             return _no_session_id(request_id)
-        key = session_key(session_id)
+        key = session_key(head.session_id)
         if isinstance(message, Request):
-            return self._posts.request(key, caller, message, sha256(body).digest(), connection)
+            # The digest tells a repeat of the request from another one. This hash is the cheapest for a short text.
+            digest = blake2b(body, digest_size=32).digest()
+            return self._posts.request(key, caller, message, digest, connection)
         if isinstance(message, list):
             return self._posts.batch(key, caller, message, connection)
         return self._posts.control(key, caller, message)
@@ -426,6 +442,11 @@ def _is_here(address: str) -> bool:
         return False
     mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
     return (mapped or ip).is_loopback
+
+
+async def _awaited(found: Found) -> Answer | None:
+    """Wait for an answer."""
+    return await found if isinstance(found, Awaitable) else found
 
 
 def _owner(principal: Principal | None) -> str:

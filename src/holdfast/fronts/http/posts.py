@@ -10,7 +10,7 @@ The answer to a request is adaptive. A call that is ready at once is one JSON bo
 or sends messages becomes a stream that can be resumed. `response.py` decides which; this module says what each step
 means for the exchange:
 
-    submit ──▶ one turn of the loop ──▶ ended?  ── yes ──▶ JSON body                    (the plain call ends here)
+    submit ──▶ one turn of the loop ──▶ ended?  ── yes ──▶ JSON body    (the plain call ends here: `PostedCall.is_answered`)
                                           │ no
                                           ▼
                deliver(PostedExchange ─▶ Response) ──┬──▶ terminal message, no stream:  JSON body
@@ -28,10 +28,14 @@ the POST waits, and a call whose session was closed ends with an error in a 200,
 """
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from typing_extensions import override
+
+from holdfast.config import ResponseMode
 from holdfast.core.lifecycle import Input
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
@@ -64,6 +68,7 @@ from holdfast.fronts.http.batch import BatchedRequests
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.request import Gone
 from holdfast.fronts.http.response import Response as HttpResponse
+from holdfast.fronts.http.started import StartedCall
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.versions import ASSUMED
 from holdfast.stores.base import Answered
@@ -76,9 +81,9 @@ class Posts:
     """Answers POSTs: of a session, of an initialize that opens one, and without a session."""
 
     def __init__(self, engine: Engine, streamer: Streamer) -> None:
-        self._engine = engine
+        self.engine: Engine = engine
         self._form = streamer.form
-        self._mode = streamer.form.mode
+        self.mode: ResponseMode = streamer.form.mode
         self._streamer = streamer
 
     async def initialize(self, request: Request, session_id: str, caller: Caller) -> Answer:
@@ -86,7 +91,7 @@ class Posts:
 
         A client that is known to do it gets a new session, and the old one is closed.
         """
-        client, quirks = request.params.get("clientInfo"), self._engine.quirks
+        client, quirks = request.params.get("clientInfo"), self.engine.quirks
         try:
             is_live = bool(session_id) and await self._is_live(session_id, caller)
             if is_live and not quirks.of(client).reinitialize:
@@ -95,17 +100,17 @@ class Posts:
                     "Bad request: this session is already initialized; its first parameters stay",
                     request_id=request.id,
                 )
-            opened = await self._engine.sessions.open(
-                caller, request.params, lasting=not self._engine.settings.stateless
+            opened = await self.engine.sessions.open(
+                caller, request.params, lasting=not self.engine.settings.stateless
             )
         except HoldfastError as error:
             return refused_unstarted(error, request.id)
         if is_live:
             quirks.applied(client, "reinitialize")
-            self._engine.spawn(self._close(session_key(session_id), caller.key))
-        answer = ready_answer(result_message(request.id, opened.result), self._mode)
-        if self._engine.settings.stateless:
-            await self._engine.sessions.forget(opened.session)
+            self.engine.spawn(self._close(session_key(session_id), caller.key))
+        answer = ready_answer(result_message(request.id, opened.result), self.mode)
+        if self.engine.settings.stateless:
+            await self.engine.sessions.forget(opened.session)
         else:
             answer.headers.append((b"mcp-session-id", opened.session_id.encode()))
         return answer
@@ -116,7 +121,7 @@ class Posts:
         The id of another session is no reason to refuse, and never becomes the new session's id.
         """
         try:
-            await self._engine.check_session(session_key(session_id), caller.key)
+            await self.engine.check_session(session_key(session_id), caller.key)
         except SessionGone:
             return False
         return True
@@ -124,56 +129,49 @@ class Posts:
     async def _close(self, key: str, principal: str) -> None:
         """Close the session that its client has left for a new one."""
         with suppress(SessionGone):
-            sessions = self._engine.sessions
+            sessions = self.engine.sessions
             await sessions.close(await sessions.find(key, principal), Input.DELETED)
 
     async def control(self, key: str, caller: Caller, message: Notification | Response) -> Answer:
         """Take a notification or the answer to an ask. Does not wait for a handler."""
         if isinstance(message, Notification):
-            await self._engine.sessions.notify(
+            await self.engine.sessions.notify(
                 key, caller.key, message.method, message.params, charge=caller.charge
             )
             return ACCEPTED
-        verdict = await self._engine.sessions.answer(key, caller.key, message)
+        verdict = await self.engine.sessions.answer(key, caller.key, message)
         if verdict in {Answered.FIRST, Answered.AGAIN}:
             return ACCEPTED
         if verdict is Answered.CONFLICT:
             return refuse(400, "Bad request: this request was already answered, differently")
         return _UNASKED
 
-    async def request(
+    def request(
+        self, key: str, caller: Caller, request: Request, digest: bytes, connection: Connection
+    ) -> Awaitable[Answer | None]:
+        """Start a request; await it to answer it. The request has started if the store need not be awaited."""
+        exchange = self.engine.exchanges.submit_now(key, caller, request, digest, streams=self.mode != "json")
+        if exchange is None:
+            return self._submitted(key, caller, request, digest, connection)
+        return PostedCall(self, exchange, connection)
+
+    async def _submitted(
         self, key: str, caller: Caller, request: Request, digest: bytes, connection: Connection
     ) -> Answer | None:
-        """Run a request and answer it."""
+        """Start a request whose claim the store has to be awaited for, and answer it."""
         try:
-            exchange = await self._engine.exchanges.submit(
-                key, caller, request, digest, streams=self._mode != "json"
+            exchange = await self.engine.exchanges.submit(
+                key, caller, request, digest, streams=self.mode != "json"
             )
         except HoldfastError as error:
             return refused_unstarted(error, request.id)
         if isinstance(exchange, Repeat):
             return await self._repeat(exchange, connection, caller)
-        writer = exchange.writer
-        try:
-            # A handler that never suspends has answered after one turn of the loop.
-            await turn()
-            if writer.terminal is None or writer.position is not None:
-                return await self._wait(exchange, connection)
-            if self._mode != "sse":
-                taken = await connection.answer_json(writer.terminal)
-            else:
-                taken = await connection.answer(ready_answer(writer.terminal, self._mode))
-            if not taken:
-                await self._engine.readers.keep_answer(exchange, writer.terminal)
-        except asyncio.CancelledError:
-            # Some servers cancel the request of a client that has gone; others set a time limit.
-            await self._engine.readers.left(exchange)
-            raise
-        return None
+        return await PostedCall(self, exchange, connection)
 
-    async def _wait(self, exchange: SessionExchange, connection: Connection) -> Answer | None:
+    async def wait(self, exchange: SessionExchange, connection: Connection) -> Answer | None:
         """Answer a call that takes time: with its result, or with a stream that begins in the meantime."""
-        posted = PostedExchange(self._engine.readers, exchange)
+        posted = PostedExchange(self.engine.readers, exchange)
 
         async def opening() -> bytes:
             reader = await posted.open()
@@ -195,7 +193,7 @@ class Posts:
             posted.stop(End.BROKE if connection.gone else End.STALLED)
         finally:
             if posted.reader is not None:
-                await self._engine.readers.detach(posted.reader)
+                await self.engine.readers.detach(posted.reader)
                 await self._streamer.keep_unread(exchange, posted.reader)
         if response.is_taken:
             return None
@@ -204,9 +202,9 @@ class Posts:
             ended = Repeat(exchange.session, stream, exchange.request.id)
             return await self._repeat(ended, connection, exchange.caller)
         if response.is_taken is False:
-            await self._engine.readers.keep_answer(exchange, exchange.writer.terminal)
+            await self.engine.readers.keep_answer(exchange, exchange.writer.terminal)
         elif posted.is_unread:
-            await self._engine.readers.broke_before_stream(exchange)
+            await self.engine.readers.broke_before_stream(exchange)
         return None
 
     def _whole(self, exchange: SessionExchange, batch: Batch) -> Answer:
@@ -214,20 +212,20 @@ class Posts:
         terminal = batch.messages[-1]
         if exchange.refusal is not None:
             return Answer(429, [*json_answer(terminal).headers, retry_after(), UNSTARTED], terminal)
-        return ready_answer(terminal, self._mode)
+        return ready_answer(terminal, self.mode)
 
     async def _repeat(self, repeat: Repeat, connection: Connection, caller: Caller) -> Answer | None:
         """Answer an exact repeat of a POST whose connection broke, from the log of the one execution."""
         try:
             reader = await self._streamer.follow(repeat, connection)
-            if self._mode != "json":
+            if self.mode != "json":
                 await self._streamer.pump(reader, connection, caller.principal, posted=True)
                 return None
             return json_answer(await self._streamer.last(reader, connection))
         except SessionGone:
             return self._closed(repeat.id)
         except OutcomeUnknown as error:
-            return ready_answer(refusal(repeat.id, error), self._mode)
+            return ready_answer(refusal(repeat.id, error), self.mode)
         except HoldfastError as error:
             return refusal_for(error, repeat.id)
 
@@ -236,13 +234,13 @@ class Posts:
 
         Not with 404: a client would take the call as not started, and send it again.
         """
-        return ready_answer(refusal(request_id, Cancelled("the session was closed")), self._mode)
+        return ready_answer(refusal(request_id, Cancelled("the session was closed")), self.mode)
 
     async def batch(
         self, key: str, caller: Caller, messages: list[Message], connection: Connection
     ) -> Answer | None:
         """Answer an array of messages, in sessions of the one revision that has them."""
-        session = await self._engine.sessions.find(key, caller.key)
+        session = await self.engine.sessions.find(key, caller.key)
         if not session.revision.batches:
             return refuse(400, "Bad request: batches exist in protocol 2025-03-26 only", code=INVALID_REQUEST)
         for message in messages:
@@ -251,7 +249,7 @@ class Posts:
         requests = [message for message in messages if isinstance(message, Request)]
         if not requests:
             return ACCEPTED
-        await BatchedRequests(self._engine, self._streamer, self._mode, connection).answer(
+        await BatchedRequests(self.engine, self._streamer, self.mode, connection).answer(
             key, caller, requests
         )
         return None
@@ -271,7 +269,7 @@ class Posts:
         }
         request_id = message.id if isinstance(message, Request) else None
         try:
-            opened = await self._engine.sessions.open(caller, params, lasting=False)
+            opened = await self.engine.sessions.open(caller, params, lasting=False)
         except HoldfastError as error:
             return refused_unstarted(error, request_id)
         try:
@@ -279,4 +277,46 @@ class Posts:
                 return await self.batch(opened.session.record.key, caller, message, connection)
             return await self.request(opened.session.record.key, caller, message, b"", connection)
         finally:
-            await self._engine.sessions.forget(opened.session)
+            await self.engine.sessions.forget(opened.session)
+
+
+class PostedCall(StartedCall):
+    """A call in a session."""
+
+    __slots__ = ("_exchange", "_posts")
+
+    def __init__(self, posts: Posts, exchange: SessionExchange, connection: Connection) -> None:
+        self.connection = connection
+        self._posts = posts
+        self._exchange = exchange
+
+    @override
+    def is_answered(self) -> bool:
+        """Answer a call that has ended without a stream, if the answer can be written at once and its client is there."""
+        writer, connection = self._exchange.writer, self.connection
+        if not connection.begun and (
+            writer.terminal is None
+            or writer.position is not None
+            or not connection.answers_message(writer.terminal, self._posts.mode)
+        ):
+            return False
+        return not connection.may_be_gone
+
+    @override
+    async def wait(self) -> Answer | None:
+        posts, exchange, connection = self._posts, self._exchange, self.connection
+        writer = exchange.writer
+        try:
+            await turn()
+            if not connection.begun:
+                if writer.terminal is None or writer.position is not None:
+                    return await posts.wait(exchange, connection)
+                if await connection.answer(ready_answer(writer.terminal, posts.mode)):
+                    return None
+            # The client may not have received the answer that was written.
+            await posts.engine.readers.keep_answer(exchange, writer.terminal)
+        except asyncio.CancelledError:
+            # Some servers cancel the request of a client that has gone; others set a time limit.
+            await posts.engine.readers.left(exchange)
+            raise
+        return None

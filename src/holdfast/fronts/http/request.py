@@ -23,7 +23,7 @@ class Gone(Exception):
 class RawRequest:
     """The head of a request. It does not change, so one object may serve several requests with equal heads."""
 
-    __slots__ = ("client", "head", "known", "method", "passed", "path")
+    __slots__ = ("client", "has_origin", "head", "known", "method", "passed", "path", "session_id", "version")
 
     def __init__(self, method: str, path: str, headers: RawHeaders, client: str | None) -> None:
         self.method: str = method
@@ -31,6 +31,10 @@ class RawRequest:
         """Below the mount point, unquoted, without the query."""
         self.head: Head = Head(headers)
         """The headers; their names are in lower case."""
+        # The values that every request needs are read once: a connection sends the same head again and again.
+        self.version: str = self.head.text(b"mcp-protocol-version")
+        self.session_id: str = self.head.text(b"mcp-session-id")
+        self.has_origin: bool = self.head.has(b"origin")
         self.client: str | None = client
         """The address of the client; None: it is not known, or the socket is a Unix socket."""
         self.known: tuple[Principal, float] | None = None
@@ -57,8 +61,8 @@ class Channel(Protocol):
         """
         ...
 
-    def answer_json(self, body: bytes) -> bool:
-        """Write a JSON body with status 200, as `answer` does."""
+    def answer_ok(self, body: bytes, *, is_event: bool) -> bool:
+        """Write a JSON body or one event with status 200, as `answer` does."""
         ...
 
     def answer(self, status: int, headers: RawHeaders, body: bytes) -> bool:

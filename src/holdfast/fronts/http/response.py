@@ -12,8 +12,8 @@ A stream begins with the opening of its kind: events that can be resumed begin w
 message. While it is silent it gets a comment each `keep_alive` seconds: proxies close connections that carry nothing.
 A terminal message that is in a log is never alone: its client must get the event id, so it is written as a stream.
 
-A call that has ended after one turn of the event loop has its answer before a `Response` exists: `Posts.request` and
-`SessionlessPosts.request` write it in one step, in the same form.
+A call that has ended after one turn of the event loop has its answer before a `Response` exists: `PostedCall` and
+`SessionlessCall` write it in one step, in the same form.
 """
 
 from collections.abc import Awaitable, Callable

@@ -4,8 +4,8 @@ A router has the interface of one front, so the HTTP server and an ASGI host use
 nothing but the connections: a session of one is unknown to the others.
 """
 
-from collections.abc import Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from holdfast.engine.audit import Reason
 from holdfast.engine.group import EngineGroup
@@ -17,6 +17,7 @@ from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.health import LIVE, READY, health
 from holdfast.fronts.http.lifespan import lifespan
 from holdfast.fronts.http.request import Channel, RawRequest, Receive, Scope, Send
+from holdfast.fronts.http.started import Unfinished, finish
 
 _PROBES: Final = (LIVE, READY)
 # It names no endpoint: a client that may use one server need not know of the others.
@@ -49,12 +50,12 @@ class Router:
         if scope["type"] == "lifespan":
             await lifespan(self.engine, receive, send)
         elif scope["type"] == "http":
-            await self.serve(request_of(scope), AsgiChannel(scope, receive, send))
+            await finish(self.serve(request_of(scope), AsgiChannel(scope, receive, send)))
         else:
             raise RuntimeError(f"holdfast serves HTTP, not {scope['type']}")
 
-    def serve(self, request: RawRequest, channel: Channel) -> Coroutine[Any, Any, None]:
-        """Serve one HTTP request. It returns the coroutine of the front and adds no other one."""
+    def serve(self, request: RawRequest, channel: Channel) -> Unfinished:
+        """Serve one HTTP request as far as possible without waiting; return the rest."""
         front = self._by_path.get(request.path)
         if front is None:
             path = request.path.rstrip("/") or "/"

@@ -1,9 +1,13 @@
 """Sessionless requests (2026-07-28) over HTTP: each POST is one request, and closing its response cancels it."""
 
 import asyncio
+from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
+from typing_extensions import override
+
+from holdfast.config import ResponseMode
 from holdfast.core.eras import check_sessionless
 from holdfast.engine.audit import reason_of
 from holdfast.engine.caller import Caller
@@ -30,6 +34,7 @@ from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.listen import Listens
 from holdfast.fronts.http.request import Gone
 from holdfast.fronts.http.response import Form, Response
+from holdfast.fronts.http.started import StartedCall
 from holdfast.protocol.mirror import check_headers, check_parameters
 from holdfast.protocol.sessionless import RequestMeta, read_meta
 from holdfast.wire.jsonrpc import Request
@@ -49,60 +54,50 @@ class SessionlessPosts:
     """Answers requests that have their own metadata."""
 
     def __init__(self, engine: Engine, form: Form) -> None:
-        self._engine = engine
+        self.engine: Engine = engine
         self._form = form
-        self._mode = form.mode
+        self.mode: ResponseMode = form.mode
         self._continue_after = engine.settings.times.continue_after
         self._listens = Listens(engine)
         self._agreed: set[tuple[object, ...]] = set()
 
-    async def request(
+    def request(
         self, request: Request, head: Head, caller: Caller, connection: Connection
-    ) -> Answer | None:
-        """Check the metadata of a request, start its call or go on with it, and answer it."""
+    ) -> Answer | Awaitable[Answer | None]:
+        """Check the metadata of a request, and start its call or go on with it; await it to answer it."""
         try:
             meta = self._checked(request, head, caller)
-            if request.method == "tools/call" and (
-                mirrored := await self._engine.mirrored(request, meta, caller)
-            ):
-                check_parameters(head.get, mirrored, request.params.get("arguments"))
-            if request.method == "subscriptions/listen":
-                await self._listens.request(meta, request, caller, connection)
-                return None
+            if request.method == "tools/call":
+                mirrored = self.engine.mirrored(request, meta, caller)
+                if mirrored:
+                    check_parameters(head.get, mirrored, request.params.get("arguments"))
+            elif request.method == "subscriptions/listen":
+                return self._listen(meta, request, caller, connection)
             begin = (
-                self._engine.sessionless.go_on
+                self.engine.sessionless.go_on
                 if "requestState" in request.params
-                else self._engine.sessionless.start
+                else self.engine.sessionless.start
             )
-            awaited = begin(meta, caller, request)
-        except Busy as error:
-            return refused_unstarted(error, request.id)
+            return SessionlessCall(self, request, begin(meta, caller, request), connection)
         except McpError as error:
-            return _refused_unstarted(request, error)
+            return _unstarted(request, error)
         except ParkedElsewhere as parked:
-            return await self._forward(parked.replica, request, caller, connection)
+            return self._forward(parked.replica, request, caller, connection)
+
+    async def _listen(
+        self, meta: RequestMeta, request: Request, caller: Caller, connection: Connection
+    ) -> Answer | None:
         try:
-            # A handler that never suspends has answered after one turn of the loop.
-            await turn()
-            outcome = awaited.outcome
-            if outcome is not None and not awaited.waiter.messages:
-                if outcome.error is not None:
-                    return _refused(request, outcome.error)
-                if self._mode == "sse":
-                    return ready_answer(outcome.message(request.id), self._mode)
-                await connection.answer_json(outcome.message(request.id))
-                return None
-            await self._wait(request, awaited, connection)
-            return None
-        finally:
-            if awaited.leave():
-                await self._engine.sessionless.abandon(awaited.exchange)
+            await self._listens.request(meta, request, caller, connection)
+        except McpError as error:
+            return _unstarted(request, error)
+        return None
 
     async def _forward(
         self, replica: str, request: Request, caller: Caller, connection: Connection
     ) -> Answer | None:
         """Answer a retry whose call is parked at another replica."""
-        forwarding = self._engine.forwarding
+        forwarding = self.engine.forwarding
         try:
             reader = await forwarding.forward(replica, caller, request)
         except McpError as error:
@@ -130,10 +125,10 @@ class SessionlessPosts:
             check_headers(head.get, meta.version, request.method, params)
             if type(name) is str and request.method == "tools/call" and len(self._agreed) < _REMEMBERED:
                 self._agreed.add(said)
-        check_sessionless(self._engine.settings, meta, large=caller.charge is not None)
+        check_sessionless(self.engine.settings, meta, large=caller.charge is not None)
         return meta
 
-    async def _wait(self, request: Request, awaited: AwaitedCall, connection: Connection) -> None:
+    async def wait(self, request: Request, awaited: AwaitedCall, connection: Connection) -> None:
         """Answer a call that takes time: with its result, or with a stream that begins in the meantime."""
         connection.watch(awaited.stop)
         hand_over = self._hand_over(awaited)
@@ -151,7 +146,7 @@ class SessionlessPosts:
         """Return the answer of a call that has ended without another message."""
         if batch.error is not None:
             return _refused(request, batch.error)
-        return ready_answer(batch.messages[-1], self._mode)
+        return ready_answer(batch.messages[-1], self.mode)
 
     def _hand_over(self, awaited: AwaitedCall) -> asyncio.TimerHandle | None:
         """Start the timer after which a running call is answered with its state alone, for the client to come back."""
@@ -161,10 +156,55 @@ class SessionlessPosts:
         return asyncio.get_running_loop().call_later(seconds, awaited.writer.go_out)
 
 
-def _refused_unstarted(request: Request, error: McpError) -> Answer:
-    if isinstance(error, InsufficientScope):
-        # The front answers it: it knows where clients sign in.
-        raise error
+class SessionlessCall(StartedCall):
+    """A sessionless call."""
+
+    __slots__ = ("_awaited", "_posts", "_request")
+
+    def __init__(
+        self, posts: SessionlessPosts, request: Request, awaited: AwaitedCall, connection: Connection
+    ) -> None:
+        self.connection = connection
+        self._posts = posts
+        self._request = request
+        self._awaited = awaited
+
+    @override
+    def is_answered(self) -> bool:
+        """Answer a call that has ended with a result and without another message, if it can be written at once."""
+        awaited = self._awaited
+        outcome = awaited.outcome
+        if (
+            outcome is None
+            or outcome.error is not None
+            or awaited.waiter.messages
+            or not self.connection.answers_message(outcome.message(self._request.id), self._posts.mode)
+        ):
+            return False
+        awaited.leave()
+        return True
+
+    @override
+    async def wait(self) -> Answer | None:
+        posts, request, awaited = self._posts, self._request, self._awaited
+        try:
+            await turn()
+            outcome = awaited.outcome
+            if outcome is None or awaited.waiter.messages:
+                await posts.wait(request, awaited, self.connection)
+                return None
+            if outcome.error is not None:
+                return _refused(request, outcome.error)
+            return ready_answer(outcome.message(request.id), posts.mode)
+        finally:
+            if awaited.leave():
+                await posts.engine.sessionless.abandon(awaited.exchange)
+
+
+def _unstarted(request: Request, error: McpError) -> Answer:
+    """Refuse a request of which nothing ran."""
+    if isinstance(error, Busy | InsufficientScope):
+        return refused_unstarted(error, request.id)
     return _refused(request, error, 400)
 
 

@@ -31,7 +31,7 @@ Keys are hashes and tokens made by the server, never a client's text. Values are
 from typing import Protocol
 
 from holdfast.stores.base.asks import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, AskPart
-from holdfast.stores.base.exchanges import Claim, Claimed, Duplicate, ExchangePart
+from holdfast.stores.base.exchanges import AtOnce, Claim, Claimed, Duplicate, ExchangePart
 from holdfast.stores.base.one_process import OneProcess, OneProcessStore
 from holdfast.stores.base.refusal import Refusal
 from holdfast.stores.base.replicas import (
@@ -75,6 +75,7 @@ __all__ = [
     "Announced",
     "Answered",
     "AskPart",
+    "AtOnce",
     "Attached",
     "Cell",
     "Claim",

@@ -60,6 +60,24 @@ class Duplicate(Struct, frozen=True):
     """The protocol version of the session."""
 
 
+class AtOnce(Protocol):
+    """`claim` and `settle` of a store that never waits, as plain functions. Optional: a store offers it as `at_once`.
+
+    The engine uses it for calls that start at once and end without a stream. Each function has the effect, the result and
+    the errors of its coroutine, and the coroutine calls it, so that a store has one rule for both.
+    """
+
+    def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        """Do what `claim` does."""
+        ...
+
+    def settle_now(
+        self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
+    ) -> None:
+        """Do what `settle` does."""
+        ...
+
+
 class ExchangePart(Protocol):
     """The calls for exchanges, and for their turns where calls run in order."""
 

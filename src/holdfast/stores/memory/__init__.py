@@ -6,13 +6,15 @@ does (`tests/properties` compares them under random commands).
     MemoryStore ── store.py           sessions, exchanges, streams: the steps and the indexes
      ├─ MemorySession ── session.py   one session: its clocks (`rules.SessionClock`), ids, turns, asks
      │   └─ MemoryExchange            one exchange or the standalone stream: claim, fence, reader, `core.stream.Log`
-     ├─ asks.py, turns.py, probes.py, subscriptions.py, tasks.py, state.py   the calls of one subject each
+     ├─ asks.py, readers.py, turns.py, probes.py, subscriptions.py, tasks.py, state.py   the calls of one subject each
      ├─ Lingering ── lingering.py     streams of closed sessions that are still being read
      └─ OneProcess ── stores/base     leases, inbox, announcements, secrets of a single process
 
 Why each call is atomic. No method awaits, so the event loop runs each method to its end before another one begins.
 Other stores need transactions or scripts for this; here the order of the statements is enough. For the same reason a
 method must decide before it changes anything: an exception in the middle would leave half a change.
+
+Because no call waits, `claim` and `settle` also exist as plain functions (`at_once`), which cost a call less.
 
 How the store finds the sessions that are due. Every session has a hint, the earliest time at which it can be due, and the heap
 `_due` holds one pair (hint, key) for it. A hint may be too early, never too late: activity only moves a deadline away,

@@ -12,7 +12,7 @@ from holdfast.ports import Clock
 from holdfast.stores.base import (
     LINGER_SHARE,
     STANDALONE_FENCE,
-    Attached,
+    AtOnce,
     Claim,
     Claimed,
     Closed,
@@ -27,6 +27,7 @@ from holdfast.stores.base import (
 from holdfast.stores.memory.asks import AskMethods
 from holdfast.stores.memory.lingering import Lingering
 from holdfast.stores.memory.probes import ProbeMethods
+from holdfast.stores.memory.readers import ReaderMethods
 from holdfast.stores.memory.session import MemoryExchange, MemorySession
 from holdfast.stores.memory.state import Cells, MemoryState
 from holdfast.stores.memory.subscriptions import SubscriptionMethods
@@ -40,7 +41,14 @@ _SPARE_HINTS = 64
 
 
 class MemoryStore(
-    MemoryState, AskMethods, TurnMethods, ProbeMethods, TaskMethods, SubscriptionMethods, OneProcess
+    MemoryState,
+    AskMethods,
+    ReaderMethods,
+    TurnMethods,
+    ProbeMethods,
+    TaskMethods,
+    SubscriptionMethods,
+    OneProcess,
 ):
     """All data is in the memory of this process, and is lost when the process ends."""
 
@@ -151,7 +159,17 @@ class MemoryStore(
 
     # Exchanges
 
+    @property
+    def at_once(self) -> AtOnce | None:
+        """This store, because no call of it waits; None if a subclass or a test has replaced one of the two calls."""
+        replaced = (self.claim, MemoryStore.claim), (self.settle, MemoryStore.settle)
+        return self if all(getattr(own, "__func__", None) is usual for own, usual in replaced) else None
+
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        """Register the exchange if its id is free and there is room."""
+        return self.claim_now(key, principal, claim)
+
+    def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Register the exchange if its id is free and there is room."""
         session = self._live(key, principal)
         if session is None:
@@ -193,6 +211,12 @@ class MemoryStore(
         return claimed_already(stream, session.record.version, running=False, has_reader=exchange.has_reader)
 
     async def settle(
+        self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
+    ) -> None:
+        """End an exchange, with or without a stream."""
+        self.settle_now(key, stream, fence, terminal, tag=tag, keep=keep)
+
+    def settle_now(
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
     ) -> None:
         """End an exchange, with or without a stream."""
@@ -283,64 +307,6 @@ class MemoryStore(
         exchange = session.exchanges.get(stream) if session else None
         log = exchange.log if exchange is not None else self._lingering.get(key, stream)
         return None if log is None else log.read(cursor, max_events, max_bytes)
-
-    async def attach(
-        self,
-        key: str,
-        principal: str,
-        stream: str | None,
-        cursor: Position | None,
-        *,
-        since: int | None = None,
-    ) -> Attached | Refusal:
-        """Make the caller the reader of the stream. It replaces the reader before it."""
-        session = self._live(key, principal)
-        if session is None:
-            return Refusal.NO_SESSION
-        standalone = stream is None or stream == session.record.standalone
-        exchange = session.standalone() if standalone else session.exchanges.get(stream or "")
-        if exchange is not None and exchange.running and exchange.log is None:
-            return Refusal.UNBEGUN
-        if (
-            exchange is None
-            or exchange.log is None
-            or (cursor is not None and not exchange.log.proves(cursor))
-        ):
-            return Refusal.UNRESUMABLE
-        if cursor is None:
-            cursor = exchange.log.delivered if standalone else exchange.log.low
-        if since is not None:
-            if exchange.has_reader and exchange.generation != since:
-                return Refusal.BUSY
-            cursor = max(cursor, exchange.log.delivered)
-            if exchange.has_reader:
-                return Attached(
-                    session.record, since, cursor, returned=False, finished=exchange.log.is_end(cursor)
-                )
-        returned = session.client_seen(self.now())
-        session.readers += not exchange.has_reader
-        exchange.has_reader = True
-        exchange.generation += 1
-        return Attached(session.record, exchange.generation, cursor, returned, exchange.log.is_end(cursor))
-
-    async def detach(
-        self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
-    ) -> bool:
-        """Remove the reader of a stream. If it broke and no reader is left, the grace period starts."""
-        session = self._sessions.get(key)
-        exchange = session.exchanges.get(stream) if session else None
-        if (
-            session is None
-            or exchange is None
-            or exchange.generation != generation
-            or not exchange.has_reader
-        ):
-            return False
-        if exchange.left(cursor):
-            session.release(exchange)
-        is_detached = session.reader_lost(self.now(), broke=broke)
-        self._schedule(session)
-        return is_detached
 
     # Steps that several operations share
 

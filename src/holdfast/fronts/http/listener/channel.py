@@ -5,14 +5,16 @@ body, `_flow` for a client that does not take what was written.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from http import HTTPStatus
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from holdfast.fronts.http.acknowledged import acknowledged_bytes, is_acknowledged
 from holdfast.fronts.http.head import RawHeaders
 from holdfast.fronts.http.listener.asgi import Messages, scope_of
 from holdfast.fronts.http.listener.framing import Parsed
+from holdfast.fronts.http.listener.heads import EVENT_LINES, JSON_LINES, STATUS_LINES, lines
 from holdfast.fronts.http.request import Gone, RawRequest, Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -20,10 +22,6 @@ if TYPE_CHECKING:
 
 HIGH_WATER: Final = 65_536
 """Bytes of a body that wait to be read, after which the connection is not read."""
-STATUS_LINES: Final = {
-    status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus
-}
-_JSON_HEAD: Final = STATUS_LINES[200] + b"content-type: application/json\r\ncontent-length: %d\r\n"
 _CLOSE: Final = b"connection: close\r\n\r\n"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PROCESSING: Final = b"HTTP/1.1 102 Processing\r\n\r\n"
@@ -33,56 +31,44 @@ _STREAM: Final = (b"content-type", b"text/event-stream")
 _BODILESS: Final = frozenset({204, 304})
 
 
-def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return headers as they are written."""
-    return b"".join([b"%b: %b\r\n" % header for header in headers])
-
-
 def bytes_taken(transport: asyncio.Transport) -> int:
     """Return a number that grows when the client takes bytes: what it has acknowledged, or else what has left our buffer."""
     acknowledged = acknowledged_bytes(transport.get_extra_info("socket"))
     return -transport.get_write_buffer_size() if acknowledged is None else acknowledged
 
 
-class SocketChannel:
+class SocketChannel(Struct, eq=False, weakref=True):
     """A request that our server has received, and its response."""
 
-    __slots__ = (
-        "__weakref__", "_body", "_is_chunked", "_is_stream", "_on_gone", "_transport", "_waiter", "_was_last",
-        "connection", "expects", "has_all", "has_read_all", "is_begun", "is_bodiless", "is_complete", "is_last", "is_lost",
-        "parsed", "request", "task",
-    )  # fmt: skip
-
-    def __init__(self, connection: "HttpProtocol", parsed: Parsed, *, expects: bool = False) -> None:
-        self.connection: HttpProtocol = connection
-        self.parsed: Parsed = parsed
-        self.request: RawRequest = parsed.request
-        self._transport = connection.transport
-        self.expects: bool = expects
-        """The client waits for "100 Continue" before it sends the body."""
-        self._body: bytes | bytearray = b""
-        self.has_all: bool = False
-        """The whole body has arrived."""
-        self.has_read_all: bool = False
-        """`read` or `take_body` has returned the end of the body."""
-        self.is_begun: bool = False
-        """The response has begun."""
-        self.is_complete: bool = False
-        """The response is complete."""
-        self.is_lost: bool = False
-        """The connection was lost before the response was complete."""
-        self.is_last: bool = parsed.is_last
-        """The connection is closed after this response."""
-        self.is_bodiless: bool = parsed.request.method == "HEAD"
-        """The response has no body, also if its headers name a length."""
-        self._is_chunked = False
-        self._is_stream = False
-        """The response is a stream of events."""
-        self._was_last = False
-        """The connection took the response, and was closed after it."""
-        self._waiter: asyncio.Future[None] | None = None
-        self._on_gone: Callable[[], None] | None = None
-        self.task: asyncio.Task[None] | None = None
+    connection: "HttpProtocol"
+    parsed: Parsed
+    request: RawRequest
+    _transport: asyncio.Transport
+    is_last: bool = False
+    """The connection is closed after this response."""
+    expects: bool = False
+    """The client waits for "100 Continue" before it sends the body."""
+    _body: bytes | bytearray = b""
+    has_all: bool = False
+    """The whole body has arrived."""
+    has_read_all: bool = False
+    """`read` or `take_body` has returned the end of the body."""
+    is_begun: bool = False
+    """The response has begun."""
+    is_complete: bool = False
+    """The response is complete."""
+    is_lost: bool = False
+    """The connection was lost before the response was complete."""
+    is_bodiless: bool = False
+    """The response has no body, also if its headers name a length."""
+    _is_chunked: bool = False
+    _is_stream: bool = False
+    """The response is a stream of events."""
+    _was_last: bool = False
+    """The connection took the response, and was closed after it."""
+    _waiter: asyncio.Future[None] | None = None
+    _on_gone: Callable[[], None] | None = None
+    task: asyncio.Task[None] | None = None
 
     # What the connection reports
 
@@ -169,9 +155,27 @@ class SocketChannel:
 
     # Answering
 
-    def answer_json(self, body: bytes) -> bool:
-        """Write a JSON body with status 200 at once; False, with nothing written, if it cannot be done this way."""
-        return self._answer(_JSON_HEAD % len(body), body)
+    def answer_ok(self, body: bytes, *, is_event: bool) -> bool:
+        """Write a body with status 200 at once; False, with nothing written, if it cannot be done this way."""
+        connection = self.connection
+        members = connection.members
+        if (
+            self.is_begun
+            or self.is_lost
+            or self.is_last
+            or self.expects
+            or connection.is_full
+            or members.leaving
+        ):
+            return self._answer((EVENT_LINES if is_event else JSON_LINES) % len(body), body)
+        # Nearly every answer takes this way: its head is known, and the connection serves the next request.
+        heads = members.event_heads if is_event else members.json_heads
+        self._transport.write(heads[len(body)] + body)
+        self.is_begun = self.is_complete = True
+        if self._waiter is not None:
+            self._wake()
+        connection.completed(self)
+        return True
 
     def answer(self, status: int, headers: RawHeaders, body: bytes) -> bool:
         """Write a whole answer at once; False, with nothing written, if it cannot be done this way.
@@ -279,7 +283,9 @@ class SocketChannel:
 
     def may_be_gone(self) -> bool:
         """True if the client is gone, or has closed its side."""
-        return self.is_closing() or self.connection.half_closed is not None
+        return self.connection.half_closed is not None or (
+            not self._was_last and self._transport.is_closing()
+        )
 
     def abort(self) -> None:
         """Close the connection and drop its buffered bytes."""

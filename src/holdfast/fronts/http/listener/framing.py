@@ -37,6 +37,8 @@ class Parsed(NamedTuple):
     """Bytes of the body, or `CHUNKED`."""
     is_last: bool
     """The client sends no other request on this connection."""
+    is_bodiless: bool
+    """The response has no body."""
 
 
 class Refused(Exception):

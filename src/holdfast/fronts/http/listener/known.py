@@ -21,7 +21,7 @@ _LENGTH_LINE: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)(?=\r\n)", 
 class KnownHead:
     """The last head of a connection, and the request that it means."""
 
-    __slots__ = ("_after", "_before", "_digits", "_parsed")
+    __slots__ = ("_after", "_before", "_digits", "_head", "_size", "parsed")
 
     def __init__(self, head: bytes, parsed: Parsed) -> None:
         found = _LENGTH_LINE.search(head)
@@ -30,15 +30,19 @@ class KnownHead:
         self._digits = head[at:end]
         """The number of the request; empty: its head has no length, and it has no body."""
         self._after = head[end:]
-        self._parsed = parsed
+        self._head = head
+        self._size = len(head) + parsed.length
+        """Bytes of the whole request."""
+        self.parsed: Parsed = parsed
+        """The request that was matched last."""
 
-    def match(self, data: bytes) -> tuple[Parsed, int] | None:
-        """Return the request that a read is, and where its body begins; None: the parser must look at it."""
-        if not data.startswith(self._before):
-            return None
+    def match(self, data: bytes) -> int:
+        """Return where the body begins, if a read is this head and a whole body; 0: the parser must look at it."""
+        if len(data) == self._size and data.startswith(self._head):
+            return len(self._head)
+        if not self._digits or not data.startswith(self._before):
+            return 0
         at = len(self._before)
-        if not self._digits:
-            return (self._parsed, at) if len(data) == at else None
         end = data.find(b"\r", at, at + _DIGITS + 1)
         digits = data[at:end]
         start = end + len(self._after)
@@ -48,13 +52,13 @@ class KnownHead:
             or len(data) - start != int(digits)
             or not data.startswith(self._after, end)
         ):
-            return None
-        if digits != self._digits:
-            self._digits, self._parsed = digits, _with_length(self._parsed, digits)
-        return self._parsed, start
+            return 0
+        self._digits, self._head, self._size = digits, data[:start], len(data)
+        self.parsed = _with_length(self.parsed, digits)
+        return start
 
 
-def known(data: bytes, parsed: Parsed) -> KnownHead | None:
+def known_head(data: bytes, parsed: Parsed) -> KnownHead | None:
     """Return the head of a request that was exactly one read; None if it is not remembered."""
     if parsed.is_last or parsed.length == CHUNKED:
         return None

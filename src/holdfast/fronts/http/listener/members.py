@@ -6,19 +6,21 @@ queue cannot.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 from holdfast.engine.audit import Reason
 from holdfast.fronts.http.addresses import Addresses
 from holdfast.fronts.http.listener.deadlines import Deadlines
+from holdfast.fronts.http.listener.heads import EVENT_LINES, JSON_LINES, Heads
 from holdfast.fronts.http.request import Channel, RawRequest
+from holdfast.fronts.http.started import Unfinished
 
 if TYPE_CHECKING:
     from holdfast.fronts.http.listener.protocol import HttpProtocol
 
-Serve = Callable[[RawRequest, Channel], Awaitable[None]]
+Serve = Callable[[RawRequest, Channel], Unfinished]
 
 
 def _unreported(reason: Reason, address: str | None) -> None:
@@ -42,17 +44,21 @@ class Members:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.connections: set[HttpProtocol] = set()
         self.tasks: set[asyncio.Task[None]] = set()
-        """The tasks of requests that are being served."""
+        """The tasks of requests that take longer than a turn of the loop."""
         self.leaving: bool = False
         """The server stops: every answer asks its client to open a new connection."""
         self.common: bytes = b""
         """The header lines of every answer: the date."""
+        self.json_heads: Heads = Heads(JSON_LINES, b"")
+        self.event_heads: Heads = Heads(EVENT_LINES, b"")
         self._proxies = Addresses(proxies) if proxies else None
         self._addresses: Counter[str] = Counter()
 
     def set_date(self, wall: float) -> None:
         """Set the date that answers carry."""
         self.common = b"date: %b\r\n" % formatdate(wall, usegmt=True).encode("ascii")
+        self.json_heads = Heads(JSON_LINES, self.common)
+        self.event_heads = Heads(EVENT_LINES, self.common)
 
     def admit(self, connection: "HttpProtocol") -> bool:
         """Count a new connection; False: there are too many. Call `leave` in both cases."""

@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol
 import httptools
 
 from holdfast.fronts.http.head import RawHeaders
-from holdfast.fronts.http.listener.channel import lines
 from holdfast.fronts.http.listener.framing import (
     CHUNKED,
     EXPECT,
@@ -23,6 +22,7 @@ from holdfast.fronts.http.listener.framing import (
     length_of,
     split,
 )
+from holdfast.fronts.http.listener.heads import lines
 from holdfast.fronts.http.request import RawRequest
 
 # What is expected next. Plain numbers: they are compared several times a request.
@@ -191,7 +191,8 @@ class RequestParser:
         expects = any(name == EXPECT and value.lower() == b"100-continue" for name, value in self._notable)
         request = RawRequest(method.decode("ascii"), split(self._target)[0], self._headers, self._sink.client)
         is_last = version == "1.0" or not parser.should_keep_alive()
-        parsed = Parsed(request, self._target, version, self._headers, length, is_last)
+        is_bodiless = method == b"HEAD"
+        parsed = Parsed(request, self._target, version, self._headers, length, is_last, is_bodiless)
         self._sink.request_came(parsed, expects=expects and version != "1.0")
 
     def on_body(self, part: bytes) -> None:

@@ -11,18 +11,21 @@ of the read waits too.
 
 import asyncio
 import logging
-from typing import Final, cast
+from collections.abc import Coroutine
+from typing import Any, Final, cast
 
 from typing_extensions import override
 
 from holdfast.engine.audit import Reason
-from holdfast.fronts.http.listener.channel import HIGH_WATER, STATUS_LINES, SocketChannel, bytes_taken
+from holdfast.fronts.http.listener.channel import HIGH_WATER, SocketChannel, bytes_taken
 from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
 from holdfast.fronts.http.listener.framing import Parsed, Refused
 from holdfast.fronts.http.listener.half_closed import HalfClosed
-from holdfast.fronts.http.listener.known import KnownHead, known
+from holdfast.fronts.http.listener.heads import STATUS_LINES
+from holdfast.fronts.http.listener.known import KnownHead, known_head
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.parser import BODY, HEAD, IDLE, RequestParser
+from holdfast.fronts.http.started import StartedCall
 
 LOGGER: Final = logging.getLogger("holdfast")
 
@@ -131,26 +134,25 @@ class HttpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
-        if self._known is not None and self._parser.phase == IDLE and self._again(data, self._known):
-            return
-        if self._unread:
+        known = self._known
+        if (
+            known is not None
+            and self._served is None
+            and self._parser.phase == IDLE
+            and (start := known.match(data))
+        ):
+            # The head is the last one's, and the request is complete.
+            self._since = self._deadlines.now
+            parsed = known.parsed
+            channel = self._newest = self._served = SocketChannel(
+                self, parsed, parsed.request, self.transport,
+                _body=data[start:], has_all=True, is_bodiless=parsed.is_bodiless,
+            )  # fmt: skip
+            self._begin(channel)
+        elif self._unread:
             self._unread += data
-            return
-        self._feed(data)
-
-    def _again(self, data: bytes, known: KnownHead) -> bool:
-        """Serve a request whose head is the last one's; False if it is another one, or has to wait."""
-        if self._served is not None or (found := known.match(data)) is None:
-            return False
-        parsed, start = found
-        self._since = self._deadlines.now
-        channel = SocketChannel(self, parsed)
-        if start < len(data):
-            channel.came(data[start:])
-        channel.has_all = True
-        self._newest = channel
-        self._serve(channel)
-        return True
+        else:
+            self._feed(data)
 
     def _feed(self, data: bytes) -> None:
         """Parse, and serve the first request. What comes behind many waiting requests waits too."""
@@ -170,7 +172,7 @@ class HttpProtocol(asyncio.Protocol):
             parser.feed(data)
             newest = self._newest
             if is_fresh and parser.phase == IDLE and parser.began == 1 and newest and not newest.expects:
-                self._known = known(data, newest.parsed)
+                self._known = known_head(data, newest.parsed)
             return
         rest = memoryview(data)
         while rest:
@@ -190,7 +192,10 @@ class HttpProtocol(asyncio.Protocol):
     def request_came(self, parsed: Parsed, *, expects: bool) -> None:
         """Let a request wait for its turn, and begin to wait for its body."""
         self._since = self._deadlines.now
-        channel = self._newest = SocketChannel(self, parsed, expects=expects)
+        channel = self._newest = SocketChannel(
+            self, parsed, parsed.request, self.transport,
+            is_last=parsed.is_last, expects=expects, is_bodiless=parsed.is_bodiless,
+        )  # fmt: skip
         self._waiting.append(channel)
 
     def part_came(self, part: bytes) -> None:
@@ -218,10 +223,17 @@ class HttpProtocol(asyncio.Protocol):
 
     # Serving
 
-    def _next(self) -> None:
-        """Serve the next request, and read on; or end the connection if it was the last one."""
+    def _next(self, *, soon: bool = False) -> None:
+        """Serve the next request, and read on; or end the connection if it was the last one.
+
+        `soon`: other connections have their turn first.
+        """
         if self._waiting:
-            self._serve(self._waiting.pop(0))
+            channel = self._served = self._waiting.pop(0)
+            if soon:
+                self.members.loop.call_soon(self._begin, channel)
+            else:
+                self._begin(channel)
         if self._unread and len(self._waiting) < _WAITING:
             rest, self._unread = self._unread, b""
             self._feed(rest)
@@ -232,28 +244,56 @@ class HttpProtocol(asyncio.Protocol):
             else:
                 self.transport.close()
 
-    def _serve(self, channel: SocketChannel) -> None:
-        self._served = channel
+    def _begin(self, channel: SocketChannel) -> None:
+        """Serve a request: a plain call is looked at after one turn of the loop, and has a task only if it takes longer."""
+        try:
+            unfinished = self.members.serve(channel.request, channel)
+        except Exception as error:  # noqa: BLE001 - one way to fail for all requests
+            self._failed(channel, error)
+        else:
+            if isinstance(unfinished, StartedCall):
+                self.members.loop.call_soon(self._look, channel, unfinished)
+            elif unfinished is not None:
+                self._run(channel, unfinished)
+            else:
+                self._check_answered(channel)
+
+    def _look(self, channel: SocketChannel, call: StartedCall) -> None:
+        try:
+            if not call.is_answered():
+                self._run(channel, call.connection.conclude(call.wait()))
+        except Exception as error:  # noqa: BLE001 - as in `_begin`
+            self._failed(channel, error)
+
+    def _run(self, channel: SocketChannel, work: Coroutine[Any, Any, object]) -> None:
         members = self.members
         # It removes itself from the set: a done-callback would cost another turn of the loop.
-        task = channel.task = members.loop.create_task(self._run(channel))
-        members.tasks.add(task)
+        channel.task = members.loop.create_task(self._served_by(channel, work))
+        members.tasks.add(channel.task)
 
-    async def _run(self, channel: SocketChannel) -> None:
-        """Serve a request. Afterwards it is answered, or its connection is closed."""
+    async def _served_by(self, channel: SocketChannel, work: Coroutine[Any, Any, object]) -> None:
+        """Serve a request that takes time. Afterwards it is answered, or its connection is closed."""
         try:
-            await self.members.serve(channel.request, channel)
-            if not (channel.is_complete or channel.is_lost or self.transport.is_closing()):
-                raise RuntimeError("the application ended without an answer")  # noqa: TRY301 - answered below
-        except Exception:
-            LOGGER.exception("a request failed")
-            channel.answer(500, _FAILED_HEADERS, _FAILED)
+            await work
+            self._check_answered(channel)
+        except Exception as error:  # noqa: BLE001 - as in `_begin`
+            self._failed(channel, error)
         finally:
             if not channel.is_complete:
                 self.transport.close()
             if channel.task is not None:
                 self.members.tasks.discard(channel.task)
                 channel.task = None
+
+    def _check_answered(self, channel: SocketChannel) -> None:
+        if not (channel.is_complete or channel.is_lost or self.transport.is_closing()):
+            self._failed(channel, RuntimeError("the application ended without an answer"))
+
+    def _failed(self, channel: SocketChannel, error: Exception) -> None:
+        """Answer a request that was not answered, or close its connection."""
+        LOGGER.error("a request failed", exc_info=error)
+        if not channel.answer(500, _FAILED_HEADERS, _FAILED):
+            self.transport.close()
 
     def completed(self, channel: SocketChannel) -> None:
         """Take note that a response is complete."""
@@ -263,7 +303,8 @@ class HttpProtocol(asyncio.Protocol):
         # From here on the connection is idle. The sweep ends it in time; it needs no timer of its own.
         self._since = self._deadlines.now
         if not channel.is_last:
-            self._next()
+            if self._waiting or self._unread or self._is_paused or self._is_over:
+                self._next(soon=True)
         elif channel.has_all or not self.transport.can_write_eof():
             self.transport.close()
         else:

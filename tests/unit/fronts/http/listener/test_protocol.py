@@ -311,7 +311,7 @@ def test_an_answer_is_taken_unless_the_connection_was_closed_before_it(more: byt
         async def answer(request: RawRequest, channel: Channel) -> None:
             if closed:
                 paper.close()
-            taken.append(await Connection(request, channel).answer_json(b"{}"))
+            taken.append(await Connection(request, channel).answer(json_answer(b"{}")))
 
         protocol, paper = connected_to(answer)
         protocol.data_received(post(b"/route", more=more))

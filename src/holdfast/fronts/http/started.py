@@ -1,0 +1,46 @@
+"""A call whose handler has started, and which is not answered yet.
+
+Most handlers never wait: they have ended after one turn of the loop. So `holdfast serve` looks at the call then
+(`is_answered`), and a call that is answered by that look needs no other task than its handler's. A call that takes longer is
+awaited. An ASGI host has a task for each request, and awaits every call.
+
+Each era says what its look and its wait are: `posts.py`, `sessionless.py`.
+"""
+
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+from holdfast.fronts.http.answer import Answer
+from holdfast.fronts.http.connection import Connection
+
+
+class StartedCall:
+    """A call that has started on a connection."""
+
+    __slots__ = ("connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection: Connection = connection
+
+    def is_answered(self) -> bool:
+        """Answer the call if its handler has ended and the answer can be written at once. Call it after a turn."""
+        raise NotImplementedError
+
+    def wait(self) -> Coroutine[Any, Any, Answer | None]:
+        """Let the loop turn once; then answer the call, however long it takes, or return its answer."""
+        raise NotImplementedError
+
+    def __await__(self) -> Generator[Any, Any, Answer | None]:
+        return self.wait().__await__()
+
+
+Unfinished = StartedCall | Coroutine[Any, Any, object] | None
+"""The rest of serving a request. None: nothing is left to do."""
+
+
+async def finish(unfinished: Unfinished) -> None:
+    """Do the rest of serving a request."""
+    if isinstance(unfinished, StartedCall):
+        await unfinished.connection.conclude(unfinished.wait())
+    elif unfinished is not None:
+        await unfinished

@@ -1,0 +1,79 @@
+"""Readers in the memory store: each stream has one at a time, and a new one replaces it."""
+
+from collections.abc import Callable
+from math import inf
+
+from holdfast.core.stream import Position
+from holdfast.stores.base import Attached, Refusal
+from holdfast.stores.memory.session import MemorySession
+
+
+class ReaderMethods:
+    """attach, detach."""
+
+    now: Callable[[], float]
+    _sessions: dict[str, MemorySession]
+
+    def _live(self, key: str, principal: str) -> MemorySession | None:
+        raise NotImplementedError
+
+    def _schedule(self, session: MemorySession, at: float = -inf) -> None:
+        raise NotImplementedError
+
+    async def attach(
+        self,
+        key: str,
+        principal: str,
+        stream: str | None,
+        cursor: Position | None,
+        *,
+        since: int | None = None,
+    ) -> Attached | Refusal:
+        """Make the caller the reader of the stream. It replaces the reader before it."""
+        session = self._live(key, principal)
+        if session is None:
+            return Refusal.NO_SESSION
+        standalone = stream is None or stream == session.record.standalone
+        exchange = session.standalone() if standalone else session.exchanges.get(stream or "")
+        if exchange is not None and exchange.running and exchange.log is None:
+            return Refusal.UNBEGUN
+        if (
+            exchange is None
+            or exchange.log is None
+            or (cursor is not None and not exchange.log.proves(cursor))
+        ):
+            return Refusal.UNRESUMABLE
+        if cursor is None:
+            cursor = exchange.log.delivered if standalone else exchange.log.low
+        if since is not None:
+            if exchange.has_reader and exchange.generation != since:
+                return Refusal.BUSY
+            cursor = max(cursor, exchange.log.delivered)
+            if exchange.has_reader:
+                return Attached(
+                    session.record, since, cursor, returned=False, finished=exchange.log.is_end(cursor)
+                )
+        returned = session.client_seen(self.now())
+        session.readers += not exchange.has_reader
+        exchange.has_reader = True
+        exchange.generation += 1
+        return Attached(session.record, exchange.generation, cursor, returned, exchange.log.is_end(cursor))
+
+    async def detach(
+        self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
+    ) -> bool:
+        """Remove the reader of a stream. If it broke and no reader is left, the grace period starts."""
+        session = self._sessions.get(key)
+        exchange = session.exchanges.get(stream) if session else None
+        if (
+            session is None
+            or exchange is None
+            or exchange.generation != generation
+            or not exchange.has_reader
+        ):
+            return False
+        if exchange.left(cursor):
+            session.release(exchange)
+        is_detached = session.reader_lost(self.now(), broke=broke)
+        self._schedule(session)
+        return is_detached

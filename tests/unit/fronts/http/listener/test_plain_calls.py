@@ -1,0 +1,198 @@
+"""A plain call on a connection of `serve`: one task, one turn of the loop, one write."""
+
+import asyncio
+import itertools
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from holdfast.config import HttpSettings, ResponseMode
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Exchange
+from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.listener.deadlines import Deadlines
+from holdfast.fronts.http.listener.members import Members
+from holdfast.fronts.http.listener.protocol import HttpProtocol
+from holdfast.fronts.http.posts import PostedCall, Posts
+from holdfast.testing.back import ScriptedBack
+from tests.http.paper import Paper, settled
+from tests.messages import LATEST, initialize, metadata, modern_headers, request
+from tests.stores import ScriptedStore
+from tests.support import virtual_test
+
+ERAS = pytest.mark.parametrize("modern", [False, True], ids=["session", "2026-07-28"])
+HEAD = {
+    "Host": "localhost",
+    "Accept": "application/json, text/event-stream",
+    "Content-Type": "application/json",
+}
+
+
+def post(body: Any, headers: dict[str, str] | None = None) -> bytes:
+    """Return a POST."""
+    data = json.dumps(body, separators=(",", ":")).encode()
+    lines = {**HEAD, **(headers or {}), "Content-Length": str(len(data))}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + data
+
+
+class Line:
+    """A connection, with a session or without."""
+
+    def __init__(self, back: ScriptedBack, *, mode: ResponseMode = "adaptive", store: Any = None) -> None:
+        self.engine = Engine(back, store=store)
+        self.front = HttpFront(self.engine, HttpSettings(response=mode))
+        self.members = Members(self.front.serve, Deadlines(self.engine.settings.limits, 30.0))
+        self.protocol, self.paper = HttpProtocol(self.members), Paper()
+        self.protocol.connection_made(self.paper)
+        self.headers: dict[str, str] = {}
+
+    async def open(self, *, modern: bool) -> "Line":
+        """Start the engine, and a session."""
+        if modern:
+            await self.engine.ensure_started()
+            self.headers = modern_headers("tools/call", {"name": "plain"})
+            return self
+        self.protocol.data_received(post(request(0, "initialize", initialize())))
+        await settled()
+        _, _, rest = self.paper.written.partition(b"mcp-session-id: ")
+        self.headers = {"Mcp-Session-Id": rest[:64].decode(), "MCP-Protocol-Version": LATEST}
+        self.paper.written = b""
+        return self
+
+    def call(self, number: int, *, modern: bool) -> bytes:
+        """Return a call of a tool."""
+        params = {"name": "plain", "arguments": {}, **({"_meta": metadata()} if modern else {})}
+        return post(request(number, "tools/call", params), self.headers)
+
+
+@ERAS
+@pytest.mark.parametrize("mode", ["adaptive", "json", "sse"])
+def test_the_only_task_of_a_plain_call_is_its_handlers(mode: ResponseMode, *, modern: bool) -> None:
+    @virtual_test
+    async def run() -> None:
+        back = ScriptedBack()
+        new: list[set[Any]] = []
+
+        @back.on("tools/call")
+        async def plain(_exchange: Exchange) -> object:
+            new.append(asyncio.all_tasks() - before - {asyncio.current_task()})
+            return {"content": []}
+
+        line = await Line(back, mode=mode).open(modern=modern)
+        before = asyncio.all_tasks()
+        for number in (1, 2, 3):
+            line.protocol.data_received(line.call(number, modern=modern))
+            await settled()
+        assert new == [set(), set(), set()]
+        assert line.paper.statuses == [200] * 3
+        assert line.members.tasks == set()
+        assert (b"\nevent: message\ndata: {" in line.paper.written) is (mode == "sse")
+        await line.engine.aclose()
+
+    run()
+
+
+@ERAS
+def test_a_call_that_waits_is_answered_by_a_task_when_it_ends(*, modern: bool) -> None:
+    @virtual_test
+    async def run() -> None:
+        back, release = ScriptedBack(), asyncio.Event()
+
+        @back.on("tools/call")
+        async def plain(_exchange: Exchange) -> object:
+            await release.wait()
+            return {"content": []}
+
+        line = await Line(back).open(modern=modern)
+        line.protocol.data_received(line.call(1, modern=modern))
+        await settled()
+        assert (len(line.members.tasks), line.paper.written) == (1, b"")
+        release.set()
+        await settled()
+        assert (line.paper.statuses, line.members.tasks) == ([200], set())
+        await line.engine.aclose()
+
+    run()
+
+
+@virtual_test
+async def test_a_store_that_replaces_claim_or_settle_is_called_through_them() -> None:
+    back = ScriptedBack({"tools/call": _nothing})
+    store = ScriptedStore()
+    line = await Line(back, store=store).open(modern=False)
+    line.protocol.data_received(line.call(1, modern=False))
+    await settled()
+    assert line.paper.statuses == [200]
+    assert [name for name in store.log if name in {"claim", "settle"}] == ["claim", "settle"]
+    await line.engine.aclose()
+
+
+async def _nothing(_exchange: Exchange) -> object:
+    return {}
+
+
+@virtual_test
+async def test_the_answer_is_kept_for_a_repeat_if_its_client_goes_while_the_handler_runs() -> None:
+    back = ScriptedBack({"tools/call": _nothing})
+    line = await Line(back).open(modern=False)
+    call = line.call(1, modern=False)
+    line.protocol.data_received(call)
+    line.paper.close()
+    line.protocol.connection_lost(None)
+    await settled()
+    assert line.paper.written == b""
+    again, paper = HttpProtocol(line.members), Paper()
+    again.connection_made(paper)
+    again.data_received(call)
+    await settled()
+    assert paper.statuses == [200]
+    assert b'"result":{}' in paper.written
+    assert len(back.handled) == 1
+    await line.engine.aclose()
+
+
+@virtual_test
+async def test_other_connections_have_their_turn_between_the_requests_of_one_read() -> None:
+    line = await Line(ScriptedBack()).open(modern=True)
+    refused = post({}, {"Content-Type": "text/plain"})
+    answered: list[int] = []
+
+    def look() -> None:
+        answered.append(len(line.paper.statuses))
+        if len(answered) < 2_000:
+            asyncio.get_running_loop().call_soon(look)
+
+    look()
+    line.protocol.data_received(refused * 1_000)
+    while len(answered) < 2_000:
+        await asyncio.sleep(0)
+    assert line.paper.statuses == [415] * 1_000
+    steps = [after - before for before, after in itertools.pairwise(answered)]
+    assert max(steps) <= 2
+    await line.engine.aclose()
+
+
+@pytest.mark.parametrize("broken", [(Posts, "request"), (PostedCall, "is_answered")])
+def test_a_fault_before_or_after_the_handler_is_answered_with_500_and_logged(
+    broken: tuple[type, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> Any:
+        raise LookupError("a fault of ours")
+
+    @virtual_test
+    async def run() -> None:
+        line = await Line(ScriptedBack({"tools/call": _nothing})).open(modern=False)
+        with caplog.at_level(logging.ERROR), monkeypatch.context() as patched:
+            patched.setattr(*broken, fail)
+            line.protocol.data_received(line.call(1, modern=False))
+            await settled()
+        line.protocol.data_received(line.call(2, modern=False))
+        await settled()
+        assert line.paper.statuses == [500, 200]
+        assert "a fault of ours" in caplog.text
+        await line.engine.aclose()
+
+    run()
