@@ -51,27 +51,27 @@ def no_fence() -> None:
     )
     _rewrite(
         "exchanges",
-        ("if terminal and ARGV[17] ~= '' and mine.top and", "if false and"),
+        ("if ARGV[16] ~= '' and (mine.top", "if false and (mine.top"),
     )
-    _rewrite("streams", ("if ARGV[13] ~= '' and (c.top", "if false and (c.top"))
+    _rewrite("streams", ("if ARGV[11] ~= '' and (c.top", "if false and (c.top"))
 
 
 def route_by_id() -> None:
     """An id in flight is not refused: the second request runs and takes the id over."""
-    _rewrite("exchanges", ("if got[6] and not S.iso then", "if false then"))
+    _rewrite("exchanges", ("if holder and redis.call('HEXISTS', base, 'iso') == 0 then", "if false then"))
 
 
 def no_principal() -> None:
     """Whoever knows a session may read it."""
     _rewrite(
         "streams",
-        ("if not S or S.pr ~= principal then return {'none'} end", "if not S then return {'none'} end"),
+        ("if not S or got[2] ~= principal then return {'none'} end", "if not S then return {'none'} end"),
     )
 
 
 def no_keeping() -> None:
     """The end that a reaper wrote is not kept for a repeat: the repeat runs the tool again."""
-    _rewrite("log", ("c.kept = (keep and terminal) and 1 or nil", "c.kept = nil"))
+    _rewrite("log", ("c.kept = keep and 1 or nil\n  if not keep then", "c.kept = nil\n  if true then"))
 
 
 def no_reaper() -> None:
