@@ -14,9 +14,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from tests.client.servers import free_port
 from tests.http.client import Client
 from tests.http.serving import wait_until_connected
+from tests.ports import free_port
 from tests.support import until
 
 LITTLE: Final = ["/bin/sh", str(Path(__file__).parent / "little.sh")]

@@ -13,10 +13,11 @@ from typing import Final
 import pytest
 
 from tests.backs.dropped_sessions import measured
-from tests.client.servers import free_port, listening
+from tests.client.servers import listening
 from tests.http.client import http_test_within
 from tests.interop.behind import APPS, environment, holdfast, peer, url
 from tests.interop.peers import serving
+from tests.ports import free_port
 
 HERE: Final = Path(__file__).parent
 SERVE: Final = [sys.executable, "-m", "holdfast", "serve"]

@@ -19,9 +19,10 @@ from redis.asyncio import Redis
 from holdfast.auth.forward_key import new_key
 from holdfast.errors import OUTCOME_UNKNOWN, REQUEST_CANCELLED
 from holdfast.ports import SystemRandom
-from tests.client.servers import free_port, listening
+from tests.client.servers import listening
 from tests.http.client import Client, Keeper, Response, call, http_test_within, modern, value
 from tests.messages import Json
+from tests.ports import free_port
 from tests.redis_server import RedisServer, needs_redis, redis_server
 from tests.support import until, wait_until
 from tests.workers.fleet import Fleet, children, fleet, lives

@@ -22,8 +22,8 @@ from holdfast.transports.child import ChildOptions
 from holdfast.upstream.connectors import ChildConnector
 from holdfast.upstream.settings import ClientTimes
 from tests.asgi import Peer
-from tests.client.servers import free_port
 from tests.messages import request
+from tests.ports import free_port
 from tests.support import async_test
 from tests.workers.fleet import SHOP
 

@@ -1,6 +1,5 @@
 """Servers that the client is tried against, each in a process of its own."""
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 
 from holdfast import Client
 from tests.http.serving import wait_until_connected
+from tests.ports import free_port
 from tests.support import until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -25,12 +25,6 @@ def peer_command(name: str) -> list[str]:
     if not python.exists():
         pytest.fail(f"{name} is not installed: run `make peers`")
     return [str(python), str(PEERS / f"fanout{name[-1]}.py")]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port
 
 
 @contextmanager

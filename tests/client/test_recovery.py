@@ -14,7 +14,7 @@ from holdfast import Client
 from holdfast.client import ClientTimes
 from holdfast.errors import HttpRefused, McpError, NotSent, OutcomeUnknown, Unauthorized, VersionRefused
 from holdfast.upstream.negotiation import EraMemory
-from tests.client.servers import SERVE, free_port, has_begun, listening, peer_command
+from tests.client.servers import SERVE, has_begun, listening, peer_command
 from tests.client.torture import (
     Exchange,
     Mischief,
@@ -26,6 +26,7 @@ from tests.client.torture import (
     half_open,
     plain,
 )
+from tests.ports import free_port
 from tests.support import async_test, until
 
 TIMES: Final = ClientTimes(patience=10.0, settle=0.1, backoff=(0.005, 0.1))

@@ -14,8 +14,9 @@ from typing import Final
 import pytest
 
 from tests.http.client import Client, http_test_within, modern, text
-from tests.http.serving import ROOT, free_port, wait_until_connected
+from tests.http.serving import ROOT, wait_until_connected
 from tests.messages import Json
+from tests.ports import free_port
 from tests.redis_server import redis_server
 
 APP: Final = "tests.hosts.app"

@@ -64,12 +64,6 @@ def listening() -> socket.socket:
     return sock
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-    return port
-
-
 def wait_until_connected(port: int, popen: "subprocess.Popen[bytes]", seconds: float = 20.0) -> None:
     """Return when the process accepts connections on the port."""
 

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.http.client import Client, Connection, Keeper, call, http_test, http_test_within, text
-from tests.http.serving import ROOT, Process, free_port, wait_until_connected
+from tests.http.serving import ROOT, Process, wait_until_connected
+from tests.ports import free_port
 from tests.programs import program
 
 CUT_AFTER = 2.0

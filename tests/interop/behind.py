@@ -7,8 +7,6 @@ the others are behind fronts of this process, on a thread of their own.
 import asyncio
 import contextlib
 import os
-import secrets
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from holdfast.fronts.http.listener.service import Service
 from holdfast.upstream.settings import ClientTimes
 from tests.http.serving import listening, wait_until_connected
 from tests.interop.peers import ROOT, serving
+from tests.ports import free_port
 
 APPS: Final = Path(__file__).parent / "hosted"
 FRAMEWORKS: Final = ("mcp1", "mcp2", "fastmcp")
@@ -88,14 +87,6 @@ def app(framework: str, name: str = "mcp") -> str:
     return f"{APPS / f'{framework}_app.py'}:{name}"
 
 
-def quiet_port() -> int:
-    """Return a free port that the system gives to no other socket by itself: a server needs seconds until it listens."""
-    while True:
-        port = 20_000 + secrets.randbelow(10_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-
-
 @contextlib.contextmanager
 def started(server: str, port: int) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a server by its own SDK over HTTP. Does not wait until it listens."""
@@ -124,7 +115,7 @@ class Fronts:
         processes = {}
         for row in ROWS:
             if row.back == "http":
-                port = self.bare[row.server] = quiet_port()
+                port = self.bare[row.server] = free_port()
                 processes[port] = stack.enter_context(started(row.server, port))
         self._serve_proxies(stack)
         for row in ROWS:

@@ -20,20 +20,10 @@ from holdfast.errors import OUTCOME_UNKNOWN
 from tests.http.client import Client as RawClient
 from tests.http.client import Keeper, answer_asks, call, http_test, text
 from tests.http.serving import wait_until_connected
-from tests.interop.behind import (
-    CHEAP,
-    FRAMEWORKS,
-    QUICK,
-    ROWS,
-    Fronts,
-    Row,
-    command,
-    quiet_port,
-    started,
-    url,
-)
+from tests.interop.behind import CHEAP, FRAMEWORKS, QUICK, ROWS, Fronts, Row, command, started, url
 from tests.interop.test_interview import COMMANDS, VERSIONS
 from tests.messages import Json
+from tests.ports import free_port
 from tests.support import async_test
 
 ERAS: Final = ("legacy", "modern")
@@ -305,7 +295,7 @@ async def in_flight(client: Client) -> "asyncio.Task[Any]":
 async def test_a_url_whose_server_is_killed_and_started_again_gives_one_error_for_each_call_in_flight(
     server: str, era: str
 ) -> None:
-    port = quiet_port()
+    port = free_port()
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(contextlib.ExitStack())
         wait_until_connected(port, first.enter_context(started(server, port)))

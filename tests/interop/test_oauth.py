@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from tests.interop.behind import quiet_port
 from tests.interop.oauth.processes import PROGRAMS, LineProcess, authority, client, protected
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -51,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     rooms = [directory / "before", directory / "after"]
     for room in rooms:
         room.mkdir()
-    port, store = quiet_port(), directory / "store.db"
+    port, store = free_port(), directory / "store.db"
     resource = f"http://127.0.0.1:{port}/mcp"
     answers = {}
     with authority(directory, resource) as at, ExitStack() as stack:

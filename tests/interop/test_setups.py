@@ -21,9 +21,9 @@ from holdfast import Client, Principal, Server
 from holdfast.auth.verifiers import StaticTokens
 from tests.asgi import Peer
 from tests.http.serving import wait_until_connected
-from tests.interop.behind import quiet_port
 from tests.interop.oauth.processes import SYSTEM_BROWSER, Authority, authority
 from tests.interop.peers import PATIENCE, ROOT
+from tests.ports import free_port
 from tests.support import async_test
 
 PAGE: Final = (ROOT / "docs" / "authorization-setups.md").read_text(encoding="utf-8")
@@ -75,7 +75,7 @@ class Setup(Struct):
 @contextmanager
 def running(directory: Path, command: str, **config: Any) -> Iterator[Setup]:
     """Run the authorization server and the server of a set-up."""
-    port, callback = quiet_port(), quiet_port()
+    port, callback = free_port(), free_port()
     server = f"http://127.0.0.1:{port}"
     clients = config.get("clients", [])
     for client in clients:
