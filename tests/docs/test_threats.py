@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from tests.attacks.test_identity import ROWS as ATTACKS
 from tests.docs.test_laws import functions
 
 ROOT: Final = Path(__file__).parents[2]
@@ -22,6 +23,11 @@ def test_every_threat_that_is_prevented_has_a_test(row: str) -> None:
     found = TEST.search(row)
     assert found is not None, row
     assert found[2] in functions(ROOT / found[1]), f"{found[1]} has no {found[2]}"
+
+
+def test_the_page_has_every_attack_on_identity() -> None:
+    named = {f"{file}::{test}" for file, test in ATTACKS.values()}
+    assert {test for test in named if f"`{test}`" not in PAGE} == set()
 
 
 def test_every_table_is_read() -> None:
