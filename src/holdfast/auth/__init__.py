@@ -74,6 +74,21 @@ Verifier = TokenVerifier | RequestVerifier
 """What a server takes as `verifier`: a function of the token, or of the token and the request."""
 
 
+def known_by(verifier: Verifier) -> KnownPrincipal | None:
+    """Return the method `known` of a verifier; None if it must be called for each request.
+
+    A class that changes `__call__` and inherits `known` must be called: its base class remembers tokens that the changed
+    method has not checked.
+    """
+    for kind in type(verifier).__mro__:
+        if "known" in vars(kind):
+            known: KnownPrincipal = getattr(verifier, "known")  # noqa: B009 - the protocols do not have it
+            return known
+        if "__call__" in vars(kind):
+            break
+    return None
+
+
 def with_request(verifier: Verifier) -> RequestVerifier | None:
     """Return the verifier if it takes the request; None if it takes only the token.
 

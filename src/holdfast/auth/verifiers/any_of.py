@@ -2,11 +2,11 @@
 
 from holdfast.auth import (
     AuthRequest,
-    KnownPrincipal,
     Principal,
     RequestVerifier,
     TokenVerifier,
     Verifier,
+    known_by,
     with_request,
 )
 from holdfast.errors import ConfigError
@@ -43,7 +43,7 @@ class AnyOf:
     def known(self, token: str) -> tuple[Principal, float] | None:
         """Return the principal that a verifier has accepted not long ago. One that must be asked each time ends the search."""
         for verifier, _ in self._verifiers:
-            known: KnownPrincipal | None = getattr(verifier, "known", None)
+            known = known_by(verifier)
             if known is None:
                 return None
             if (found := known(token)) is not None:

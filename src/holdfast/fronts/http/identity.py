@@ -14,7 +14,15 @@ anything for a token that it has accepted not long ago.
 import asyncio
 from typing import Final, cast
 
-from holdfast.auth import AuthRequest, KnownPrincipal, Principal, TokenVerifier, Verifier, with_request
+from holdfast.auth import (
+    AuthRequest,
+    KnownPrincipal,
+    Principal,
+    TokenVerifier,
+    Verifier,
+    known_by,
+    with_request,
+)
 from holdfast.auth.known_tokens import KnownTokens
 from holdfast.core.rates import Rates
 from holdfast.engine.engine import Engine
@@ -47,7 +55,7 @@ class Identity:
         self._verifier = cast("TokenVerifier", verifier)
         self._engine = engine
         self._protection = protection
-        self._known: KnownPrincipal | None = getattr(verifier, "known", None)
+        self._known: KnownPrincipal | None = known_by(verifier)
         self._wall = engine.clock.wall
         self._seconds = engine.settings.limits.verifier_seconds
         self._refused = KnownTokens(_REFUSED_SECONDS)

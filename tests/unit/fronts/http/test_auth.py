@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth import AuthRequest, Principal
+from holdfast.auth import AuthRequest, Principal, Verifier
+from holdfast.auth.verifiers import AnyOf
 from holdfast.config import Settings, Times
 from holdfast.fronts.http.request import RawRequest
 from tests.asgi import Call, Peer
@@ -408,6 +409,25 @@ async def test_a_token_that_its_verifier_remembers_is_not_checked_again_in_that_
         await asyncio.sleep(60)
         assert (await modern_call(peer).done()).status == 200
         assert verifier.checked == ["ann", "wrong", "ann"]
+
+
+class Stricter(Remembering):
+    """Checks more than its base class, which remembers tokens that it refuses."""
+
+    async def __call__(self, token: str) -> Principal | None:
+        principal = await super().__call__(token)
+        return None if token == "blocked" else principal
+
+
+@pytest.mark.parametrize("verifier", [Stricter(), AnyOf(Stricter())], ids=["alone", "one of several"])
+@front_test
+async def test_a_verifier_that_changes_the_check_of_its_base_class_is_always_called(
+    verifier: Verifier,
+) -> None:
+    async with bench(verifier=verifier) as b:
+        for _ in range(3):
+            assert (await modern_call(b.peer(token="ann")).done()).status == 200
+            assert (await modern_call(b.peer(token="blocked")).done()).status == 401
 
 
 @front_test
