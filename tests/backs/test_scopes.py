@@ -18,7 +18,7 @@ from holdfast.engine.access import Access
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
-from holdfast.errors import ConfigError, UpstreamUnavailable
+from holdfast.errors import ConfigError, InvalidParams, UpstreamUnavailable
 from holdfast.fronts.http.front import HttpFront
 from holdfast.ports import SystemRandom
 from holdfast.testing import NotingObserver
@@ -185,6 +185,9 @@ async def test_tasks_do_not_pass_where_tools_need_scopes(table: ScopeTable, stat
         "vault://key?x=1",
         "vault://key#x",
         "vault://box/../key",
+        "vault://box%3f/../key",
+        "vault://box%23/../key?x=1",
+        "vault://box%253f/../key#x",
         " vault://key\n",
     ],
 )
@@ -193,6 +196,40 @@ def test_a_uri_needs_its_scope_in_every_spelling(uri: str) -> None:
     needs = rules.needs(Request(1, "resources/read", {"uri": uri}), Caller(""), "")
     assert needs.scopes == {"admin"}
     assert not rules.component("resources", "vault://other").scopes
+
+
+def test_a_file_of_this_machine_needs_its_scope_with_and_without_the_name_of_the_machine() -> None:
+    rules = TableRules(ScopeTable(resources={"file:///secret/*": ["admin"]}), Access())
+    for uri in ("file:///secret/x", "file://localhost/secret/x", "file://LOCALHOST/box/../secret/x"):
+        assert rules.component("resources", uri).scopes == {"admin"}
+    assert not rules.component("resources", "file://localhosts/secret/x").scopes
+
+
+@pytest.mark.parametrize(
+    ("row", "fitting", "others"),
+    [
+        ("send", ["send"], ["sen", "send1", "", "SEND"]),
+        ("*", ["", "x"], []),
+        ("a*a", ["aa", "aba"], ["a", "ab", "ba"]),
+        ("*mail*delete*", ["mail_delete", "a mail delete b", "maildelete"], ["delete_mail", "maildelet"]),
+        ("a*bc*c", ["abcc", "axbcxbcc"], ["abc", "acbc"]),
+        ("a.*", ["a.b"], ["ab"]),
+    ],
+)
+def test_a_row_with_stars_fits_any_characters_between(
+    row: str, fitting: list[str], others: list[str]
+) -> None:
+    rules = TableRules(ScopeTable(tools={row: ["a"]}), Access())
+    assert all(rules.component("tools", name).scopes for name in fitting)
+    assert not any(rules.component("tools", name).scopes for name in others)
+
+
+def test_a_long_name_does_not_take_the_time_of_other_clients() -> None:
+    rules = TableRules(ScopeTable(tools={"*a*b*c*d": ["x"]}, resources={"a*b*c": ["x"]}), Access())
+    assert not rules.component("tools", "abc" * 300_000).scopes
+    request = Request(1, "resources/read", {"uri": "%25" * 30_000})
+    with pytest.raises(InvalidParams, match="at most 65536 characters"):
+        rules.needs(request, Caller(""), "")
 
 
 def test_a_row_may_itself_be_written_in_another_spelling() -> None:

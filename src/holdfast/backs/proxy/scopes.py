@@ -4,7 +4,7 @@ A name in the table may have `*` for any characters. All rows that fit a name ad
 
 The server behind may understand a URI in several spellings, and a row must fit all of them. So a URI and a row are
 compared without percent-encoding, in lower case, with single slashes, and a URI also without its query and fragment and
-with its `..` resolved. A spelling that fits only by mistake needs a scope too many, which is the safe side.
+with its `..` resolved (`uri_spellings`). A spelling that fits only by mistake needs a scope too many, which is the safe side.
 """
 
 import posixpath
@@ -16,16 +16,21 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from holdfast.auth.scopes import NO_NEEDS, Needs, implications, scope_set
+from holdfast.config import KIB
 from holdfast.engine.access import Access
 from holdfast.engine.caller import Caller
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, InvalidParams
 from holdfast.protocol.subscriptions import TOPICS
 from holdfast.wire.jsonrpc import Request
 
 _SLASHES: Final = re.compile(r"[/\\]+")
+_QUERY: Final = re.compile("[?#]")
+_THIS_MACHINE: Final = re.compile("^file:/localhost(?=/|$)")
 _IGNORED: Final = re.compile(r"[\x00-\x20]+")
 _DECODINGS: Final = 3
 """How often a URI is decoded: a server may decode one that its client has encoded twice."""
+_LONGEST: Final = 64 * KIB
+"""Characters of all URIs of one request. Comparing them takes time, and a client chooses them."""
 
 
 class ScopeTable(Struct, frozen=True, kw_only=True):
@@ -75,7 +80,6 @@ class ScopeTable(Struct, frozen=True, kw_only=True):
 
 NO_TABLE: Final = ScopeTable()
 
-Spellings = Callable[[str], Iterable[str]]
 Fits = Callable[[str], object]
 
 
@@ -132,11 +136,18 @@ class TableRules:
         return bool(self._access.missing(self.component(kind, name).hidden, caller))
 
     def needs(self, request: Request, caller: Caller, session: str) -> Needs:  # noqa: ARG002
-        """Return what a request needs. A listener may name hidden resources among others: it does not receive them."""
+        """Return what a request needs. A listener may name hidden resources among others: it does not receive them.
+
+        Raises:
+            InvalidParams: its URIs are too long.
+        """
         if request.method.startswith("tasks/"):
             return self._server
         is_listener, found = request.method == "subscriptions/listen", NO_NEEDS
-        for kind, name in named(request.method, request.params):
+        components = named(request.method, request.params)
+        if sum(len(name) for kind, name in components if kind == "resources") > _LONGEST:
+            raise InvalidParams(f"the URIs of a request are at most {_LONGEST} characters long")
+        for kind, name in components:
             if not (is_listener and self.is_hidden(kind, name, caller)):
                 found = found.plus(self.component(kind, name))
         return found
@@ -172,19 +183,52 @@ def named(method: str, params: dict[str, Any]) -> list[tuple[str, str]]:
     return [(kind, name) for kind, name in found if type(name) is str]
 
 
-def uri_spellings(uri: str) -> Iterator[str]:
-    """Yield a URI in the form of the table's rows: as a whole, without query and fragment, with `..` resolved."""
-    whole = _plain(uri)
-    bare = re.split("[?#]", whole, maxsplit=1)[0].rstrip("/")
-    scheme, colon, rest = bare.partition(":")
-    yield from {whole, bare, f"{scheme}{colon}{posixpath.normpath(rest) if rest else rest}"}
+def uri_spellings(uri: str) -> set[str]:
+    """Return a URI in the forms of the table's rows: as a whole and without query and fragment, each with `..` resolved.
+
+    A server may look for the query before it decodes the URI or after it, so both are tried.
+    """
+    found: set[str] = set()
+    for _ in range(_DECODINGS + 1):
+        for text in (uri, _QUERY.split(uri, maxsplit=1)[0]):
+            plain = _plain(text)
+            found |= {plain, _resolved(plain)}
+        if (decoded := unquote(uri)) == uri:
+            break
+        uri = decoded
+    return found
+
+
+def _resolved(plain: str) -> str:
+    scheme, colon, rest = plain.partition(":")
+    return f"{scheme}{colon}{posixpath.normpath(rest) if rest else rest}"
 
 
 def _plain(uri: str) -> str:
     for _ in range(_DECODINGS):
-        uri = unquote(uri)
-    return _SLASHES.sub("/", _IGNORED.sub("", uri)).lower().rstrip("/")
+        if (decoded := unquote(uri)) == uri:
+            break
+        uri = decoded
+    plain = _SLASHES.sub("/", _IGNORED.sub("", uri)).lower().rstrip("/")
+    return _THIS_MACHINE.sub("file:", plain)
 
 
 def _pattern(text: str) -> Fits:
-    return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL).fullmatch
+    """Return a function that compares a name with a row. A client chooses the name, so the time is linear in its length."""
+    first, *parts = text.split("*")
+    if not parts:
+        return text.__eq__
+    *middle, last = parts
+
+    def fits(name: str) -> bool:
+        at, end = len(first), len(name) - len(last)
+        if at > end or not (name.startswith(first) and name.endswith(last)):
+            return False
+        for part in middle:
+            # The first place is as good as any other: it leaves the most room for the parts that follow.
+            at = name.find(part, at, end) + len(part)
+            if at < len(part):
+                return False
+        return True
+
+    return fits
