@@ -143,12 +143,18 @@ class Access:
         self._marks[mark] = scopes
         return _SEPARATOR + mark
 
-    def marked(self, name: str) -> frozenset[str] | None:
-        """Return the scopes that a name was marked with; None if no component of this process explains the mark."""
+    def marked(self, name: str, caller: Caller) -> frozenset[str] | None:
+        """Return the scopes that a name was marked with; None if the caller may not know them.
+
+        That is a mark that no component of this process explains, and one of a hidden scope that the caller lacks: a
+        client can compute the mark of a scope that it guesses, and must not learn whether the scope exists.
+        """
         _, separator, mark = name.partition(_SEPARATOR)
         if not separator:
             return NO_SCOPES
         if mark not in self._marks and self.rules is not None:
             for needs in self.rules.declared():
                 self.mark(needs.scopes)
-        return self._marks.get(mark)
+        scopes = self._marks.get(mark)
+        lacking = self.missing(scopes, caller) if scopes is not None else NO_SCOPES
+        return None if lacking and lacking - self.shown() else scopes

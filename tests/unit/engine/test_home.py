@@ -176,7 +176,7 @@ async def test_a_request_without_its_scope_is_refused_before_it_is_sent_to_the_h
         event.set()
         assert (await read(other, begun))[-1]["result"] == {"id": 1}
         assert world.start_count() == 1
-        assert other.engine.access.marked(begun.stream) == frozenset({"cook"})
+        assert other.engine.access.marked(begun.stream, Caller(cook.key, cook)) == frozenset({"cook"})
 
 
 @engine_test

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Server
+from holdfast import Context, Principal, Server
+from holdfast.engine.access import Access
+from holdfast.engine.caller import Caller
 from tests.asgi import Call, Peer
 from tests.messages import metadata
 from tests.support import async_test
@@ -12,6 +14,7 @@ from tests.unit.server.post_office import Known, PostOffice
 from tests.unit.server.task_client import TASKS
 
 SAMPLING = metadata(capabilities={"sampling": {}})
+MAILER = Caller("ada", Principal(subject="ada", scopes=frozenset({"mail.send"})))
 ANSWER = {"role": "assistant", "content": {"type": "text", "text": "Ada"}, "model": "m"}
 
 
@@ -50,16 +53,22 @@ async def test_a_repeat_with_a_token_that_lacks_the_scope_does_not_receive_the_a
     await server.engine.aclose()
 
 
-@pytest.mark.parametrize(("tool", "scope"), [("post", "mail.send"), ("burn", "admin")])
+@pytest.mark.parametrize(
+    ("tool", "scope", "status", "challenge"),
+    [("post", "mail.send", 403, 'scope="mail.read mail.send"'), ("burn", "admin", 400, "")],
+)
 @async_test
-async def test_a_stream_is_resumed_only_with_the_scopes_of_its_call(tool: str, scope: str) -> None:
+async def test_a_stream_is_resumed_only_with_the_scopes_of_its_call(
+    tool: str, scope: str, status: int, challenge: str
+) -> None:
     server = PostOffice()
     peer, call = await begun(server, scope, tool)
     await call.cut()
     position = call.ids[-1]
     refused = await with_token(peer, "mail.read").get(position).done()
-    assert refused.status == 403
-    assert f'scope="{" ".join(sorted((scope, "mail.read")))}"' in refused.headers["www-authenticate"]
+    assert refused.status == status
+    assert challenge in refused.headers.get("www-authenticate", "")
+    assert b"admin" not in refused.body, "a hidden scope is not named"
     server.release.set()
     resumed = await with_token(peer, f"{scope}+mail.read").get(position).done()
     assert resumed.messages[-1]["result"]["content"][0]["text"] in {"posted", "burnt"}
@@ -81,6 +90,23 @@ async def test_a_position_whose_scopes_are_unknown_or_forged_is_not_one_of_the_s
     assert (await peer.get(f"{bare}~AAAAAAAA.{rest}").done()).status == 404
     peer.token = "none"
     assert (await peer.get(f"{stream}.{rest}").done()).status == 404
+    await server.engine.aclose()
+
+
+@async_test
+async def test_a_guessed_mark_does_not_show_whether_a_hidden_scope_exists() -> None:
+    server = PostOffice()
+    app = server.asgi()
+    peer = Peer(app, token="mail.read")
+    await peer.initialize()
+    answers: list[list[Any]] = []
+    for scope in ("admin", "nosuch"):
+        mark = Access().mark(frozenset({scope}))
+        resumed = await peer.get(f"{'0' * 24}{mark}.1.1").done()
+        asked = Peer(app, token="mail.read").modern("tasks/get", {"taskId": f"0{mark}"})
+        answers.append([(answer.status, answer.json["error"]) for answer in (resumed, await asked.done())])
+    assert [status for status, _ in answers[0]] == [400, 400]
+    assert answers[0] == answers[1]
     await server.engine.aclose()
 
 
@@ -119,7 +145,7 @@ async def test_another_process_knows_the_scopes_of_a_stream_if_it_has_the_compon
     server = PostOffice()
     peer, call = await begun(server, "mail.send", "post")
     stream, _, _ = call.ids[-1].partition(".")
-    assert PostOffice().access.marked(stream) == frozenset({"mail.send"})
+    assert PostOffice().access.marked(stream, MAILER) == frozenset({"mail.send"})
     await call.cut()
     # As in a process that never had a component with this scope.
     server.access._marks.clear()

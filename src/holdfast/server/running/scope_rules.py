@@ -107,14 +107,15 @@ class ServerRules:
             needs = needs.plus(self._task({"taskId": task_id}, view))
         return needs
 
-    def _task(self, params: Params, view: View) -> Needs:  # noqa: ARG002
+    def _task(self, params: Params, view: View) -> Needs:
         """Return what the call needed that became the task.
 
         Raises:
-            UnknownTask: the call needed scopes that no component of this process has.
+            UnknownTask: the call needed scopes that no component of this process has, or that are hidden from the caller.
         """
         task_id = params.get("taskId")
-        scopes = self._server.scopes.access.marked(task_id) if type(task_id) is str else frozenset[str]()
+        access = self._server.scopes.access
+        scopes = access.marked(task_id, view.caller) if type(task_id) is str else frozenset[str]()
         if scopes is None:
             raise UnknownTask
         return Needs(scopes)
