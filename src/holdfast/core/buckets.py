@@ -14,7 +14,7 @@ is read twice counts once, and a lost or late one costs nothing while its interv
 
 **Bounds.** Keys are short hashes, never a client's text. The table of buckets is bounded: the one that was used least
 recently is dropped, which forgets what it has counted. A report has a bounded number of keys, those with the most calls first;
-the others wait for the next report.
+the others wait for the next report. As many keys wait as there are buckets; the calls of further keys are not reported.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -68,9 +68,11 @@ class _Bucket:
 class Buckets:
     """The buckets of one process. Time is passed in."""
 
-    __slots__ = ("_buckets", "_intervals", "_number", "_origin", "_seen", "_unreported")
+    __slots__ = ("_buckets", "_intervals", "_number", "_origin", "_reports", "_seen", "_unreported")
 
-    def __init__(self, origin: str) -> None:
+    def __init__(self, origin: str, *, reports: bool = True) -> None:
+        """`origin` is a random name of the process. `reports`: there may be other replicas, which read reports."""
+        self._reports = reports
         self._buckets: OrderedDict[bytes, _Bucket] = OrderedDict()
         self._origin = origin
         self._number = 0
@@ -96,7 +98,8 @@ class Buckets:
     def take(self, key: bytes, rate: Rate, now: float) -> None:
         """Count a call that was admitted here."""
         self._spend(key, rate, now, 1)
-        self._unreported[key] += 1
+        if self._reports and (key in self._unreported or len(self._unreported) < BUCKETS):
+            self._unreported[key] += 1
 
     def _spend(self, key: bytes, rate: Rate, now: float, count: int) -> None:
         bucket = self._buckets.get(key)

@@ -50,7 +50,7 @@ class RateLimiter:
         self._configured = {name: Rate.read(text) for name, text in limits.tools.items()}
         self._tools: dict[str, tuple[bytes, Rate]] = {}
         self._prefixes: dict[bytes, Rate] = {}
-        self._buckets = Buckets(runtime.random.token(6))
+        self._buckets = Buckets(runtime.random.token(6), reports=runtime.store.is_shared)
         self.is_on: bool = False
         """False: no request needs `check`."""
         self.exhausted: set[bytes] = set()

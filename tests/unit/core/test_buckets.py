@@ -149,3 +149,14 @@ def test_the_number_of_buckets_is_bounded_and_the_oldest_goes_first() -> None:
     assert len(one) == BUCKETS
     assert one.wait(b"p0", Rate(1, 60.0), 0.0) > 0
     assert one.wait(b"p1", Rate(1, 60.0), 0.0) == 0
+
+
+def test_the_calls_that_wait_for_a_report_are_bounded_and_none_wait_without_other_replicas() -> None:
+    alone, replica = Buckets("a", reports=False), Buckets("b")
+    for number in range(BUCKETS + 10):
+        for buckets in (alone, replica):
+            buckets.take(b"%d" % number, RATE, 0.0)
+    replica.take(b"0", RATE, 0.0)
+    assert not alone.has_news
+    assert len(replica._unreported) == BUCKETS
+    assert replica._unreported[b"0"] == 2
