@@ -142,13 +142,16 @@ async def test_each_principal_signs_in_with_its_own_browser_and_uses_its_own_acc
 
 
 @async_test
-async def test_a_redirect_is_accepted_only_from_the_principal_that_started_the_sign_in() -> None:
+async def test_a_redirect_is_accepted_only_from_the_principal_that_started_the_sign_in(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with behind() as at, served(at) as app:
         attacker = Peer(app, token="mallory")
         query = await open_page(at, page_of(await attacker.initialize()))
         # The attacker let another person open the page. That browser is signed in to the gateway as another user, or not at all.
         for victim, status in (("ann", 403), ("stranger", 401), ("", 401)):
             assert (await come_back(app, victim, query)).status == status
+        assert caplog.text.count("audit.refused reason=token") == 2
         assert (await come_back(app, "mallory", "code=the-code&state=guessed")).status == 403
         await signed_in(at, app, "ann")
         assert (await come_back(app, "ann", query)).status == 403

@@ -19,6 +19,7 @@ from holdfast.config import KIB, Limits
 from holdfast.core.budget import Budget, Charge
 from holdfast.errors import TooMuchWork
 from holdfast.protocol.methods import CONTROL
+from holdfast.protocol.sessionless import declared_version
 from holdfast.wire.jsonrpc import Message, Request, cost
 
 FREE: Final = 16 * KIB
@@ -107,4 +108,8 @@ class Intake:
 
 def passes(message: Message) -> bool:
     """True if a message belongs to work that runs already."""
-    return not isinstance(message, Request) or message.method in _PASSING or "requestState" in message.params
+    if not isinstance(message, Request) or message.method in _PASSING:
+        return True
+    # Only sessionless calls have a state. In a session the member is ignored, and the request is a new call.
+    params = message.params
+    return "requestState" in params and declared_version(params) is not None

@@ -227,7 +227,7 @@ class Remote(Proxy):
             raise ConfigError(
                 "a sign-in of users waits in one process: leave out the store, and serve with one worker"
             )
-        page = sign_in_page(self._users, self.verifier, self.engine)
+        page = sign_in_page(self._users, self.engine)
         seconds = self.settings.limits.body_seconds
         return HttpFront(self.engine, settings, verifier=self.verifier, routes=applications([page], seconds))
 

@@ -97,11 +97,13 @@ class HttpFront:
         self.is_verified: bool = verifier is not None
         """True if a request needs a valid token."""
         self._protection = Protection(settings, verifier, engine.access)
-        self._identity = Identity(verifier, engine, self._protection) if verifier is not None else None
+        self._addresses = Addresses(settings.trusted_proxies)
+        self._identity = (
+            Identity(verifier, engine, self._protection, self._addresses) if verifier is not None else None
+        )
         self._open = True if verifier is not None else settings.allow_anonymous
         """Whether requests from every address are served. None: only those from this machine."""
         self._is_waking = engine.pulse.is_waking
-        self._addresses = Addresses(settings.trusted_proxies)
         self._rates = engine.rates
         self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
         self._beside = Routes(engine, self._identity, self._protection)
@@ -210,7 +212,7 @@ class HttpFront:
     async def _identified(
         self, identity: Identity, request: RawRequest, connection: Connection
     ) -> Answer | None:
-        found = self._too_often_refused(request) or await identity.of(request.head, request.client or "")
+        found = await identity.of(request)
         if isinstance(found, Answer):
             return found
         connection.principal = found
@@ -247,13 +249,6 @@ class HttpFront:
         if not intake.may_pass(message):
             return refused_unstarted(TooMuchWork(), message.id if isinstance(message, Request) else None)
         return await self._if_present(message, body, Caller(owner, principal, head, charge), connection)
-
-    def _too_often_refused(self, request: RawRequest) -> Answer | None:
-        """Refuse a token that is not known, from an address whose requests were refused too often, without a check of it."""
-        if not self._rates.exhausted or self._identity is None or self._identity.has_accepted(request.head):
-            return None
-        over = self._rates.over(counted(self._addresses.of(request)))
-        return refused_unstarted(over) if over is not None else None
 
     def _intake(self, owner: str, request: RawRequest) -> Intake:
         who = owner or request.client or "local"
@@ -401,7 +396,7 @@ class HttpFront:
     async def _check_stream(self, key: str, stream: str, principal: Principal | None) -> None:
         """Refuse to resume the stream of a call whose scopes the token lacks."""
         access, caller = self._engine.access, Caller(_owner(principal), principal)
-        scopes = access.marked(stream)
+        scopes = access.marked(stream, caller)
         if scopes is None or access.missing(scopes, caller):
             # A session of another principal must give the same answer whatever else is wrong.
             await self._engine.check_session(key, caller.key)

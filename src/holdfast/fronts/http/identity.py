@@ -27,7 +27,8 @@ from holdfast.auth.known_tokens import KnownTokens
 from holdfast.core.rates import Rates
 from holdfast.engine.engine import Engine
 from holdfast.errors import BUSY
-from holdfast.fronts.http.answer import UNSTARTED, Answer, refuse, retry_after
+from holdfast.fronts.http.addresses import Addresses, counted
+from holdfast.fronts.http.answer import UNSTARTED, Answer, refuse, refused_unstarted, retry_after
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.protection import Protection
 from holdfast.fronts.http.request import RawRequest
@@ -45,7 +46,9 @@ _UNVERIFIED: Final = refuse(
 class Identity:
     """Calls the verifier."""
 
-    def __init__(self, verifier: Verifier, engine: Engine, protection: Protection) -> None:
+    def __init__(
+        self, verifier: Verifier, engine: Engine, protection: Protection, addresses: Addresses
+    ) -> None:
         """Prepare to call the verifier.
 
         Raises:
@@ -57,11 +60,12 @@ class Identity:
         self._protection = protection
         self._known: KnownPrincipal | None = known_by(verifier)
         self._wall = engine.clock.wall
+        self._addresses = addresses
         self._seconds = engine.settings.limits.verifier_seconds
         self._refused = KnownTokens(_REFUSED_SECONDS)
         self._accepted: dict[int, None] = {}
         """Hashes of tokens that were accepted; not of the tokens' text alone, but with a secret of this process."""
-        self._rates = Rates(engine.clock.now())
+        self._failures = Rates(engine.clock.now())
 
     def remembered(self, request: RawRequest) -> Principal | None:
         """Return the principal of a request whose token was accepted not long ago; None: ask with `of`.
@@ -76,8 +80,11 @@ class Identity:
             known = request.known = self._known(token) if token else None
         return None if known is None else known[0]
 
-    async def of(self, head: Head, address: str) -> Principal | Answer:
-        """Return the principal of a request, or the refusal: 401, or 503 if the verifier failed."""
+    async def of(self, request: RawRequest) -> Principal | Answer:
+        """Return the principal of a request, or the refusal: 401, 503 if the verifier failed, 429 in a storm."""
+        if self._engine.rates.exhausted and (stormy := self._too_often_refused(request)) is not None:
+            return stormy
+        head = request.head
         token = token_of(head)
         if not token and self._with_request is None:
             return self._unauthorized(head)
@@ -87,7 +94,7 @@ class Identity:
         try:
             async with asyncio.timeout(self._seconds):
                 if self._with_request is not None:
-                    principal = await self._with_request(token, AuthRequest(head, address))
+                    principal = await self._with_request(token, AuthRequest(head, request.client or ""))
                 else:
                     principal = await self._verifier(token)
             if principal is not None and not isinstance(principal, Principal):
@@ -104,12 +111,19 @@ class Identity:
             del self._accepted[next(iter(self._accepted))]
         return principal
 
+    def _too_often_refused(self, request: RawRequest) -> Answer | None:
+        """Refuse a token that is not known, from an address whose requests were refused too often, without a check of it."""
+        if self.has_accepted(request.head):
+            return None
+        over = self._engine.rates.over(counted(self._addresses.of(request)))
+        return refused_unstarted(over) if over is not None else None
+
     def has_accepted(self, head: Head) -> bool:
         """True if the token of a request was accepted before: it is checked again also in a storm of refusals."""
         return hash(token_of(head)) in self._accepted
 
     def _failed(self, kind: str) -> None:
-        held = self._rates.admit(kind, self._engine.clock.now())
+        held = self._failures.admit(kind, self._engine.clock.now())
         if held is not None:
             self._engine.observer.note("verifier.failed", error=kind, held_back=held)
 

@@ -47,7 +47,7 @@ class Routes:
         scopes = route.demand(request.method)
         if scopes is None or self._identity is None:
             return None
-        found = await self._identity.of(request.head, request.client or "")
+        found = await self._identity.of(request)
         if isinstance(found, Answer):
             return found
         connection.principal = found

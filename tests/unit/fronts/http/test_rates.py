@@ -14,6 +14,8 @@ from holdfast.config import Limits, Rate, RateLimits
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError, RateLimited, StoreUnavailable
+from holdfast.fronts.http.request import RawRequest
+from holdfast.routes import HttpRequest, HttpResponse
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.redis.store import RedisStore
@@ -22,7 +24,7 @@ from holdfast.testing import ScriptedBack, VirtualClock
 from holdfast.wire.jsonrpc import Request
 from tests.asgi import Call, Peer
 from tests.duplex import DuplexClient
-from tests.messages import notification
+from tests.messages import notification, request
 from tests.redis_server import needs_redis, redis_server
 from tests.sqlite.support import store_path
 from tests.support import LoopClock, async_test, virtual_test
@@ -84,6 +86,16 @@ async def test_work_that_runs_already_is_not_counted() -> None:
         await call.done()
         check_refused(await ann.call(2).done(), "principal", "2/m", 30)
         assert (await ann.delete()).status == 204
+
+
+@front_test
+async def test_a_call_of_a_session_counts_also_if_it_has_a_state_that_sessions_do_not_have() -> None:
+    async with bench(rated(principal="2/m", tools={"quick": "9/m"}), verifier=Tokens()) as b:
+        ann = await opened(b)
+        params = {"name": "quick", "requestState": "x"}
+        posted = [ann.post(request(number, "tools/call", params)) for number in (1, 2)]
+        assert [(await call.done()).status for call in posted] == [200, 429]
+        assert len(b.runs) == 1
 
 
 @front_test
@@ -259,6 +271,32 @@ async def test_an_address_with_too_many_refusals_gets_429_and_its_new_tokens_are
         assert set(await reasons(b)) == {"token", "rate_address"}
 
 
+@async_test
+async def test_a_route_checks_no_new_token_of_an_address_with_too_many_refusals() -> None:
+    checked: list[str] = []
+
+    async def verifier(token: str) -> Principal | None:
+        checked.append(token)
+        return Principal(subject="ann") if token == "good" else None
+
+    server = Server("export", verifier=verifier, settings=rated(refusals="2/m"))
+
+    @server.route("/export", principal=True)
+    async def export(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(request.method)
+
+    app = server.asgi()
+
+    async def status(token: str) -> int | None:
+        return (await Peer(app, token=token).send("GET", path="/export").done()).status
+
+    assert await status("good") == 200
+    assert [await status(f"wrong{n}") for n in range(4)] == [401, 401, 429, 429]
+    assert checked == ["good", "wrong0", "wrong1"]
+    assert await status("good") == 200
+    await server.engine.aclose()
+
+
 @front_test
 async def test_refused_origins_and_anonymous_clients_count_and_unknown_sessions_do_not() -> None:
     async with bench(rated(refusals="2/m")) as b:
@@ -308,7 +346,9 @@ async def test_the_memory_of_accepted_tokens_and_of_stormy_addresses_is_bounded(
         identity = b.app._identity
         assert identity is not None
         for number in range(10_010):
-            await identity.of(b.head(f"good{number}"), "")
+            await identity.of(
+                RawRequest("POST", "/mcp", [(b"authorization", b"Bearer good%d" % number)], None)
+            )
         assert len(identity._accepted) == 10_000
         assert identity.has_accepted(b.head("good10009"))
         assert not identity.has_accepted(b.head("good0"))
