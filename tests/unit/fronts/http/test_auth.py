@@ -438,7 +438,7 @@ async def test_a_head_remembers_its_principal_until_the_date_that_the_verifier_h
         assert identity is not None
         sent = RawRequest("POST", "/mcp", [(b"authorization", b"Bearer ann")], "127.0.0.1")
         assert identity.remembered(sent) is None
-        found = await identity.of(sent.head, "")
+        found = await identity.of(sent)
         assert [identity.remembered(sent) for _ in range(5)] == [found] * 5
         assert verifier.looked == 2, "once before it was known, and once after"
         await asyncio.sleep(60)
@@ -451,5 +451,5 @@ async def test_a_verifier_that_remembers_nothing_is_called_for_each_request() ->
         identity = b.app._identity
         assert identity is not None
         sent = RawRequest("POST", "/mcp", [(b"authorization", b"Bearer ann")], "127.0.0.1")
-        await identity.of(sent.head, "")
+        await identity.of(sent)
         assert identity.remembered(sent) is None
