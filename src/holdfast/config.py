@@ -386,7 +386,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"reruns={self.reruns!r}: give a number of runs, or 0 for none")
 
 
-_PUBLIC_URL: Final = re.compile(r"https?://[A-Za-z0-9.\-:\[\]]+(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?")
+WHOLE_URL: Final = re.compile(r"https?://[A-Za-z0-9.\-:\[\]]+(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -440,7 +440,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
         _choose("response", self.response, ResponseMode)
         if not self.path.startswith("/"):
             raise ConfigError(f"path={self.path!r}: an endpoint's path begins with a slash")
-        if self.public_url and (not _PUBLIC_URL.fullmatch(self.public_url)):
+        if self.public_url and (not WHOLE_URL.fullmatch(self.public_url)):
             raise ConfigError(
                 f"public_url={self.public_url!r}: write the whole URL, such as https://tools.example/mcp"
             )

@@ -16,7 +16,8 @@ The verifier knows the authorization servers (`authorization_servers`), and ofte
 that names no server, such as a plain function, has no metadata, and its challenges name none.
 
 The **resource** is the URL of this endpoint as clients know it. A token must be for it, so it is never taken from a
-request, with one exception: on this machine, where no URL was configured, it is the URL that the client called.
+request, with one exception: on this machine, where no URL was configured, it is the URL that the client called. Without a
+resource there is no metadata.
 
 The **scopes**: a 401 names those that every component of the server needs. A client that follows it asks for few
 scopes, and for more when a request needs them. The metadata lists all scopes, except those of hidden components.
@@ -29,7 +30,7 @@ from urllib.parse import urlsplit
 
 from holdfast.auth import Verifier
 from holdfast.auth.urls import RESOURCE, canonical, resource_urls
-from holdfast.config import HttpSettings
+from holdfast.config import WHOLE_URL, HttpSettings
 from holdfast.engine.access import Access
 from holdfast.errors import InsufficientScope
 from holdfast.fronts.http.answer import UNSTARTED, Answer, json_answer, not_allowed, refuse
@@ -44,6 +45,8 @@ _HOUR: Final = (b"cache-control", b"max-age=3600")
 # It is public, and pages in browsers sign in too.
 _PUBLIC: Final = (b"access-control-allow-origin", b"*")
 
+_UNNAMED: Final = refuse(404, "Not found: the URL of this server is not configured (public_url)")
+
 
 class Protection:
     """The metadata of one endpoint, and its challenges."""
@@ -54,10 +57,12 @@ class Protection:
         self._access = access
         self._scopes = settings.scopes_supported
         self._servers: list[str] = [*getattr(verifier, "authorization_servers", ())]
-        self._resource = canonical(settings.public_url or getattr(verifier, "resource", ""))
+        # An audience may also be a plain name, which says nothing about the URL.
+        named = settings.public_url or getattr(verifier, "resource", "")
+        self._resource = canonical(named) if WHOLE_URL.fullmatch(named) else ""
         parts = {path, urlsplit(self._resource).path} if self._resource else {path}
-        named = {f"{_WELL_KNOWN}{part.rstrip('/')}" for part in parts}
-        self.own_paths: frozenset[str] = frozenset(named) if self._servers else frozenset()
+        paths = {f"{_WELL_KNOWN}{part.rstrip('/')}" for part in parts}
+        self.own_paths: frozenset[str] = frozenset(paths) if self._servers else frozenset()
         """The paths of the metadata that no other endpoint of the process has."""
         self.paths: frozenset[str] = self.own_paths | {_WELL_KNOWN} if self._servers else frozenset()
         """The paths of the metadata, if this is the only endpoint."""
@@ -72,8 +77,11 @@ class Protection:
             return Answer(allowed.status, [*allowed.headers, _PUBLIC])
         if method not in {"GET", "HEAD"}:
             return not_allowed(_ALLOWED)
+        resource = self._resource_for(head)
+        if not resource:
+            return _UNNAMED
         metadata: dict[str, object] = {
-            "resource": self._resource_for(head),
+            "resource": resource,
             "authorization_servers": self._servers,
             "bearer_methods_supported": ["header"],
         }

@@ -83,8 +83,11 @@ def _by_path(fronts: Mapping[str, HttpFront]) -> dict[str, HttpFront]:
     for name, front in fronts.items():
         for path in front.paths:
             if path in owners:
-                raise ConfigError(
-                    f"{path} belongs to {name} and to {owners[path]}: give one of them another path"
+                fix = (
+                    "each its own public_url"
+                    if path.startswith("/.well-known/")
+                    else "one of them another path"
                 )
+                raise ConfigError(f"{path} belongs to {name} and to {owners[path]}: give {fix}")
             owners[path], found[path] = name, front
     return found

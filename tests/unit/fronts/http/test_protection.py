@@ -114,6 +114,29 @@ def test_the_audience_of_a_jwt_is_the_resource() -> None:
         assert verifier.resource == "https://tools.example/mcp"
 
 
+@async_test
+async def test_an_audience_that_is_no_url_is_not_the_resource() -> None:
+    server = Server("mail", verifier=JwtVerifier(issuer="https://id.example", audience="mail-api"))
+    app = server.asgi(allowed_hosts=["tools.example", "localhost"])
+    for host, status, challenge in (
+        ("localhost", 200, f'Bearer resource_metadata="http://localhost{WELL_KNOWN}/mcp"'),
+        ("tools.example", 404, "Bearer"),
+    ):
+        found = await Peer(app).send("GET", path=f"{WELL_KNOWN}/mcp", headers={"host": host}).done()
+        assert found.status == status
+        refused = await Peer(app).initialize(headers={"host": host})
+        assert refused.headers["www-authenticate"] == challenge
+    await server.engine.aclose()
+
+
+@async_test
+async def test_two_endpoints_do_not_share_a_resource() -> None:
+    shared = JwtVerifier(issuer="https://id.example", audience="https://tools.example")
+    pair = Servers({"/a": Server("a", verifier=shared), "/b": Server("b", verifier=shared)}).asgi()
+    with pytest.raises(ConfigError, match="give each its own public_url"):
+        await Peer(pair).initialize()
+
+
 @pytest.mark.parametrize(
     "url", ["tools.example/mcp", "ftp://tools.example", 'https://a.example/"', "https://a.example/ b"]
 )
