@@ -7,6 +7,8 @@ from typing import Final
 from holdfast.auth import Principal
 
 MOST: Final = 10_000
+REFUSED_SECONDS: Final = 10.0
+"""How long a refused token is refused again without a check: a client that repeats it must cost nothing."""
 
 
 class KnownTokens:

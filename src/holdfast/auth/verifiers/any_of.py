@@ -1,4 +1,8 @@
-"""Several verifiers: the first one that accepts a request decides."""
+"""Several verifiers: the first one that accepts a request decides.
+
+`AnyOf` takes the request, because one of its verifiers may. So the front remembers no token that it has refused, and `AnyOf`
+does it: the verifiers that take only the token are not asked again for a short time.
+"""
 
 from holdfast.auth import (
     AuthRequest,
@@ -9,14 +13,16 @@ from holdfast.auth import (
     known_by,
     with_request,
 )
+from holdfast.auth.known_tokens import REFUSED_SECONDS, KnownTokens
 from holdfast.errors import ConfigError
+from holdfast.ports import Clock, SystemClock
 
 
 class AnyOf:
     """Asks verifiers in order. One that fails does not stop the next one."""
 
-    def __init__(self, *verifiers: Verifier) -> None:
-        """Take the verifiers, in the order in which they are asked.
+    def __init__(self, *verifiers: Verifier, clock: Clock | None = None) -> None:
+        """Take the verifiers, in the order in which they are asked. `clock` is for tests.
 
         Raises:
             ConfigError: no verifier was given, or one takes neither the token nor the token and the request.
@@ -36,6 +42,8 @@ class AnyOf:
         self._verifiers: list[tuple[Verifier, RequestVerifier | None]] = [
             (verifier, with_request(verifier)) for verifier in verifiers
         ]
+        self._clock = clock or SystemClock()
+        self._refused = KnownTokens(REFUSED_SECONDS)
 
     def __repr__(self) -> str:
         return f"<AnyOf {', '.join(repr(verifier) for verifier, _ in self._verifiers)}>"
@@ -57,7 +65,11 @@ class AnyOf:
             Exception: no verifier accepts, and this one failed: its answer is not known.
         """
         failure: Exception | None = None
+        now = self._clock.now()
+        is_asked = bool(token) and self._refused.get(token, now) is None
         for verifier, requested in self._verifiers:
+            if requested is None and not is_asked:
+                continue
             try:
                 found = await _ask(verifier, requested, token, request)
             except Exception as error:  # noqa: BLE001 - an author's code; it is raised if no other one accepts
@@ -67,6 +79,8 @@ class AnyOf:
                 return found
         if failure is not None:
             raise failure
+        if is_asked:
+            self._refused.put(token, None, now)
         return None
 
 
@@ -76,4 +90,4 @@ async def _ask(
     if requested is not None:
         return await requested(token, request)
     plain: TokenVerifier = verifier  # type: ignore[assignment]
-    return await plain(token) if token else None
+    return await plain(token)

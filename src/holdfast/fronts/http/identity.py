@@ -3,7 +3,7 @@
 A verifier is the author's code, and it handles a secret. Whatever it raises may quote the token, so that only the
 exception's type is written down; and it may hang, as the service behind it does, so that it has a time limit.
 
-A refused token is refused again for `_REFUSED_SECONDS` without a call of the verifier: a client that repeats it must not
+A refused token is refused again for `REFUSED_SECONDS` without a call of the verifier: a client that repeats it must not
 make us ask the authorization server each time. A verifier that takes the request may decide otherwise for the next
 request with the same token, so that nothing is remembered for it.
 
@@ -23,7 +23,7 @@ from holdfast.auth import (
     known_by,
     with_request,
 )
-from holdfast.auth.known_tokens import KnownTokens
+from holdfast.auth.known_tokens import REFUSED_SECONDS, KnownTokens
 from holdfast.core.rates import Rates
 from holdfast.engine.engine import Engine
 from holdfast.errors import BUSY
@@ -33,7 +33,6 @@ from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.protection import Protection
 from holdfast.fronts.http.request import RawRequest
 
-_REFUSED_SECONDS: Final = 10.0
 _ACCEPTED: Final = 10_000
 _UNVERIFIED: Final = refuse(
     503,
@@ -62,7 +61,7 @@ class Identity:
         self._wall = engine.clock.wall
         self._addresses = addresses
         self._seconds = engine.settings.limits.verifier_seconds
-        self._refused = KnownTokens(_REFUSED_SECONDS)
+        self._refused = KnownTokens(REFUSED_SECONDS)
         self._accepted: dict[int, None] = {}
         """Hashes of tokens that were accepted; not of the tokens' text alone, but with a secret of this process."""
         self._failures = Rates(engine.clock.now())

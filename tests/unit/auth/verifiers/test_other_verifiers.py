@@ -145,6 +145,27 @@ async def test_the_first_verifier_that_accepts_decides_and_a_failure_counts_only
         AnyOf()
 
 
+@async_test
+async def test_a_token_that_all_refuse_is_not_checked_again_for_ten_seconds_and_a_header_counts_at_once() -> (
+    None
+):
+    asked: list[str] = []
+
+    async def checks(token: str) -> Principal | None:
+        asked.append(token)
+        return None
+
+    clock = VirtualClock()
+    check = AnyOf(checks, TrustedHeader("X-User", networks=["127.0.0.1"]), clock=clock)
+    for _ in range(3):
+        assert await check("wrong", AuthRequest({}, "127.0.0.1")) is None
+    assert asked == ["wrong"]
+    assert await check("wrong", AuthRequest({"x-user": "bob"}, "127.0.0.1")) is not None
+    clock.advance(10)
+    assert await check("wrong", AuthRequest({}, "127.0.0.1")) is None
+    assert asked == ["wrong"] * 2
+
+
 def test_a_verifier_takes_the_token_or_the_token_and_the_request() -> None:
     async def plain(token: str) -> Principal | None: ...
     async def optional(token: str, strict: bool = True) -> Principal | None: ...
