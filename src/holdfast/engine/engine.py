@@ -147,6 +147,7 @@ class Engine:
         self.sessions = Sessions(runtime, self.exchanges)
         self.readers = Readers(runtime, self.sessions)
         self.sessionless = SessionlessCalls(runtime)
+        self.rates.starts_anew = self.sessionless.starts_anew
         self.listening = Listening(runtime)
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
         inbox = Inbox(runtime, Credentials(forward_key, self.random))

@@ -7,14 +7,15 @@
     address     refused requests from one address (401 and 403)             429 instead of the refusal
 
 A front asks `check` before a request starts, so nothing of a refused request has run. Pings, retries of suspended calls and
-questions about tasks are not counted: they belong to work that was admitted before.
+questions about tasks are not counted: they belong to work that was admitted before. A retry with an author's own state
+calls the handler again, as often as a client repeats it: it counts.
 
 Counting is local, and no call waits for the store. Where the store is shared, `reconcile` compares once a second
 (`core/buckets.py` says what that means for the limits). While the store is away each replica counts alone.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from math import ceil
@@ -50,6 +51,8 @@ class RateLimiter:
         self._configured = {name: Rate.read(text) for name, text in limits.tools.items()}
         self._tools: dict[str, tuple[bytes, Rate]] = {}
         self._prefixes: dict[bytes, Rate] = {}
+        self.starts_anew: Callable[[Request, Caller], bool] = lambda _request, _caller: False
+        """Returns True for a retry that calls its handler again. A client can repeat it, so it counts as a call."""
         self._buckets = Buckets(runtime.random.token(6), reports=runtime.store.is_shared)
         self.is_on: bool = False
         """False: no request needs `check`."""
@@ -82,7 +85,7 @@ class RateLimiter:
             RateLimited: a limit is reached; nothing may start.
         """
         for one in message if isinstance(message, list) else (message,):
-            if isinstance(one, Request) and not passes(one):
+            if isinstance(one, Request) and (not passes(one) or self.starts_anew(one, caller)):
                 self._check(one, caller, caller.key or address)
 
     def _check(self, request: Request, caller: Caller, who: str) -> None:

@@ -373,6 +373,15 @@ class SessionlessCalls:
             exchange.session = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
         return AwaitedCall(exchange, writer, writer.add_waiter(state.number), request.id)
 
+    def starts_anew(self, request: Request, caller: Caller) -> bool:
+        """True if a request has a state that an author made by hand: it does not go on with a call, but starts one."""
+        if "requestState" not in request.params:
+            return False
+        try:
+            return self._open(request, caller).by_hand is not None
+        except ParkedGone:
+            return False
+
     def _open(self, request: Request, caller: Caller) -> _State:
         sealed = request.params.get("requestState")
         opened = self.keys.sealer.open(sealed) if isinstance(sealed, str) else None

@@ -19,7 +19,10 @@ from holdfast.ports import Clock, SystemClock
 
 
 class AnyOf:
-    """Asks verifiers in order. One that fails does not stop the next one."""
+    """Asks verifiers in order. One that fails does not stop the next one, but one that waits makes the next one wait.
+
+    Begin with verifiers that need no network.
+    """
 
     def __init__(self, *verifiers: Verifier, clock: Clock | None = None) -> None:
         """Take the verifiers, in the order in which they are asked. `clock` is for tests.

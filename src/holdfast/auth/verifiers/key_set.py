@@ -148,14 +148,12 @@ def _read(document: dict[str, Any], algorithms: frozenset[str]) -> "list[PyJWK]"
     for entry in entries[:_MOST_KEYS] if isinstance(entries, list) else ():
         if not isinstance(entry, dict) or entry.get("kty") == "oct" or entry.get("use", "sig") != "sig":
             continue
-        named = entry.get("alg")
-        for algorithm in [named] if named else _FITTING.get((entry.get("kty"), entry.get("crv")), ()):
-            if algorithm not in algorithms:
-                continue
-            try:
-                keys.append(jwt.PyJWK(entry, algorithm))
-            except (jwt.PyJWTError, ValueError, TypeError, KeyError):
-                continue
+        try:
+            named = entry.get("alg")
+            fitting = [named] if named else _FITTING.get((entry.get("kty"), entry.get("crv")), ())
+            keys.extend(jwt.PyJWK(entry, algorithm) for algorithm in fitting if algorithm in algorithms)
+        except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+            continue
     return keys
 
 

@@ -135,9 +135,13 @@ async def test_keys_that_are_not_for_signatures_are_never_used() -> None:
             jwk(KEY, kid="2", use="enc"),
             {"kty": "RSA", "n": "bad", "e": "AQAB", "kid": "3"},
             "not a key",  # type: ignore[list-item]
+            {"kty": "EC", "crv": ["P-256"]},
+            {"kty": "RSA", "alg": ["RS256"]},
             jwk(KEY, kid="4", alg="RS512"),
+            jwk(KEY, kid="5"),
         ]
         check = verifier(at)
+        assert await check(at.token(KEY, headers={"kid": "5"})) is not None, "the others do no harm"
         for kid in ("1", "2", "3", "4"):
             assert await check(at.token(KEY, headers={"kid": kid})) is None, kid
 

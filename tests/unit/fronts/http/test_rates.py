@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Server, Settings
+from holdfast import Context, Server, Settings
+from holdfast.asks import InputRequired
 from holdfast.auth import AuthRequest, Principal
 from holdfast.config import Limits, Rate, RateLimits
 from holdfast.engine.caller import Caller
@@ -96,6 +97,26 @@ async def test_a_call_of_a_session_counts_also_if_it_has_a_state_that_sessions_d
         posted = [ann.post(request(number, "tools/call", params)) for number in (1, 2)]
         assert [(await call.done()).status for call in posted] == [200, 429]
         assert len(b.runs) == 1
+
+
+@async_test
+async def test_a_retry_that_calls_its_handler_again_counts() -> None:
+    server = Server("desk", verifier=Tokens(), settings=rated(principal="3/m"))
+
+    @server.tool
+    async def reserve(ctx: Context) -> str | InputRequired:
+        if ctx.request_state is None:
+            return InputRequired(requests={}, state="table 7")
+        return ctx.request_state
+
+    app = server.asgi()
+    state = (await guest_call(Peer(app, token="ann"), "reserve").done()).json["result"]["requestState"]
+    retries = [
+        await guest_call(Peer(app, token=token), "reserve", requestState=state).done()
+        for token in ("ann", "ann", "ann", "bob")
+    ]
+    assert [retry.status for retry in retries] == [200, 200, 429, 400]
+    await server.engine.aclose()
 
 
 @front_test
