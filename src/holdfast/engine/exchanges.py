@@ -187,11 +187,12 @@ class Exchanges:
 
     def submit_now(
         self, key: str, caller: Caller, request: Request, digest: bytes, *, streams: bool
-    ) -> SessionExchange | None:
+    ) -> SessionExchange | Duplicate | Refusal | None:
         """Claim an exchange and start it without waiting; None, with nothing done: use `submit`.
 
-        None if the store has to be awaited, if scopes are to be judged, if the call has to wait for its slot, and if the
-        claim is refused.
+        None if the store has to be awaited, if scopes are to be judged, or if the call has to wait for its slot. A claim that
+        is refused is answered with `refused`. It must not be made again: the call that has the id may end meanwhile, and
+        then the same request would run a second time.
         """
         runtime = self._runtime
         session = runtime.sessions.get(key)
@@ -205,8 +206,8 @@ class Exchanges:
             return None
         claim = Claim(request.id, runtime.random.token(12), digest, request.method in CONTROL)
         claimed = self._at_once.claim_now(key, caller.key, claim)
-        if type(claimed) is not Claimed:
-            return None
+        if not isinstance(claimed, Claimed):
+            return claimed
         if claimed.returned:
             runtime.returned(session)
         exchange = self._claimed(session, claim, claimed.fence, caller, request, streams=streams)
@@ -278,7 +279,7 @@ class Exchanges:
         return SessionExchange(runtime.store, session, request, claim, fence, writer, caller, State.RERUN)
 
     async def refused(
-        self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal, stream: str
+        self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal, stream: str = ""
     ) -> Repeat:
         """Raise the error of a claim that was refused; or return what a repeat reads.
 

@@ -60,7 +60,8 @@ class Repeats:
             return True
         if _is_here(session, duplicate.stream):
             return await self._is_lost_here(session, duplicate.stream)
-        return self._runtime.store.is_shared and await self._is_lost_elsewhere(session, duplicate.stream)
+        # Another replica has the reader, or the exchange has ended since the claim.
+        return await self._is_lost_elsewhere(session, duplicate.stream)
 
     async def _is_lost_here(self, session: Session, stream: str) -> bool:
         readers = session.readers.get(stream)

@@ -150,19 +150,26 @@ class Posts:
         self, key: str, caller: Caller, request: Request, digest: bytes, connection: Connection
     ) -> Awaitable[Answer | None]:
         """Start a request; await it to answer it. The request has started if the store need not be awaited."""
-        exchange = self.engine.exchanges.submit_now(key, caller, request, digest, streams=self.mode != "json")
-        if exchange is None:
-            return self._submitted(key, caller, request, digest, connection)
-        return PostedCall(self, exchange, connection)
+        exchanges, streams = self.engine.exchanges, self.mode != "json"
+        started = exchanges.submit_now(key, caller, request, digest, streams=streams)
+        if isinstance(started, SessionExchange):
+            return PostedCall(self, started, connection)
+        if started is None:
+            submitting = exchanges.submit(key, caller, request, digest, streams=streams)
+        else:
+            submitting = exchanges.refused(key, caller, request.id, started)
+        return self._submitted(submitting, caller, request, connection)
 
     async def _submitted(
-        self, key: str, caller: Caller, request: Request, digest: bytes, connection: Connection
+        self,
+        submitting: Awaitable[SessionExchange | Repeat],
+        caller: Caller,
+        request: Request,
+        connection: Connection,
     ) -> Answer | None:
-        """Start a request whose claim the store has to be awaited for, and answer it."""
+        """Answer a request that has not started at once: its claim is awaited, or was refused."""
         try:
-            exchange = await self.engine.exchanges.submit(
-                key, caller, request, digest, streams=self.mode != "json"
-            )
+            exchange = await submitting
         except HoldfastError as error:
             return refused_unstarted(error, request.id)
         if isinstance(exchange, Repeat):

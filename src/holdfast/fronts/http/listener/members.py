@@ -7,6 +7,7 @@ queue cannot.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ class Members:
         """Reports the reason of a refusal and the address of the connection, for the audit."""
         self.deadlines: Deadlines = deadlines
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._context = copy_context()
         self.connections: set[HttpProtocol] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         """The tasks of requests that take longer than a turn of the loop."""
@@ -53,6 +55,14 @@ class Members:
         self.event_heads: Heads = Heads(EVENT_LINES, b"")
         self._proxies = Addresses(proxies) if proxies else None
         self._addresses: Counter[str] = Counter()
+
+    def context(self) -> Context:
+        """Return the context variables of the server, for work that a request causes on its connection for later requests.
+
+        asyncio runs a callback in a copy of the context in which it was registered. A callback that reads the connection or
+        serves the next request must not have the context of the present request: an author's code has set variables there.
+        """
+        return self._context.copy()
 
     def set_date(self, wall: float) -> None:
         """Set the date that answers carry."""

@@ -214,7 +214,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._is_paused and not (self._unread or len(self._waiting) >= _WAITING):
             self._is_paused = False
             if not self.transport.is_closing():
-                self.transport.resume_reading()
+                self.members.context().run(self.transport.resume_reading)
 
     def _pause(self) -> None:
         if not self._is_paused and not self.transport.is_closing():
@@ -231,7 +231,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._waiting:
             channel = self._served = self._waiting.pop(0)
             if soon:
-                self.members.loop.call_soon(self._begin, channel)
+                self.members.loop.call_soon(self._begin, channel, context=self.members.context())
             else:
                 self._begin(channel)
         if self._unread and len(self._waiting) < _WAITING:

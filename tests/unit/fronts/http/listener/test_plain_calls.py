@@ -144,10 +144,51 @@ async def test_the_answer_is_kept_for_a_repeat_if_its_client_goes_while_the_hand
     line.protocol.connection_lost(None)
     await settled()
     assert line.paper.written == b""
-    again, paper = HttpProtocol(line.members), Paper()
-    again.connection_made(paper)
+    again, paper = connected_beside(line)
     again.data_received(call)
     await settled()
+    assert paper.statuses == [200]
+    assert b'"result":{}' in paper.written
+    assert len(back.handled) == 1
+    await line.engine.aclose()
+
+
+def connected_beside(line: Line) -> tuple[HttpProtocol, Paper]:
+    """Return a second connection to the same server."""
+    protocol, paper = HttpProtocol(line.members), Paper()
+    protocol.connection_made(paper)
+    return protocol, paper
+
+
+@virtual_test
+async def test_a_duplicate_that_arrives_in_the_turn_of_the_first_request_is_refused() -> None:
+    back = ScriptedBack({"tools/call": _nothing})
+    line = await Line(back).open(modern=False)
+    other, paper = connected_beside(line)
+    call = line.call(1, modern=False)
+    line.protocol.data_received(call)
+    # The first call ends before the refusal is written. Its id is free then, and the duplicate is refused all the same.
+    other.data_received(call)
+    await settled()
+    await asyncio.sleep(1)
+    assert (line.paper.statuses, paper.statuses) == ([200], [400])
+    assert b"already in flight" in paper.written
+    assert len(back.handled) == 1
+    await line.engine.aclose()
+
+
+@virtual_test
+async def test_a_repeat_that_arrives_in_the_turn_of_the_cut_gets_the_answer_of_the_one_call() -> None:
+    back = ScriptedBack({"tools/call": _nothing})
+    line = await Line(back).open(modern=False)
+    other, paper = connected_beside(line)
+    call = line.call(1, modern=False)
+    line.protocol.data_received(call)
+    line.paper.close()
+    line.protocol.connection_lost(None)
+    other.data_received(call)
+    await settled()
+    await asyncio.sleep(1)
     assert paper.statuses == [200]
     assert b'"result":{}' in paper.written
     assert len(back.handled) == 1
