@@ -29,6 +29,8 @@ class Principal(Struct, frozen=True, kw_only=True, dict=True):
         if any("\0" in part for part in (self.issuer, self.subject, self.client)):
             # The key joins them with NUL: a part that contains NUL could produce another principal's key.
             raise ConfigError("a principal's issuer, subject and client may not contain NUL (\\x00)")
+        if not isinstance(self.scopes, set | frozenset):
+            raise ConfigError("a principal's scopes are a set of texts: frozenset({'mail.read'})")
 
     def is_over(self, now: float) -> bool:
         """True if the principal has expired at this date: its requests are refused."""

@@ -21,3 +21,9 @@ def test_equal_texts_in_other_places_are_another_principal() -> None:
         Principal(subject="ab").key,
     }
     assert len(keys) == 4
+
+
+@pytest.mark.parametrize("scopes", [["mail.read"], "mail.read", None])
+def test_the_scopes_of_a_principal_are_a_set(scopes: object) -> None:
+    with pytest.raises(ConfigError, match="scopes are a set of texts"):
+        Principal(subject="ada", scopes=scopes)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from holdfast import Context, Server
+from holdfast.auth.verifiers import JwtVerifier
 from holdfast.fronts.http.request import Application
 from holdfast.server.authoring.routes import HttpRequest, HttpResponse
 from tests.asgi import Peer
@@ -304,3 +305,15 @@ async def test_custom_routes_are_below_the_mount_point_too() -> None:
     peer = Peer(asgi(Starlette(routes=[Mount("/api", app=server.asgi())])))
     assert (await peer.send("GET", path="/api/health", query_string=b"").done()).body == b"fine"
     assert (await peer.send("GET", path="/health", query_string=b"").done()).status == 404
+
+
+@front_test
+async def test_a_server_with_a_verifier_is_mounted_at_the_root_so_that_clients_find_its_metadata() -> None:
+    server = Server("kitchen", verifier=JwtVerifier(issuer="https://id.example", audience="kitchen"))
+    peer = Peer(asgi(Starlette(routes=[Mount("/", server.asgi(path="/kitchen/mcp"))])))
+    refused = await peer.send("POST", b"{}", path="/kitchen/mcp").done()
+    path = "/.well-known/oauth-protected-resource/kitchen/mcp"
+    assert f'resource_metadata="http://localhost:8000{path}"' in refused.headers["www-authenticate"]
+    found = await peer.send("GET", path=path).done()
+    assert found.json["resource"] == "http://localhost:8000/kitchen/mcp"
+    await server.engine.aclose()
