@@ -18,6 +18,7 @@ Three things can prevent the step to a reader:
   one. The front reads it from the log, as it does for a repeat of the request.
 """
 
+from holdfast.core.exchange import ReaderInput
 from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.reader import End, Reader
@@ -58,8 +59,10 @@ class PostedExchange:
         return self._is_answered or self._exchange.is_fenced or (self._is_left and not self._exchange.is_due)
 
     def leave(self) -> None:
-        """Take note that the client has gone."""
+        """Take note that the client has gone. An end that is stored from now on is kept for a repeat."""
         self._is_left = True
+        if self.reader is None:
+            self._writer.read(ReaderInput.LEAVE)
         self._writer.wake.set()
         self.stop(End.BROKE)
 

@@ -41,7 +41,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from holdfast.core.exchange import Action, Input, ReaderInput, Reading, step
+from holdfast.core.exchange import Action, Input, ReaderInput, Reading, State, step
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.reader import End, Reader
@@ -302,6 +302,9 @@ class Readers:
             key, claim, tag = exchange.session.record.key, exchange.claim, self._runtime.random.tag()
             keep = self._runtime.store.keep
             await self._runtime.surely(lambda: keep(key, claim.stream, claim, terminal, tag=tag))
+        elif exchange.state in {State.KEPT, State.KEPT_HELD}:
+            # The client was known to be gone when the end was stored: the end is kept, and the POST leaves its place now.
+            await self.broke_before_stream(exchange)
 
 
 def _writer_of(session: Session, stream: str) -> SessionWriter | None:

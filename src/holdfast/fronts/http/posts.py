@@ -36,6 +36,7 @@ from typing import Final
 from typing_extensions import override
 
 from holdfast.config import ResponseMode
+from holdfast.core.exchange import ReaderInput
 from holdfast.core.lifecycle import Input
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
@@ -308,6 +309,11 @@ class PostedCall(StartedCall):
         ):
             return False
         return not connection.may_be_gone
+
+    @override
+    def left(self) -> None:
+        """Let the end be kept for a repeat, which may arrive before the next turn of the loop."""
+        self._exchange.writer.read(ReaderInput.LEAVE)
 
     @override
     async def wait(self) -> Answer | None:

@@ -26,6 +26,9 @@ class StartedCall:
         """Answer the call if its handler has ended and the answer can be written at once. Call it after a turn."""
         raise NotImplementedError
 
+    def left(self) -> None:
+        """Take note that the client has gone before the call was looked at."""
+
     def wait(self) -> Coroutine[Any, Any, Answer | None]:
         """Let the loop turn once; then answer the call, however long it takes, or return its answer."""
         raise NotImplementedError

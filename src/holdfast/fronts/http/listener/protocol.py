@@ -50,8 +50,8 @@ class HttpProtocol(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__", "_after", "_deadlines", "_is_over", "_is_paused", "_known", "_newest", "_parser", "_room",
-        "_served", "_since", "_taken", "_taken_at", "_unread", "_waiting", "address", "client", "half_closed", "is_full",
-        "members", "peer", "scheme", "transport",
+        "_served", "_since", "_started", "_taken", "_taken_at", "_unread", "_waiting", "address", "client",
+        "half_closed", "is_full", "members", "peer", "scheme", "transport",
     )  # fmt: skip
 
     def __init__(self, members: Members) -> None:
@@ -65,6 +65,8 @@ class HttpProtocol(asyncio.Protocol):
         self._newest: SocketChannel | None = None
         """The request whose body arrives."""
         self._served: SocketChannel | None = None
+        self._started: StartedCall | None = None
+        """The call of this request, until it is looked at."""
         self._waiting: list[SocketChannel] = []
         self._unread = b""
         """The rest of a read, behind requests that wait."""
@@ -110,6 +112,8 @@ class HttpProtocol(asyncio.Protocol):
     def _lose_all(self) -> None:
         self._unread = b""
         waiting, self._waiting = self._waiting, []
+        if self._started is not None:
+            self._started.left()
         for channel in (self._served, *waiting):
             if channel is not None:
                 channel.lost()
@@ -252,6 +256,7 @@ class HttpProtocol(asyncio.Protocol):
             self._failed(channel, error)
         else:
             if isinstance(unfinished, StartedCall):
+                self._started = unfinished
                 self.members.loop.call_soon(self._look, channel, unfinished)
             elif unfinished is not None:
                 self._run(channel, unfinished)
@@ -259,6 +264,8 @@ class HttpProtocol(asyncio.Protocol):
                 self._check_answered(channel)
 
     def _look(self, channel: SocketChannel, call: StartedCall) -> None:
+        # From here on the channel reports the end of the connection. This also breaks the reference cycle.
+        self._started = None
         try:
             if not call.is_answered():
                 self._run(channel, call.connection.conclude(call.wait()))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import HttpSettings, ResponseMode
+from holdfast.config import HttpSettings, Limits, ResponseMode, Settings
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
 from holdfast.fronts.http.front import HttpFront
@@ -41,8 +41,15 @@ def post(body: Any, headers: dict[str, str] | None = None) -> bytes:
 class Line:
     """A connection, with a session or without."""
 
-    def __init__(self, back: ScriptedBack, *, mode: ResponseMode = "adaptive", store: Any = None) -> None:
-        self.engine = Engine(back, store=store)
+    def __init__(
+        self,
+        back: ScriptedBack,
+        *,
+        mode: ResponseMode = "adaptive",
+        store: Any = None,
+        settings: Settings = Settings(),
+    ) -> None:
+        self.engine = Engine(back, settings, store=store)
         self.front = HttpFront(self.engine, HttpSettings(response=mode))
         self.members = Members(self.front.serve, Deadlines(self.engine.settings.limits, 30.0))
         self.protocol, self.paper = HttpProtocol(self.members), Paper()
@@ -177,22 +184,40 @@ async def test_a_duplicate_that_arrives_in_the_turn_of_the_first_request_is_refu
     await line.engine.aclose()
 
 
-@virtual_test
-async def test_a_repeat_that_arrives_in_the_turn_of_the_cut_gets_the_answer_of_the_one_call() -> None:
-    back = ScriptedBack({"tools/call": _nothing})
-    line = await Line(back).open(modern=False)
-    other, paper = connected_beside(line)
-    call = line.call(1, modern=False)
-    line.protocol.data_received(call)
-    line.paper.close()
-    line.protocol.connection_lost(None)
-    other.data_received(call)
-    await settled()
-    await asyncio.sleep(1)
-    assert paper.statuses == [200]
-    assert b'"result":{}' in paper.written
-    assert len(back.handled) == 1
-    await line.engine.aclose()
+@pytest.mark.parametrize("running", [1, 32], ids=["no slot is free", "slots are free"])
+@pytest.mark.parametrize("waits", [False, True], ids=["plain", "waiting"])
+def test_a_repeat_that_arrives_in_the_turn_of_the_cut_gets_the_answer_of_the_one_call(
+    running: int, *, waits: bool
+) -> None:
+    @virtual_test
+    async def run() -> None:
+        back, release = ScriptedBack(), asyncio.Event()
+
+        @back.on("tools/call")
+        async def plain(_exchange: Exchange) -> object:
+            if waits:
+                await release.wait()
+            return {}
+
+        line = await Line(back, settings=Settings(limits=Limits(running=running))).open(modern=False)
+        other, paper = connected_beside(line)
+        call = line.call(1, modern=False)
+        line.protocol.data_received(call)
+        if waits:
+            await settled()
+        release.set()
+        line.paper.close()
+        line.protocol.connection_lost(None)
+        # The handler ends in this turn too, before the task of the first POST or of its repeat runs.
+        other.data_received(call)
+        await settled()
+        await asyncio.sleep(1)
+        assert paper.statuses == [200]
+        assert b'"result":{}' in paper.written
+        assert len(back.handled) == 1
+        await line.engine.aclose()
+
+    run()
 
 
 @virtual_test
