@@ -185,12 +185,13 @@ class Engine:
     async def _start(self) -> None:
         try:
             self._take_store()
-            self.runtime.bind(asyncio.get_running_loop())
             await self.replica.start()
             await self.sessionless.keys.renew()
             await self.runtime.back.start(
                 EngineOutside(self.runtime, self.sessions, self.listening, self.changed, self._homes)
             )
+            # After the author's lifespan, which may set a task factory.
+            self.runtime.bind(asyncio.get_running_loop())
         except BaseException:
             self._starting = None
             self._leave_store()

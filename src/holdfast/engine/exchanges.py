@@ -369,7 +369,9 @@ class Exchanges:
     def settle_now(self, exchange: SessionExchange, outcome: Outcome) -> bool:
         """End an exchange whose handler has returned, without waiting. False, with nothing done: use `settle`.
 
-        The store is asked first: nothing has changed here if it refuses, and `settle` acts on its reason.
+        This is `settle` for the commonest end: the handler of a call in RUNNING has returned, and the POST that waits takes
+        the message from the writer. Its actions are FREE_SLOT and END, as there. The store is asked first: nothing has
+        changed here if it refuses, and `settle` acts on its reason.
         """
         writer, session = exchange.writer, exchange.session
         if (

@@ -1,11 +1,13 @@
 """Exchanges: claimed once, run once, ended once (laws 1, 2, 3, 10, 13)."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import Input
+from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
@@ -590,3 +592,26 @@ async def test_readers_that_do_not_read_hold_up_a_stopping_server_only_a_moment(
         began = asyncio.get_running_loop().time()
         await d.engine.aclose()
         assert asyncio.get_running_loop().time() - began < 10
+
+
+@engine_test
+async def test_handlers_run_in_tasks_of_the_factory_that_the_authors_lifespan_has_set() -> None:
+    class Named(asyncio.Task[Any]):
+        """A task of the author's own class."""
+
+    loop = asyncio.get_running_loop()
+    before = loop.get_task_factory()
+
+    class Back(ScriptedBack):
+        async def start(self, outside: Outside) -> None:
+            loop.set_task_factory(lambda loop, work, **options: Named(work, loop=loop, **options))
+            await super().start(outside)
+
+    async def kind(_exchange: Exchange) -> object:
+        return {"kind": type(asyncio.current_task()).__name__}
+
+    try:
+        async with engine_harness(Back({CALL: kind})) as d:
+            assert (await d.call(1))["result"] == {"kind": "Named"}
+    finally:
+        loop.set_task_factory(before)
