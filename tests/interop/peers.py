@@ -22,7 +22,7 @@ from tests.support import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 CLIENTS: Final = Path(__file__).parent / "clients"
-SERVE: Final = [sys.executable, "-m", "holdfast", "serve"]
+SERVE: Final = [sys.executable, "-m", "holdfast", "serve", "--log-level", "warning"]
 SERVER: Final = f"{Path(__file__).parent / 'server.py'}:server"
 LOG: Final = "server.log"
 PATIENCE: Final = 30.0

@@ -54,6 +54,7 @@ LEVELS: Final = {
     "upstream.refused": logging.WARNING,
     "upstream.stderr": logging.INFO,
     "upstream.unreachable": logging.WARNING,
+    "audit.done": logging.INFO,
     "call.ended": logging.INFO,
     "call.failed": logging.INFO,
     "session.opened": logging.INFO,
@@ -87,7 +88,7 @@ LINES_PER_SECOND: Final = 100
 
 The lines of calls are not among them: they have limits of their own (`watch.py`).
 """
-_LIMITED_BEFORE: Final = frozenset({"call.ended", "call.failed"})
+_LIMITED_BEFORE: Final = frozenset({"audit.done", "call.ended", "call.failed"})
 """Events that are limited before they come here."""
 
 
@@ -108,7 +109,7 @@ class LogObserver:
         """Log one line, and the traceback where an author's code failed."""
         logger, level = LOGGER, LEVELS.get(event, logging.DEBUG)
         if event.startswith("audit."):
-            logger, level = AUDIT, logging.WARNING
+            logger, level = AUDIT, LEVELS.get(event, logging.WARNING)
         if self._counts is not None:
             self._counts[event] += 1
         is_logged = logger.isEnabledFor(level)
