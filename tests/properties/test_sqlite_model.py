@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from contextlib import ExitStack
 from typing import Any, Final
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -362,3 +363,5 @@ NONE: Final = [
 
 TestSqliteBesideMemory = StoreMachine.TestCase
 TestSqliteBesideMemory.settings = settings(stateful_step_count=40)
+# Each step is a commit, and the machine may be busy.
+pytestmark = pytest.mark.timeout(300)

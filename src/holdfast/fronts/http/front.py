@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from contextvars import Context
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
@@ -346,8 +346,8 @@ class HttpFront:
             return _no_session_id(request_id)
         key = session_key(head.session_id)
         if isinstance(message, Request):
-            # The digest tells a repeat of the request from another one. This hash is the cheapest for a short text.
-            digest = blake2b(body, digest_size=32).digest()
+            # The digest tells a repeat of the request from another one. All releases on one store must use the same hash.
+            digest = sha256(body).digest()
             return self._posts.request(key, caller, message, digest, connection)
         if isinstance(message, list):
             return self._posts.batch(key, caller, message, connection)
