@@ -344,6 +344,15 @@ class Engine:
             exchange.task: exchange for exchange in exchanges if exchange.task and not exchange.task.done()
         }
 
+    def live_sessions(self) -> list[Session]:
+        """Return the sessions that this process has something of."""
+        return list(self.runtime.sessions.values())
+
+    def live_exchanges(self) -> list[Exchange]:
+        """Return the requests of this process that have not ended: those that wait, run or are parked."""
+        sessions = self.runtime.sessions.values()
+        return [*self.sessionless.live(), *(e for session in sessions for e in session.exchanges.values())]
+
     def in_flight(self) -> list[str]:
         """Return the name of the tool or prompt, or else the method, of each request that a stop waits for."""
         requests = [exchange.request for exchange in self._working().values()]

@@ -432,6 +432,10 @@ class SessionlessCalls:
         """Return the tasks of handlers that run or are parked."""
         return {exchange.task for exchange in self._running if exchange.task and not exchange.task.done()}
 
+    def live(self) -> list[Exchange]:
+        """Return the exchanges that have not ended, also those that are parked."""
+        return list(self._running)
+
     def working(self) -> list[Exchange]:
         """Return the exchanges whose handlers do not wait for their client."""
         return [exchange for exchange in self._running if not _waits(exchange)]

@@ -52,13 +52,25 @@ class Durations:
         self.seconds += seconds
 
     def quantile(self, share: float) -> float:
-        """Return the upper bound of the range that has this share of the durations below it; 0 if there are none."""
-        wanted, seen = share * self.count, 0
+        """Return about the duration that this share of them does not exceed; 0 if there are none."""
+        wanted, seen, low = share * self.count, 0, 0.0
         for bound, count in zip((*BOUNDS, BOUNDS[-1]), self.counts, strict=True):
-            seen += count
-            if seen and seen >= wanted:
-                return bound
+            if count and seen + count >= wanted:
+                return low + (bound - low) * (wanted - seen) / count
+            seen, low = seen + count, bound
         return 0.0
+
+    def since(self, before: "Durations") -> "Durations":
+        """Return those that were added after an earlier copy."""
+        added = Durations()
+        added.counts = [now - then for now, then in zip(self.counts, before.counts, strict=True)]
+        added.seconds = self.seconds - before.seconds
+        return added
+
+    def merge(self, other: "Durations") -> None:
+        """Add all of another one."""
+        self.counts = [one + two for one, two in zip(self.counts, other.counts, strict=True)]
+        self.seconds += other.seconds
 
 
 CallLabels = tuple[str, str, str, CallOutcome]
@@ -101,6 +113,13 @@ class Figures:
     def sessions(self) -> Durations:
         """How long closed sessions were open."""
         return self._sessions
+
+    def all_calls(self) -> Durations:
+        """Return the durations of all calls."""
+        every = Durations()
+        for one in self._calls.values():
+            every.merge(one)
+        return every
 
     def calls(self) -> Iterator[tuple[CallLabels, Durations]]:
         """Yield the durations of calls by their labels."""

@@ -1,0 +1,1 @@
+"""The admin surface: a JSON API, figures for Prometheus and the dashboard, on an address of its own."""

@@ -1,0 +1,110 @@
+"""The JSON of the admin surface: one state of a whole fleet, and the part of it that one replica reports.
+
+Every text may come from a client (names of clients and tools), so a page must escape it. Sessions, principals and calls appear by short
+hashes; no session id, token, argument or result is in here.
+"""
+
+from msgspec import Struct, field
+
+from holdfast.ops.ring import Happened
+
+
+class ServerView(Struct, frozen=True):
+    """A server of the process."""
+
+    name: str
+    version: str
+    store: str
+
+
+class CallView(Struct, frozen=True):
+    """A call that has not ended."""
+
+    id: str
+    method: str
+    name: str
+    """The tool or prompt; empty for other methods."""
+    age: float | None
+    """Seconds since it began."""
+    waits_for: str
+    """handler, ask, upstream, store, reader or slot."""
+    client: str
+    session: str
+    era: str
+    principal: str
+    replica: str
+
+
+class SessionView(Struct, frozen=True):
+    """An open session."""
+
+    id: str
+    client: str
+    era: str
+    state: str
+    """attached or detached."""
+    closes_in: float | None
+    """Seconds until the grace period of a detached session ends; None: it does not end now."""
+    principal: str
+    log_bytes: int = 0
+    calls: int = 0
+    streams: int = 0
+    replica: str = ""
+
+
+class ReplicaView(Struct, frozen=True):
+    """A process that shares the store."""
+
+    name: str
+    state: str
+    """live, stopping, or silent: it has not answered."""
+    sessions: int | None = None
+    calls: int | None = None
+    loop_delay: float | None = None
+    lease_left: float | None = None
+
+
+class UpstreamView(Struct, frozen=True):
+    """A server behind a server of the process."""
+
+    server: str
+    connections: int
+    state: str
+    restarts: int
+    replica: str
+
+
+class FiguresView(Struct, frozen=True):
+    """The numbers at the top of the dashboard."""
+
+    attached: int = 0
+    detached: int = 0
+    running: int = 0
+    queued: int = 0
+    parked: int = 0
+    asks: int = 0
+    streams: int = 0
+    log_bytes: int = 0
+    calls_per_second: float = 0.0
+    p50: float = 0.0
+    p95: float = 0.0
+    loop_delay: float = 0.0
+
+
+class FleetState(Struct, frozen=True):
+    """What the dashboard shows."""
+
+    replica: str
+    servers: list[ServerView]
+    figures: FiguresView
+    calls: list[CallView]
+    sessions: list[SessionView]
+    next_page: str
+    """The cursor of the next page of sessions; empty: this is the last one."""
+    replicas: list[ReplicaView]
+    upstreams: list[UpstreamView]
+    counts: dict[str, int]
+    """How often things happened since the start that an operator should know."""
+    history: list[tuple[float, float, float]] = field(default_factory=list)
+    """Calls per second, median and 95th percentile of their durations, for each of the last seconds; the oldest first."""
+    events: list[Happened] = field(default_factory=list)

@@ -1,0 +1,180 @@
+"""The admin surface: every route passes the same guard, and only POST changes anything."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from holdfast.errors import StoreUnavailable
+from holdfast.fronts.http.asgi import AsgiChannel, request_of
+from holdfast.fronts.http.request import Receive, Scope, Send
+from holdfast.ops.admin.surface import ROUTES, Surface
+from holdfast.ops.ring import Happened
+from holdfast.ops.schema import FiguresView, FleetState, SessionView
+from holdfast.testing import NotingObserver
+from tests.asgi import Call, Peer
+from tests.support import virtual_test
+
+TOKEN: Final = "operator-token"
+HOST: Final = "127.0.0.1:9000"
+PATHS: Final = [(method, "/" + "/".join(form).replace("*", "one")) for form, (method, _) in ROUTES.items()]
+
+
+class Fake:
+    """A fleet with one session and one call, both named `one`."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.away = False
+
+    async def state(self, page: str, after: int) -> FleetState:
+        if self.away:
+            raise StoreUnavailable("the store does not answer")
+        return FleetState(page, [], FiguresView(), [], [], str(after), [], [], {})
+
+    async def session(self, name: str) -> tuple[SessionView | None, list[Happened]]:
+        found = SessionView("one", "client", "2025-11-25", "attached", None, "")
+        return (found if name == "one" else None), []
+
+    async def find(self, correlation: str) -> list[Happened]:
+        return [Happened(1, 0.0, "handler.failed", {"correlation": correlation})]
+
+    async def close_session(self, name: str) -> bool:
+        self.done.append(f"closed {name}")
+        return name == "one"
+
+    async def cancel_call(self, name: str) -> bool:
+        self.done.append(f"cancelled {name}")
+        return name == "one"
+
+    async def metrics(self) -> bytes:
+        return b"holdfast_up 1\n"
+
+
+class Operator:
+    """Sends requests to a surface; the defaults are those that are served."""
+
+    def __init__(self) -> None:
+        self.fleet = Fake()
+        self.observer = NotingObserver()
+        self.surface = Surface(self.fleet, TOKEN, self.observer, [HOST])
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.surface.serve(request_of(scope), AsgiChannel(scope, receive, send))
+
+    def begin(
+        self, method: str, path: str, headers: Mapping[str, str | None] | None = None, query: str = ""
+    ) -> Call:
+        sent = {"host": HOST, "authorization": f"Bearer {TOKEN}", **(headers or {})}
+        return Peer(self.serve).send(method, headers=sent, path=path, query_string=query.encode())
+
+    async def send(self, *args: Any, **options: Any) -> Call:
+        return await self.begin(*args, **options).done()
+
+
+@virtual_test
+async def test_the_page_is_served_without_a_token_and_can_load_nothing_else() -> None:
+    operator = Operator()
+    for path, kind in {"/": "html", "/style.css": "css", "/app.js": "javascript"}.items():
+        answer = await operator.send("GET", path, {"authorization": None})
+        assert answer.status == 200
+        assert kind in answer.headers["content-type"]
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+    assert (await operator.send("POST", "/")).status == 405
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+@pytest.mark.parametrize(
+    ("headers", "status", "noted"),
+    [
+        ({"authorization": None}, 401, "audit.admin_refused"),
+        ({"authorization": "Bearer wrong"}, 401, "audit.admin_refused"),
+        ({"authorization": f"Basic {TOKEN}"}, 401, "audit.admin_refused"),
+        ({"host": "evil.example"}, 421, "audit.host_refused"),
+        ({"host": "evil.example:9000"}, 421, "audit.host_refused"),
+        ({"origin": "http://evil.example"}, 403, "audit.origin_refused"),
+        ({"origin": "null"}, 403, "audit.origin_refused"),
+    ],
+)
+def test_every_route_passes_the_guard(
+    method: str, path: str, headers: dict[str, str | None], status: int, noted: str
+) -> None:
+    @virtual_test
+    async def attempt() -> None:
+        operator = Operator()
+        answer = await operator.send(method, path, headers)
+        assert answer.status == status
+        assert len(operator.observer.named(noted)) == 1
+        assert not operator.fleet.done
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+    attempt()
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+def test_a_route_has_one_method(method: str, path: str) -> None:
+    @virtual_test
+    async def attempt() -> None:
+        operator = Operator()
+        other = "GET" if method == "POST" else "POST"
+        assert (await operator.send(other, path)).status == 405
+        assert not operator.fleet.done
+
+    attempt()
+
+
+@virtual_test
+async def test_the_state_has_the_page_and_the_events_that_were_asked_for() -> None:
+    operator = Operator()
+    answer = await operator.send("GET", "/api/state", query="page=abc&events=7")
+    assert (answer.json["replica"], answer.json["next_page"]) == ("abc", "7")
+    for wrong in ("-1", "x", "9" * 30):
+        assert (await operator.send("GET", "/api/state", query=f"events={wrong}")).status == 400
+
+
+@virtual_test
+async def test_the_live_stream_sends_the_state_each_second_until_the_client_goes() -> None:
+    operator = Operator()
+    call = operator.begin("GET", "/api/live")
+    await call.until(3)
+    await call.cut()
+    assert len(call.messages) == 3
+
+
+@virtual_test
+async def test_an_act_of_an_operator_is_in_the_audit_log() -> None:
+    operator = Operator()
+    same = {"origin": f"http://{HOST}"}
+    assert (await operator.send("POST", "/api/sessions/one/close", same)).json == {"done": True}
+    assert (await operator.send("POST", "/api/calls/one/cancel", same)).json == {"done": True}
+    assert operator.fleet.done == ["closed one", "cancelled one"]
+    assert operator.observer.named("audit.session_closed") == [{"name": "one", "address": "127.0.0.1"}]
+    assert operator.observer.named("audit.call_cancelled") == [{"name": "one", "address": "127.0.0.1"}]
+
+
+@virtual_test
+async def test_a_name_that_does_not_exist_is_404_and_no_act() -> None:
+    operator = Operator()
+    for method, path in [
+        ("GET", "/api/sessions/two"),
+        ("POST", "/api/sessions/two/close"),
+        ("POST", "/api/calls/two/cancel"),
+        ("GET", "/api/nothing"),
+        ("GET", "/api"),
+    ]:
+        answer = await operator.send(method, path)
+        assert answer.status == 404
+        assert answer.json["error"]
+    assert not operator.observer.notes
+
+
+@virtual_test
+async def test_a_store_that_is_away_is_503_with_the_reason() -> None:
+    operator = Operator()
+    operator.fleet.away = True
+    answer = await operator.send("GET", "/api/state")
+    assert answer.status == 503
+    assert answer.json["error"]
