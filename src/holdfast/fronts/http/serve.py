@@ -15,10 +15,17 @@ from holdfast.transports.loops import run
 
 Ready = Callable[[str], None]
 """Called with the URL of the endpoint, or of the root if there are several, when connections are accepted."""
+Beside = contextlib.AbstractAsyncContextManager[None]
+"""Runs in the same loop, from the start of the engine until the drain has ended."""
 
 
 def run_http(
-    front: HttpFront | Router, host: str = "127.0.0.1", port: int = 8000, *, ready: Ready | None = None
+    front: HttpFront | Router,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    ready: Ready | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """Serve at an address until SIGINT or SIGTERM, then drain.
 
@@ -28,7 +35,7 @@ def run_http(
     """
     check_exposure(front, host)
     with bind(host, port) as listener:
-        run_on(front, listener, ready=ready)
+        run_on(front, listener, ready=ready, beside=beside)
 
 
 def run_on(
@@ -36,6 +43,7 @@ def run_on(
     *listeners: socket.socket,
     ready: Ready | None = None,
     tls: ssl.SSLContext | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """Serve on bound sockets until SIGINT or SIGTERM, then drain.
 
@@ -46,7 +54,10 @@ def run_on(
     for listener in listeners:
         check_exposure(front, host_of(listener))
     with contextlib.suppress(KeyboardInterrupt):
-        run(serve(front, *listeners, ready=ready, tls=tls), threads=front.engine.settings.limits.threads)
+        run(
+            serve(front, *listeners, ready=ready, tls=tls, beside=beside),
+            threads=front.engine.settings.limits.threads,
+        )
 
 
 async def serve(
@@ -55,6 +66,7 @@ async def serve(
     ready: Ready | None = None,
     siblings: bool = False,
     tls: ssl.SSLContext | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """Serve on bound sockets until a signal stops it; with `siblings`, other processes accept from them too.
 
@@ -69,9 +81,10 @@ async def serve(
         await front.engine.store.aclose()
         raise
     service = Service(front, siblings=siblings, tls=tls)
-    if ready is not None:
-        ready(url_of(listeners[0], front.path, tls=tls is not None))
-    await service.serve(listeners)
+    async with beside or contextlib.nullcontext():
+        if ready is not None:
+            ready(url_of(listeners[0], front.path, tls=tls is not None))
+        await service.serve(listeners)
 
 
 def check_exposure(front: HttpFront | Router, host: str, name: str = "the server") -> None:

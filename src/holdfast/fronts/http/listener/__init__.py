@@ -10,5 +10,6 @@ half_closed  a client that has closed its side: it waits, or it has gone
 asgi         a request in the form of ASGI, for an author's routes
 deadlines    the time of all connections: one sweep instead of timers
 members      the open connections: their limits, and what every answer says
+accepting    listening sockets, and the sweep of their connections
 service      start, signals, drain, end
 """

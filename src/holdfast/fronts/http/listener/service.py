@@ -17,12 +17,10 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.group import EngineGroup
 from holdfast.fronts.countdown import count_down
 from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.listener.accepting import Acceptor
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
-from holdfast.fronts.http.listener.protocol import HttpProtocol
-from holdfast.fronts.http.listener.sockets import BACKLOG, is_unix
 from holdfast.fronts.http.router import Router
-from holdfast.supervision import supervise
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _GOODBYE: Final = 2.0
@@ -47,8 +45,8 @@ class Service:
         self._siblings = siblings
         """Other processes accept from the same socket."""
         self._tls = tls
-        self._servers: list[asyncio.Server] = []
         self.members: Members
+        self._acceptor: Acceptor
         self.started: asyncio.Event = asyncio.Event()
         self._stopping = asyncio.Event()
         self._forced = False
@@ -71,32 +69,17 @@ class Service:
         settings = self._engine.settings
         deadlines = Deadlines(settings.limits, settings.times.write_stall)
         self.members = Members(self._front.serve, deadlines, self._front.proxies, self._front.refused)
-        self.members.set_date(self._engine.clock.wall())
-        loop = asyncio.get_running_loop()
-        for listener in listeners:
-            self._servers.append(await self._listen(loop, listener))
-        # All loaded modules stay, and a request leaves no reference cycles: collect seldom, and only new objects.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(_GARBAGE_THRESHOLD, 20, 20)
-        sweeper = supervise("connections", self._sweep, self._engine.observer)
-        self.started.set()
-        try:
-            yield
-        finally:
-            await self._shutdown()
-            sweeper.cancel()
-
-    async def _listen(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> asyncio.Server:
-        create = loop.create_unix_server if is_unix(listener) else loop.create_server
-        # A handshake is a part of the head: it gets no more time.
-        seconds = self._engine.settings.limits.header_seconds if self._tls is not None else None
-        return await create(
-            self._connection, sock=listener, ssl=self._tls, backlog=BACKLOG, ssl_handshake_timeout=seconds
-        )
-
-    def _connection(self) -> HttpProtocol:
-        return HttpProtocol(self.members)
+        self._acceptor = Acceptor(self.members, self._engine.clock, self._engine.observer, tls=self._tls)
+        async with self._acceptor.running(listeners):
+            # All loaded modules stay, and a request leaves no reference cycles: collect seldom, and only new objects.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(_GARBAGE_THRESHOLD, 20, 20)
+            self.started.set()
+            try:
+                yield
+            finally:
+                await self._shutdown()
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -117,16 +100,6 @@ class Service:
     def _told(self, number: int) -> None:
         """Stop; a second Ctrl+C ends running calls at once."""
         self.stop(force=self._stopping.is_set() and number == signal.SIGINT)
-
-    async def _sweep(self) -> None:
-        loop, members = asyncio.get_running_loop(), self.members
-        deadlines = members.deadlines
-        while True:
-            members.set_date(self._engine.clock.wall())
-            if deadlines.tick(loop.time()):
-                for connection in list(members.connections):
-                    connection.sweep()
-            await asyncio.sleep(deadlines.interval)
 
     # Stopping
 
@@ -160,37 +133,23 @@ class Service:
         if not self._siblings:
             await self._wait(notice)
             return
-        self._close_listeners()
+        self._acceptor.close_listeners()
         await self._wait(max(notice, _LINGER), lambda: not self.members.connections)
         for connection in list(self.members.connections):
             if connection.is_idle:
                 connection.make_last()
 
     async def _wait(self, seconds: float, reached: Callable[[], bool] = lambda: False) -> None:
-        """Wait, unless Ctrl+C was pressed again. No event tells that a connection has ended: poll."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        while loop.time() < deadline and not (self._forced or reached()):  # noqa: ASYNC110
-            await asyncio.sleep(_POLL)
+        """Wait, unless Ctrl+C was pressed again."""
+        await self._acceptor.wait(seconds, lambda: self._forced or reached())
 
     async def _goodbye(self) -> None:
         """Write the last answers, end the standalone streams, close connections that take nothing."""
-        self._close_listeners()
+        self._acceptor.close_listeners()
         self._engine.end_standalone()
         members = self.members
         if self._engine.store.is_shared:
             # A client whose stream has just ended may send its next request on the same connection. Refuse it: that is
             # better than a cut connection.
             await self._wait(_LINGER, lambda: not members.connections)
-        for connection in list(members.connections):
-            connection.make_last()
-        if tasks := set(members.tasks):
-            await asyncio.wait(tasks, timeout=_HASTE if self._forced else _GOODBYE)
-        await asyncio.sleep(0)
-        await self._wait(_HASTE, lambda: not members.connections)
-        for connection in list(members.connections):
-            connection.transport.abort()
-
-    def _close_listeners(self) -> None:
-        for server in self._servers:
-            server.close()
+        await self._acceptor.end(_HASTE if self._forced else _GOODBYE)

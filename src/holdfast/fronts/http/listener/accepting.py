@@ -1,0 +1,95 @@
+"""Accepts connections from listening sockets, and ends those whose clients are late.
+
+The server of MCP (`service.py`) and the admin surface each have one: their connections are counted and limited apart.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+from holdfast.fronts.http.listener.members import Members
+from holdfast.fronts.http.listener.protocol import HttpProtocol
+from holdfast.fronts.http.listener.sockets import BACKLOG, is_unix
+from holdfast.ports import Clock, Observer
+from holdfast.supervision import supervise
+
+_LAST_BYTES: Final = 0.5
+"""Seconds that connections have to write their last bytes."""
+_POLL: Final = 0.1
+
+
+class Acceptor:
+    """The listening sockets of a server, and the connections that came from them."""
+
+    def __init__(
+        self, members: Members, clock: Clock, observer: Observer, *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.members: Members = members
+        self._clock = clock
+        self._observer = observer
+        self._tls = tls
+        self._servers: list[asyncio.Server] = []
+
+    def __repr__(self) -> str:
+        return f"<Acceptor {len(self.members.connections)} connections>"
+
+    @contextlib.asynccontextmanager
+    async def running(self, listeners: Sequence[socket.socket]) -> AsyncIterator[None]:
+        """Accept while the block runs. The connections that are left at its end stay open: see `end`."""
+        self.members.set_date(self._clock.wall())
+        for listener in listeners:
+            self._servers.append(await self._listen(listener))
+        sweeper = supervise("connections", self._sweep, self._observer)
+        try:
+            yield
+        finally:
+            self.close_listeners()
+            sweeper.cancel()
+
+    async def _listen(self, listener: socket.socket) -> asyncio.Server:
+        loop = self.members.loop
+        create = loop.create_unix_server if is_unix(listener) else loop.create_server
+        # A handshake is a part of the head: it gets no more time.
+        seconds = self.members.deadlines.limits.header_seconds if self._tls is not None else None
+        return await create(
+            self._connection, sock=listener, ssl=self._tls, backlog=BACKLOG, ssl_handshake_timeout=seconds
+        )
+
+    def _connection(self) -> HttpProtocol:
+        return HttpProtocol(self.members)
+
+    async def _sweep(self) -> None:
+        members = self.members
+        deadlines = members.deadlines
+        while True:
+            members.set_date(self._clock.wall())
+            if deadlines.tick(members.loop.time()):
+                for connection in list(members.connections):
+                    connection.sweep()
+            await asyncio.sleep(deadlines.interval)
+
+    def close_listeners(self) -> None:
+        """Accept no more connections."""
+        for server in self._servers:
+            server.close()
+
+    async def wait(self, seconds: float, reached: Callable[[], bool]) -> None:
+        """Wait until a condition holds, or no longer than this. No event tells that a connection has ended: poll."""
+        deadline = self.members.loop.time() + seconds
+        while self.members.loop.time() < deadline and not reached():  # noqa: ASYNC110
+            await asyncio.sleep(_POLL)
+
+    async def end(self, seconds: float) -> None:
+        """Write the last answers for at most this time, then close every connection."""
+        members = self.members
+        for connection in list(members.connections):
+            connection.make_last()
+        if tasks := set(members.tasks):
+            await asyncio.wait(tasks, timeout=seconds)
+        await asyncio.sleep(0)
+        await self.wait(_LAST_BYTES, lambda: not members.connections)
+        for connection in list(members.connections):
+            connection.transport.abort()
