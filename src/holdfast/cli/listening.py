@@ -12,21 +12,7 @@ from collections.abc import Iterator
 
 from holdfast.cli.options import DEFAULT_ADDRESS, ProcessOptions
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.listener.sockets import UNIX, bind, bind_unix, from_systemd, inherited, tls_context
-
-
-def address(text: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`, `:PORT` or `PORT`.
-
-    Raises:
-        ConfigError: it has another form.
-    """
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the largest port
-        raise ConfigError(
-            f"--http takes HOST:PORT such as 127.0.0.1:8000, or unix:PATH for a Unix socket, not {text!r}"
-        )
-    return host.strip("[]") or "127.0.0.1", int(port)
+from holdfast.fronts.http.listener.sockets import from_systemd, inherited, listening, tls_context
 
 
 def tls_of(process: ProcessOptions) -> ssl.SSLContext | None:
@@ -50,28 +36,16 @@ def listeners(process: ProcessOptions) -> Iterator[list[socket.socket]]:
         ConfigError: the options cannot work.
     """
     with contextlib.ExitStack() as stack:
-        opened = _open(process, stack)
-        for listener in opened:
+        passed = _passed(process)
+        for listener in passed:
             stack.enter_context(listener)
-        yield opened
+        yield passed or [stack.enter_context(listening(process.http or DEFAULT_ADDRESS))]
 
 
-def _open(process: ProcessOptions, stack: contextlib.ExitStack) -> list[socket.socket]:
-    if process.fd is not None:
-        if process.http is not None:
-            raise ConfigError(f"--fd {process.fd} and --http {process.http} are two places: leave one out")
-        return [inherited(process.fd)]
-    if process.http is None and (passed := from_systemd(os.environ, os.getpid())):
-        return passed
-    http = process.http or DEFAULT_ADDRESS
-    if not http.startswith(UNIX):
-        return [bind(*address(http))]
-    path = http.removeprefix(UNIX)
-    opened = [bind_unix(path)]
-    stack.callback(_remove, path)
-    return opened
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)  # noqa: PTH108 - a text, as it was given
+def _passed(process: ProcessOptions) -> list[socket.socket]:
+    """Return the sockets that another program has opened for this process."""
+    if process.fd is None:
+        return from_systemd(os.environ, os.getpid()) if process.http is None else []
+    if process.http is not None:
+        raise ConfigError(f"--fd {process.fd} and --http {process.http} are two places: leave one out")
+    return [inherited(process.fd)]

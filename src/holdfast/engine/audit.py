@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 Reason = Literal[
     "token", "scope", "anonymous", "origin", "host", "session", "event_id", "request_state", "malformed", "media_type",
     "too_large", "slow", "busy", "rate_principal", "rate_tool", "rate_address", "sessions", "connections",
+    "admin_token", "admin_rate",
 ]  # fmt: skip
-Act = Literal["session_deleted", "session_closed", "key_changed"]
+Act = Literal["session_deleted", "session_closed", "call_cancelled", "key_changed"]
 
 REASONS: Final[dict[Reason, str]] = {
     "token": "401: no token, or one that is not valid or has expired",
@@ -57,16 +58,19 @@ REASONS: Final[dict[Reason, str]] = {
     "rate_address": "429: too many requests of an address were refused",
     "sessions": "503: too many sessions",
     "connections": "503: too many connections, of one address or in all",
+    "admin_token": "401: a request to the admin surface without its token, or with another one",
+    "admin_rate": "429: too many wrong admin tokens of an address",
 }
 """The reasons for refusals, each with the response."""
 ACTS: Final[dict[Act, str]] = {
     "session_deleted": "a client has deleted its session",
     "session_closed": "an operator has closed a session",
+    "call_cancelled": "an operator has cancelled a call",
     "key_changed": "another key seals the state of suspended calls from now on",
 }
 """The administrative acts."""
 
-_TOTAL: Final = 3
+TOTAL: Final = 3
 """The lines of one reason, from all addresses together: so many times those of one address."""
 _LOOKUPS: Final = 100
 """Lookups of the session of a refused request that run at once; beyond: the refusal is not reported."""
@@ -112,7 +116,7 @@ class Audit:
         self.counts: Counter[Reason | Act] = Counter()
         """How often each refusal and act has happened, with those that have no line."""
         self._lines: dict[str, Rates] = {
-            name: Rates(now, _TOTAL) for name in (*get_args(Reason), "session_deleted")
+            name: Rates(now, TOTAL) for name in (*get_args(Reason), "session_deleted")
         }
         self._lookups = 0
         self._suppressed: Counter[Reason | Act] = Counter()

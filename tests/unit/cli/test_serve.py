@@ -13,11 +13,11 @@ import pytest
 from holdfast import Server, Settings, Times, __version__
 from holdfast.cli.banner import client_config, facts, initialize_call
 from holdfast.cli.behind import Source
-from holdfast.cli.listening import address
 from holdfast.cli.options import Options
 from holdfast.cli.prepared import prepare
 from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
+from holdfast.fronts.http.listener.sockets import address
 from holdfast.server.proxies import Proxy
 
 SMALL: Final = str(Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py")

@@ -1,5 +1,6 @@
 """The admin surface: every route passes the same guard, and only POST changes anything."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -8,12 +9,13 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.fronts.http.asgi import AsgiChannel, request_of
 from holdfast.fronts.http.request import Receive, Scope, Send
+from holdfast.ops.admin.guard import GUESSES
 from holdfast.ops.admin.surface import ROUTES, Surface
 from holdfast.ops.ring import Happened
 from holdfast.ops.schema import FiguresView, FleetState, SessionView
 from holdfast.testing import NotingObserver
 from tests.asgi import Call, Peer
-from tests.support import virtual_test
+from tests.support import LoopClock, virtual_test
 
 TOKEN: Final = "operator-token"
 HOST: Final = "127.0.0.1:9000"
@@ -57,7 +59,7 @@ class Operator:
     def __init__(self) -> None:
         self.fleet = Fake()
         self.observer = NotingObserver()
-        self.surface = Surface(self.fleet, TOKEN, self.observer, [HOST])
+        self.surface = Surface(self.fleet, TOKEN, self.observer, [HOST], clock=LoopClock())
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.surface.serve(request_of(scope), AsgiChannel(scope, receive, send))
@@ -88,26 +90,28 @@ async def test_the_page_is_served_without_a_token_and_can_load_nothing_else() ->
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 @pytest.mark.parametrize(
-    ("headers", "status", "noted"),
+    ("headers", "status", "reason"),
     [
-        ({"authorization": None}, 401, "audit.admin_refused"),
-        ({"authorization": "Bearer wrong"}, 401, "audit.admin_refused"),
-        ({"authorization": f"Basic {TOKEN}"}, 401, "audit.admin_refused"),
-        ({"host": "evil.example"}, 421, "audit.host_refused"),
-        ({"host": "evil.example:9000"}, 421, "audit.host_refused"),
-        ({"origin": "http://evil.example"}, 403, "audit.origin_refused"),
-        ({"origin": "null"}, 403, "audit.origin_refused"),
+        ({"authorization": None}, 401, "admin_token"),
+        ({"authorization": "Bearer wrong"}, 401, "admin_token"),
+        ({"authorization": f"Basic {TOKEN}"}, 401, "admin_token"),
+        ({"host": "evil.example"}, 421, "host"),
+        ({"host": "evil.example:9000"}, 421, "host"),
+        ({"origin": "http://evil.example"}, 403, "origin"),
+        ({"origin": "null"}, 403, "origin"),
     ],
 )
 def test_every_route_passes_the_guard(
-    method: str, path: str, headers: dict[str, str | None], status: int, noted: str
+    method: str, path: str, headers: dict[str, str | None], status: int, reason: str
 ) -> None:
     @virtual_test
     async def attempt() -> None:
         operator = Operator()
         answer = await operator.send(method, path, headers)
         assert answer.status == status
-        assert len(operator.observer.named(noted)) == 1
+        assert operator.observer.named("audit.refused") == [
+            {"reason": reason, "address": "127.0.0.1", "surface": "admin"}
+        ]
         assert not operator.fleet.done
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
 
@@ -131,7 +135,7 @@ async def test_the_state_has_the_page_and_the_events_that_were_asked_for() -> No
     operator = Operator()
     answer = await operator.send("GET", "/api/state", query="page=abc&events=7")
     assert (answer.json["replica"], answer.json["next_page"]) == ("abc", "7")
-    for wrong in ("-1", "x", "9" * 30):
+    for wrong in ("-1", "x", "9" * 30, "&".join(f"x{number}=1" for number in range(9))):
         assert (await operator.send("GET", "/api/state", query=f"events={wrong}")).status == 400
 
 
@@ -145,14 +149,66 @@ async def test_the_live_stream_sends_the_state_each_second_until_the_client_goes
 
 
 @virtual_test
+async def test_a_live_stream_reports_a_store_that_is_away_and_goes_on() -> None:
+    operator = Operator()
+    call = operator.begin("GET", "/api/live")
+    await call.until(1)
+    operator.fleet.away = True
+    await call.until(2)
+    operator.fleet.away = False
+    await call.until(3)
+    await call.cut()
+    assert b"event: failed\n" in call.body
+    assert call.body.count(b"\n\n") == 3
+
+
+@virtual_test
+async def test_live_streams_end_completely_when_the_process_ends() -> None:
+    operator = Operator()
+    call = operator.begin("GET", "/api/live")
+    await call.until(1)
+    operator.surface.streams.end()
+    await call.done()
+    assert (await operator.send("GET", "/api/live")).status == 200
+    assert (await operator.send("GET", "/api/state")).status == 200
+
+
+@virtual_test
+async def test_wrong_tokens_of_an_address_are_limited_and_so_are_their_lines() -> None:
+    operator = Operator()
+    wrong = {"authorization": "Bearer wrong"}
+    statuses = [(await operator.send("GET", "/metrics", wrong)).status for _ in range(GUESSES.count + 5)]
+    assert statuses == [401] * GUESSES.count + [429] * 5
+    refused = await operator.send("GET", "/metrics")
+    assert refused.status == 429
+    assert (await operator.send("GET", "/", {"authorization": None})).status == 200
+    lines = [note["reason"] for note in operator.observer.named("audit.refused")]
+    assert (lines.count("admin_token"), lines.count("admin_rate")) == (10, 6)
+    await asyncio.sleep(int(refused.headers["retry-after"]))
+    assert (await operator.send("GET", "/metrics")).status == 200
+    assert (await operator.send("GET", "/metrics", wrong)).status == 401
+    assert operator.observer.named("audit.refused")[-1]["left_out"] == GUESSES.count - 10
+
+
+@virtual_test
+async def test_a_request_without_a_token_is_no_guess() -> None:
+    operator = Operator()
+    for _ in range(GUESSES.count + 1):
+        assert (await operator.send("GET", "/metrics", {"authorization": None})).status == 401
+    assert (await operator.send("GET", "/metrics")).status == 200
+
+
+@virtual_test
 async def test_an_act_of_an_operator_is_in_the_audit_log() -> None:
     operator = Operator()
     same = {"origin": f"http://{HOST}"}
     assert (await operator.send("POST", "/api/sessions/one/close", same)).json == {"done": True}
     assert (await operator.send("POST", "/api/calls/one/cancel", same)).json == {"done": True}
     assert operator.fleet.done == ["closed one", "cancelled one"]
-    assert operator.observer.named("audit.session_closed") == [{"name": "one", "address": "127.0.0.1"}]
-    assert operator.observer.named("audit.call_cancelled") == [{"name": "one", "address": "127.0.0.1"}]
+    assert operator.observer.named("audit.done") == [
+        {"act": "session_closed", "address": "127.0.0.1", "session": "one"},
+        {"act": "call_cancelled", "address": "127.0.0.1", "call": "one"},
+    ]
 
 
 @virtual_test

@@ -116,7 +116,7 @@ class HeadRules:
 
     def _judge(self, method: str, head: Head) -> Answer | None:
         origin = head.text(b"origin")
-        if not self._host_allowed(head.text(b"host").lower()):
+        if not self.host_allowed(head.text(b"host").lower()):
             return refuse(
                 421, "Misdirected request: this Host is not served here; see allowed_hosts", audit="host"
             )
@@ -130,7 +130,8 @@ class HeadRules:
             return refuse(406, "Not acceptable: Accept must list text/event-stream")
         return None
 
-    def _host_allowed(self, host: str) -> bool:
+    def host_allowed(self, host: str) -> bool:
+        """True if a Host header, in lower case, is one of the allowed ones, with or without its port."""
         return "*" in self._hosts or host in self._hosts or _without_port(host) in self._hosts
 
     def origin_allowed(self, origin: str) -> bool:

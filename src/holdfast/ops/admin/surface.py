@@ -1,15 +1,13 @@
 """The admin surface as an HTTP application: a guard that every request passes, and a table of routes.
 
-The guard. The Host must be one of the allowed ones, so that a page of another site cannot reach the surface by a name that it has bound to
-this address (DNS rebinding). A request of a browser has an Origin; it must be the surface itself. All routes but the page's own files need the
-token, which is compared in constant time. Only POST changes anything, and every change is an event of the audit log.
+All routes but the page's own files need the token. Only POST changes anything, and every change is an event of the audit log.
 
 The page has no secret in it: it asks for the token, keeps it in the tab, and sends it as a header, so there is no cookie that another
 site's page could use. Its policy (CSP) lets it load nothing from elsewhere, run no script but its own file, and be in no frame.
 """
 
 import asyncio
-import hmac
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
 from typing import Any, Final, Protocol
@@ -18,11 +16,13 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Struct
 
+from holdfast.engine.audit import Act
 from holdfast.errors import HoldfastError
 from holdfast.fronts.http.request import Channel, Gone, RawRequest
+from holdfast.ops.admin.guard import Guard, Refused
 from holdfast.ops.ring import Happened
 from holdfast.ops.schema import FleetState, SessionView
-from holdfast.ports import Observer
+from holdfast.ports import Clock, Observer, SystemClock
 
 LIVE_SECONDS: Final = 1.0
 """How often a live stream sends the state."""
@@ -43,7 +43,7 @@ _PAGE: Final = {
     "/app.js": ("app.js", b"text/javascript; charset=utf-8"),
 }
 _JSON: Final = b"application/json"
-_UNAUTHORIZED: Final = 401
+_FIELDS: Final = 8
 _DIGITS: Final = 18
 """How long a number in a query may be."""
 
@@ -76,41 +76,39 @@ class Source(Protocol):
         ...
 
 
-class _Refused(Exception):
-    """The request gets this status and sentence."""
-
-    def __init__(self, status: int, error: str) -> None:
-        super().__init__(error)
-        self.status = status
-        self.error = error
-
-
 class _Asked(Struct, frozen=True):
     """A request that has passed the guard."""
 
     surface: "Surface"
+    request: RawRequest
     channel: Channel
     name: str
     """The variable part of the path."""
     query: dict[str, str]
-    address: str
 
     def number(self, name: str) -> int:
         """Return a number of the query; 0 if it is absent."""
         text = self.query.get(name, "0")
         if not text.isdecimal() or len(text) > _DIGITS:
-            raise _Refused(400, f"{name} must be a number")
+            raise Refused(400, f"{name} must be a number")
         return int(text)
 
 
 class Surface:
     """Answers requests of operators."""
 
-    def __init__(self, source: Source, token: str, observer: Observer, allowed_hosts: Sequence[str]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        token: str,
+        observer: Observer,
+        allowed_hosts: Sequence[str],
+        *,
+        clock: Clock | None = None,
+    ) -> None:
         self.source: Source = source
-        self._token = token.encode()
-        self.observer: Observer = observer
-        self._hosts = frozenset(host.lower() for host in allowed_hosts)
+        self.guard: Guard = Guard(token, allowed_hosts, clock or SystemClock(), observer)
+        self.streams: Streams = Streams()
         self._page = {
             path: ((files(__package__) / "page" / name).read_bytes(), kind)
             for path, (name, kind) in _PAGE.items()
@@ -120,46 +118,56 @@ class Surface:
         """Answer one request."""
         try:
             await self._serve(request, channel)
-        except _Refused as refused:
-            extra = [(b"www-authenticate", b"Bearer")] if refused.status == _UNAUTHORIZED else []
-            await _send(channel, refused.status, msgspec.json.encode({"error": refused.error}), _JSON, extra)
+        except Refused as refused:
+            await _fail(channel, refused.status, refused.error, refused.headers)
         except HoldfastError as error:
-            await _send(channel, 503, msgspec.json.encode({"error": str(error)}), _JSON)
+            await _fail(channel, 503, str(error))
         except (Gone, OSError):
             pass
         finally:
             channel.close()
 
     async def _serve(self, request: RawRequest, channel: Channel) -> None:
-        address = request.client or "local"
-        self._check_origin(request, address)
+        self.guard.check_origin(request)
         path = request.path
         if path in self._page:
             if request.method not in {"GET", "HEAD"}:
-                raise _Refused(405, "Method not allowed: use GET")
+                raise Refused(405, "Method not allowed: use GET", [(b"allow", b"GET, HEAD")])
             await _send(channel, 200, *self._page[path])
             return
-        given = request.head.text(b"authorization")
-        if not hmac.compare_digest(given.encode("latin-1"), b"Bearer " + self._token):
-            self.observer.note("audit.admin_refused", address=address)
-            raise _Refused(_UNAUTHORIZED, "Unauthorized: send the admin token as a bearer token")
+        self.guard.check_token(request)
         route, name = _route(request.method, path)
-        query = parse_qs(channel.asgi()[0].get("query_string", b"").decode("latin-1"), max_num_fields=8)
-        await route(_Asked(self, channel, name, {key: values[-1] for key, values in query.items()}, address))
+        await route(_Asked(self, request, channel, name, _query(channel)))
 
-    def _check_origin(self, request: RawRequest, address: str) -> None:
-        """Refuse a Host that is not served here, and a page of another site."""
-        head = request.head
-        host = head.text(b"host").lower()
-        if head.twice:
-            raise _Refused(400, f"Bad request: the header {head.twice.decode()} is given twice")
-        if host not in self._hosts:
-            self.observer.note("audit.host_refused", address=address)
-            raise _Refused(421, "Misdirected request: this Host is not served here")
-        origin = head.text(b"origin").lower()
-        if origin and origin not in {f"http://{host}", f"https://{host}"}:
-            self.observer.note("audit.origin_refused", address=address)
-            raise _Refused(403, "Forbidden: only the dashboard itself may call here")
+
+class Streams:
+    """The live streams of a surface. They end when their client goes, or when the process ends."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Event] = set()
+        self._is_over = False
+
+    def __repr__(self) -> str:
+        return f"<Streams {len(self._open)} open>"
+
+    def begin(self, channel: Channel) -> asyncio.Event:
+        """Return an event that is set when a stream must end."""
+        over = asyncio.Event()
+        channel.watch(over.set)
+        if self._is_over:
+            over.set()
+        self._open.add(over)
+        return over
+
+    def forget(self, over: asyncio.Event) -> None:
+        """Forget a stream that has ended."""
+        self._open.discard(over)
+
+    def end(self) -> None:
+        """End all, and those that come later at once."""
+        self._is_over = True
+        for over in self._open:
+            over.set()
 
 
 # Routes
@@ -172,27 +180,31 @@ async def _state(asked: _Asked) -> None:
 
 
 async def _live(asked: _Asked) -> None:
-    """Send the state once a second, until the client goes."""
-    channel, source = asked.channel, asked.surface.source
+    """Send the state once a second, until the client goes or the process ends. A second without a state has an event `failed`."""
+    channel, streams = asked.channel, asked.surface.streams
     page, after = asked.query.get("page", ""), asked.number("events")
-    gone = asyncio.Event()
-    channel.watch(gone.set)
-    await channel.start(200, [(b"content-type", b"text/event-stream"), *_HEADERS])
-    while not gone.is_set():
-        state = await source.state(page, after)
-        after = max((happened.number for happened in state.events), default=after)
-        await channel.write(b"data: " + msgspec.json.encode(state) + b"\n\n")
-        try:
-            await asyncio.wait_for(gone.wait(), LIVE_SECONDS)
-        except TimeoutError:
-            continue
-    await channel.end()
+    over = streams.begin(channel)
+    try:
+        await channel.start(200, [(b"content-type", b"text/event-stream"), *_HEADERS])
+        while not over.is_set():
+            try:
+                state = await asked.surface.source.state(page, after)
+            except HoldfastError as error:
+                await channel.write(b"event: failed\ndata: " + _problem(str(error)) + b"\n\n")
+            else:
+                after = max((happened.number for happened in state.events), default=after)
+                await channel.write(b"data: " + msgspec.json.encode(state) + b"\n\n")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), LIVE_SECONDS)
+        await channel.end()
+    finally:
+        streams.forget(over)
 
 
 async def _session(asked: _Asked) -> None:
     found, events = await asked.surface.source.session(asked.name)
     if found is None and not events:
-        raise _Refused(404, "There is no session of this name")
+        raise Refused(404, "There is no session of this name")
     await _json(asked, {"session": found, "events": events})
 
 
@@ -207,18 +219,20 @@ async def _metrics(asked: _Asked) -> None:
 
 
 async def _close(asked: _Asked) -> None:
-    await _changed(asked, "session_closed", done=await asked.surface.source.close_session(asked.name))
+    done = await asked.surface.source.close_session(asked.name)
+    await _changed(asked, "session_closed", done=done, session=asked.name)
 
 
 async def _cancel(asked: _Asked) -> None:
-    await _changed(asked, "call_cancelled", done=await asked.surface.source.cancel_call(asked.name))
+    done = await asked.surface.source.cancel_call(asked.name)
+    await _changed(asked, "call_cancelled", done=done, call=asked.name)
 
 
-async def _changed(asked: _Asked, act: str, *, done: bool) -> None:
+async def _changed(asked: _Asked, act: Act, *, done: bool, **facts: str) -> None:
     """Report an act of an operator, and answer."""
     if not done:
-        raise _Refused(404, "It has ended already, or there is none of this name")
-    asked.surface.observer.note(f"audit.{act}", name=asked.name, address=asked.address)
+        raise Refused(404, "It has ended already, or there is none of this name")
+    asked.surface.guard.done(act, asked.request, **facts)
     await _json(asked, {"done": True})
 
 
@@ -238,7 +252,7 @@ def _route(method: str, path: str) -> tuple[Route, str]:
     """Return the function of a path, and the name in the path.
 
     Raises:
-        _Refused: there is no such path, or it has another method.
+        Refused: there is no such path, or it has another method.
     """
     parts = tuple(path.strip("/").split("/"))
     for form, (wanted, route) in ROUTES.items():
@@ -246,13 +260,30 @@ def _route(method: str, path: str) -> tuple[Route, str]:
             one in ("*", other) for one, other in zip(form, parts, strict=True)
         ):
             if method != wanted:
-                raise _Refused(405, f"Method not allowed: use {wanted}")
+                raise Refused(405, f"Method not allowed: use {wanted}", [(b"allow", wanted.encode())])
             return route, parts[form.index("*")] if "*" in form else ""
-    raise _Refused(404, "Not found")
+    raise Refused(404, "Not found")
+
+
+def _query(channel: Channel) -> dict[str, str]:
+    text = channel.asgi()[0].get("query_string", b"").decode("latin-1")
+    try:
+        parsed = parse_qs(text, max_num_fields=_FIELDS)
+    except ValueError:
+        raise Refused(400, f"Bad request: the query has more than {_FIELDS} fields") from None
+    return {key: values[-1] for key, values in parsed.items()}
 
 
 async def _json(asked: _Asked, value: Any) -> None:
     await _send(asked.channel, 200, msgspec.json.encode(value), _JSON)
+
+
+def _problem(error: str) -> bytes:
+    return msgspec.json.encode({"error": error})
+
+
+async def _fail(channel: Channel, status: int, error: str, extra: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    await _send(channel, status, _problem(error), _JSON, extra)
 
 
 async def _send(

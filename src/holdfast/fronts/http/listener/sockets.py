@@ -1,10 +1,11 @@
 """Listening sockets: addresses, Unix sockets, descriptors that another program opened, and TLS."""
 
+import contextlib
 import os
 import socket
 import ssl
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from holdfast.config import KIB
@@ -15,11 +16,47 @@ SEND_BUFFER: Final = 256 * KIB
 BACKLOG: Final = 2048
 UNIX: Final = "unix:"
 """Begins an address that is the path of a Unix socket."""
+HTTP: Final = "--http"
+"""The option that names the address of the MCP endpoint."""
 FIRST_INHERITED: Final = 3
 """The first descriptor that systemd passes."""
 
 
-def bind(host: str, port: int) -> socket.socket:
+def address(text: str, option: str = HTTP) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`, `:PORT` or `PORT`. `option` is the one that a person gave, for errors.
+
+    Raises:
+        ConfigError: it has another form.
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the largest port
+        raise ConfigError(
+            f"{option} takes HOST:PORT such as 127.0.0.1:8000, or unix:PATH for a Unix socket, not {text!r}"
+        )
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@contextlib.contextmanager
+def listening(text: str, option: str = HTTP) -> Iterator[socket.socket]:
+    """Listen at `HOST:PORT` or `unix:PATH` while the block runs. The file of a Unix socket is removed at the end.
+
+    Raises:
+        ConfigError: the text has another form, or the address cannot be used.
+    """
+    if not text.startswith(UNIX):
+        with bind(*address(text, option), option) as listener:
+            yield listener
+        return
+    path = text.removeprefix(UNIX)
+    try:
+        with bind_unix(path) as listener:
+            yield listener
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # noqa: PTH108 - a text, as it was given
+
+
+def bind(host: str, port: int, option: str = HTTP) -> socket.socket:
     """Return a listening socket.
 
     Raises:
@@ -32,7 +69,7 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {reason}; choose another with --http HOST:PORT (port 0 takes a free one)"
+            f"cannot listen on {host}:{port}: {reason}; choose another with {option} HOST:PORT (port 0 takes a free one)"
         ) from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     return listener

@@ -1,0 +1,121 @@
+"""The guard of the admin surface: every request passes it.
+
+The Host must be one of the allowed ones, so that a page of another site cannot reach the surface by a name that it has bound to this address
+(DNS rebinding). A request of a browser has an Origin; it must be the surface itself. The token is compared in constant time. An address
+that has sent too many wrong tokens is refused for a while, also with the right one, because otherwise it could go on guessing.
+
+Refusals and acts are events of the audit log, in the words of `engine/audit.py`. Each refusal has the limits of lines that refusals of the
+MCP endpoint have, so that an attacker cannot fill the disk.
+"""
+
+import hmac
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.config import HttpSettings, Rate
+from holdfast.core.buckets import Buckets
+from holdfast.core.rates import Rates
+from holdfast.engine.audit import TOTAL, Act, Reason
+from holdfast.fronts.http.addresses import LOCAL, counted
+from holdfast.fronts.http.head import HeadRules, RawHeaders
+from holdfast.fronts.http.request import RawRequest
+from holdfast.ports import Clock, Observer
+
+GUESSES: Final = Rate(30, 60.0)
+"""Wrong tokens of one address. A scraper with an old token, each 15 s, stays below it."""
+
+
+class Refused(Exception):
+    """The request gets this status and sentence."""
+
+    def __init__(self, status: int, error: str, headers: RawHeaders | None = None) -> None:
+        super().__init__(error)
+        self.status = status
+        self.error = error
+        self.headers: RawHeaders = headers or []
+
+
+class Guard:
+    """Decides which requests are served, and reports to the audit log."""
+
+    def __init__(self, token: str, allowed_hosts: Sequence[str], clock: Clock, observer: Observer) -> None:
+        self._token = token.encode()
+        self._rules = HeadRules(HttpSettings(allowed_hosts=allowed_hosts))
+        self._clock = clock
+        self._observer = observer
+        self._guesses = Buckets("", reports=False)
+        self._lines: dict[Reason, Rates] = {}
+
+    def __repr__(self) -> str:
+        return f"<Guard {self._guesses!r}>"
+
+    def check_origin(self, request: RawRequest) -> None:
+        """Refuse a Host that is not served here, and a page of another site.
+
+        Raises:
+            Refused: the request does not pass.
+        """
+        head = request.head
+        host = head.text(b"host").lower()
+        if head.twice:
+            raise self._refusal(
+                "malformed", request, 400, f"Bad request: the header {head.twice.decode()} is given twice"
+            )
+        if not self._rules.host_allowed(host):
+            raise self._refusal(
+                "host", request, 421, "Misdirected request: this Host is not served here; see --admin-host"
+            )
+        origin = head.text(b"origin").lower()
+        if origin and origin not in {f"http://{host}", f"https://{host}"}:
+            raise self._refusal("origin", request, 403, "Forbidden: only the dashboard itself may call here")
+
+    def check_token(self, request: RawRequest) -> None:
+        """Refuse a request without the token.
+
+        Raises:
+            Refused: the request does not pass.
+        """
+        key, now = counted(_address(request)).encode(), self._clock.now()
+        wait = self._guesses.wait(key, GUESSES, now)
+        if wait:
+            later = (b"retry-after", b"%d" % (wait + 1))
+            raise self._refusal(
+                "admin_rate", request, 429, "Too many wrong tokens of this address: try again later", later
+            )
+        given = request.head.text(b"authorization")
+        if hmac.compare_digest(given.encode("latin-1"), b"Bearer " + self._token):
+            return
+        if given:
+            self._guesses.take(key, GUESSES, now)
+        raise self._refusal(
+            "admin_token",
+            request,
+            401,
+            "Unauthorized: send the admin token as a bearer token",
+            (b"www-authenticate", b"Bearer"),
+        )
+
+    def _refusal(
+        self, reason: Reason, request: RawRequest, status: int, error: str, *headers: tuple[bytes, bytes]
+    ) -> Refused:
+        self.refused(reason, request.client)
+        return Refused(status, error, list(headers))
+
+    def refused(self, reason: Reason, address: str | None) -> None:
+        """Report a refusal, unless the reason has too many lines already."""
+        now, where = self._clock.now(), address or LOCAL
+        lines = self._lines.get(reason)
+        if lines is None:
+            lines = self._lines[reason] = Rates(now, TOTAL)
+        left_out = lines.admit(where, now)
+        if left_out is not None:
+            facts = {"left_out": left_out} if left_out else {}
+            self._observer.note("audit.refused", reason=reason, address=where, surface="admin", **facts)
+
+    def done(self, act: Act, request: RawRequest, **facts: str) -> None:
+        """Report an act of an operator. Each has its line."""
+        self._observer.note("audit.done", act=act, address=_address(request), **facts)
+
+
+def _address(request: RawRequest) -> str:
+    return request.client or LOCAL
