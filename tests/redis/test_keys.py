@@ -150,7 +150,7 @@ async def test_keys_outside_of_sessions_stay_in_their_namespace_too(server: Redi
     assert await mine.get_task("task", PRINCIPAL) is not None
     assert await other.get_task("task", PRINCIPAL) is None
     assert await other.secret("seal", b"another", seconds=60) == b"another"
-    assert await other.replicas() == []
+    assert await other.replicas() == {}
     assert not await other.forward(mine.replica, "f", b"{}", seconds=60)
     assert (await other.announced("0-1")).events == []
     assert (await mine.announced("0-1")).events == [b"{}"]

@@ -305,9 +305,9 @@ class Cluster(MemoryStore):
         self._leases[self._me.owner] = 0.0
 
     @override
-    async def replicas(self) -> list[str]:
+    async def replicas(self) -> dict[str, float]:
         now = self.now()
-        return [owner.rpartition(".")[0] for owner, until in self._leases.items() if until > now]
+        return {owner.rpartition(".")[0]: until - now for owner, until in self._leases.items() if until > now}
 
     @override
     async def orphans(self) -> list[Orphan]:

@@ -139,7 +139,7 @@ class Audit:
 
     async def _foreign(self, address: str, principal: str, session: str) -> None:
         try:
-            if await self._runtime.store.holder(session) is None:
+            if await self._runtime.store.look(session) is None:
                 return
         except StoreError:
             return

@@ -96,7 +96,7 @@ async def _is_closed(runtime: Runtime, exchange: Exchange) -> bool:
     if not isinstance(exchange.session, Session):
         return False
     try:
-        return await runtime.store.holder(exchange.session.record.key) is None
+        return await runtime.store.look(exchange.session.record.key) is None
     except StoreError:
         return False
 

@@ -333,7 +333,7 @@ class Sessions:
     async def _end_if_closed(self, session: Session) -> None:
         """End the local session if the store has closed it and only the reply was lost."""
         runtime = self._runtime
-        if await runtime.insist(lambda: runtime.store.holder(session.record.key)) is None:
+        if await runtime.insist(lambda: runtime.store.look(session.record.key)) is None:
             self.closed_elsewhere(session)
 
     async def end_work(self, session: Session, why: str, *, closed: bool = False) -> None:

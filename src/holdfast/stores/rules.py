@@ -14,7 +14,7 @@ import msgspec
 from holdfast.config import Limits
 from holdfast.core.lifecycle import Input, State, step
 from holdfast.errors import StateError
-from holdfast.stores.base import TASK_END_BYTES, Answered, Cell, Claim, Duplicate, SessionRecord
+from holdfast.stores.base import TASK_END_BYTES, Answered, Cell, Claim, Duplicate, SessionRecord, Status
 from holdfast.stores.kept import growth
 
 RECHECK_SECONDS: Final = 1.0
@@ -60,6 +60,12 @@ class SessionClock:
         """Return when to look again at a session that does not end now."""
         at, _ = self.due()
         return at if at > now else now + RECHECK_SECONDS
+
+    def status(self, now: float, *, log_bytes: int, kept_bytes: int) -> Status:
+        """Return what an operator sees of the session."""
+        ends, _ = self.due()
+        closes_in = None if self.running else max(0.0, ends - now)
+        return Status(self.record, self.state, closes_in, self.readers, self.running, log_bytes, kept_bytes)
 
     def client_seen(self, now: float) -> bool:
         """Note a sign of the client. Returns True if the session was detached, and is attached again."""

@@ -3,6 +3,7 @@
     part       module        what it is for                       a store without it inherits
     ────────   ───────────   ──────────────────────────────────   ───────────────────────────
     required   required.py   sessions, exchanges, streams, asks   (every store writes it)
+               overview.py   what operators see of sessions       OneProcess, for the listing
     state      state.py      ctx.state, handles                   NoState
     tasks      tasks.py      calls that become tasks              NoTasks
     replicas   replicas.py   several processes, one store         OneProcess
@@ -33,6 +34,7 @@ from typing import Protocol
 from holdfast.stores.base.asks import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, AskPart
 from holdfast.stores.base.exchanges import AtOnce, Claim, Claimed, Duplicate, ExchangePart
 from holdfast.stores.base.one_process import OneProcess, OneProcessStore
+from holdfast.stores.base.overview import Listing, OverviewPart, Status, Totals
 from holdfast.stores.base.refusal import Refusal
 from holdfast.stores.base.replicas import (
     Adopted,
@@ -88,6 +90,7 @@ __all__ = [
     "Found",
     "Lease",
     "LeaseHandle",
+    "Listing",
     "NoState",
     "NoTasks",
     "OnWake",
@@ -95,6 +98,7 @@ __all__ = [
     "OneProcessStore",
     "Orphan",
     "OrphanTask",
+    "OverviewPart",
     "Probed",
     "Refusal",
     "ReplicaPart",
@@ -102,9 +106,11 @@ __all__ = [
     "SessionPart",
     "SessionRecord",
     "StatePart",
+    "Status",
     "Store",
     "StreamPart",
     "TaskPart",
+    "Totals",
     "WakeUp",
     "refuse_state",
     "refuse_tasks",

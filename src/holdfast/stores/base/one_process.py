@@ -6,9 +6,13 @@ to report. Requests that it forwards to itself, announcements and secrets are ke
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, Self
+from heapq import nsmallest
+from math import inf
+from typing import Final, Protocol, Self
 
+from holdfast.core.lifecycle import State
 from holdfast.ports import Clock, SystemClock
+from holdfast.stores.base.overview import Listing, Status, Totals
 from holdfast.stores.base.replicas import Adopted, Announced, Forwarded, Lease, Orphan, Probed
 from holdfast.stores.base.sessions import Closed, SessionRecord
 from holdfast.stores.base.state import NoState
@@ -23,6 +27,14 @@ _INBOX: Final = 10_000
 
 def _ignore(what: WakeUp, session: str, name: str) -> None:
     """Drop a wake-up: no process has called `bind` yet."""
+
+
+class _Sessions(Protocol):
+    """The calls of a store from which `OneProcess` makes the listing."""
+
+    async def sessions(self) -> list[str]: ...
+
+    async def look(self, key: str) -> Status | None: ...
 
 
 class OneProcess:
@@ -53,6 +65,18 @@ class OneProcess:
         """Return this store: no other process waits for the end of its lease."""
         return self
 
+    async def sessions_after(self: _Sessions, after: str, *, limit: int) -> Listing:
+        """Return the sessions that follow in the order of their keys."""
+        keys = nsmallest(limit, filter(after.__lt__, await self.sessions()))
+        found = [status for key in keys if (status := await self.look(key)) is not None]
+        return Listing(found, keys[-1] if len(keys) == limit else "")
+
+    async def totals(self: _Sessions) -> Totals:
+        """Look at all sessions."""
+        found = [status for key in await self.sessions() if (status := await self.look(key)) is not None]
+        detached = sum(status.state is State.DETACHED for status in found)
+        return Totals(len(found), detached, sum(status.log_bytes for status in found))
+
     async def renew(self, seconds: float) -> Lease:
         """Take the lease, which never ends by itself."""
         self._leased = True
@@ -62,9 +86,9 @@ class OneProcess:
         """Give the lease back."""
         self._leased = False
 
-    async def replicas(self) -> list[str]:
+    async def replicas(self) -> dict[str, float]:
         """Return this replica, while it holds its lease."""
-        return [self.replica] if self._leased else []
+        return {self.replica: inf} if self._leased else {}
 
     async def orphans(self) -> list[Orphan]:
         """Return none."""

@@ -120,8 +120,8 @@ class ReplicaPart(Protocol):
         """Give the lease back, after everything has stopped. What this incarnation still owns is an orphan at once."""
         ...
 
-    async def replicas(self) -> list[str]:
-        """Return the names of the replicas whose lease runs."""
+    async def replicas(self) -> dict[str, float]:
+        """Return the replicas whose lease runs, each with the seconds until its lease ends."""
         ...
 
     # What a dead replica leaves behind

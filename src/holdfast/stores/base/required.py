@@ -4,13 +4,14 @@ from typing import Protocol
 
 from holdfast.stores.base.asks import AskPart
 from holdfast.stores.base.exchanges import ExchangePart
+from holdfast.stores.base.overview import OverviewPart
 from holdfast.stores.base.sessions import SessionPart
 from holdfast.stores.base.streams import StreamPart
 from holdfast.stores.base.wakeups import OnWake
 
 
-class RequiredPart(SessionPart, ExchangePart, StreamPart, AskPart, Protocol):
-    """Sessions, exchanges, streams and asks, and the life of the store object itself."""
+class RequiredPart(SessionPart, ExchangePart, StreamPart, AskPart, OverviewPart, Protocol):
+    """Sessions, exchanges, streams, asks and the overview, and the life of the store object itself."""
 
     def bind(self, on_wake: OnWake) -> None:
         """Send the wake-ups of this process to `on_wake`; a store that was closed is open again.

@@ -98,13 +98,6 @@ class SessionPart(Protocol):
         """Return the session and note a sign of its client. None if it is unknown, closed or another principal's."""
         ...
 
-    async def holder(self, key: str) -> str | None:
-        """Return the principal of an open session; None if no session is open under the key. Starts no clock.
-
-        The engine uses it to see whether a session is open, and for its log. The principal reaches no client.
-        """
-        ...
-
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the fields of the record that are not None. An unknown or closed session is ignored."""
         ...

@@ -22,6 +22,8 @@ from holdfast.stores.base import (
     OneProcess,
     Refusal,
     SessionRecord,
+    Status,
+    Totals,
     WakeUp,
 )
 from holdfast.stores.memory.asks import AskMethods
@@ -104,10 +106,17 @@ class MemoryStore(
         session = self._live(key, principal)
         return Found(session.record, session.client_seen(self.now())) if session else None
 
-    async def holder(self, key: str) -> str | None:
-        """Return the principal of an open session."""
+    async def look(self, key: str) -> Status | None:
+        """Return an open session."""
         session = self._sessions.get(key)
-        return session.record.principal if session else None
+        if session is None:
+            return None
+        return session.status(self.now(), log_bytes=session.size, kept_bytes=session.kept)
+
+    async def totals(self) -> Totals:
+        """Return what all sessions have together."""
+        detached = sum(session.state is State.DETACHED for session in self._sessions.values())
+        return Totals(len(self._sessions), detached, self._bytes)
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the named fields."""

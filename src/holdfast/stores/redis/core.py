@@ -281,6 +281,8 @@ class Core:
         for what in steps:
             if what == b"hint":
                 await self.index("hint", key, next(steps))
+            elif what == b"away":
+                await self.index("away", key, next(steps))
             elif what == b"kept":
                 await self.index("lower", key, next(steps), next(steps))
             else:

@@ -55,9 +55,11 @@ class ReplicaMethods(Core):
         """End the lease."""
         await self.index("release", self.replica, self._owner)
 
-    async def replicas(self) -> list[str]:
-        """Return the names of the replicas whose lease runs."""
-        return [owner.decode().rpartition(".")[0] for owner in (await self.index("replicas"))[2]]
+    async def replicas(self) -> dict[str, float]:
+        """Return the replicas whose lease runs, and for how long."""
+        _, _, now, found = await self.index("replicas")
+        ends = zip(found[::2], found[1::2], strict=True)
+        return {owner.decode().rpartition(".")[0]: (float(end) - now) / 1000 for owner, end in ends}
 
     async def orphans(self) -> list[Orphan]:
         """Return exchanges that dead replicas left running, and forget the readers of these replicas."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import Input, State
 from holdfast.errors import StoreError
 from holdfast.stores.base import (
     LINGER_SECONDS,
@@ -20,8 +20,11 @@ from holdfast.stores.base import (
     Closed,
     Ending,
     Found,
+    Listing,
     Refusal,
     SessionRecord,
+    Status,
+    Totals,
     WakeUp,
 )
 from holdfast.stores.redis.core import Core, hashed, record_of
@@ -120,10 +123,31 @@ class SessionMethods(Core):
         record = await self.readable(key, reply[3])
         return None if record is None else Found(record, bool(reply[2]))
 
-    async def holder(self, key: str) -> str | None:
-        """Return whose living session this is."""
-        reply = await self.run("peek", key)
-        return reply[4].decode() if reply[0] == b"ok" else None
+    async def look(self, key: str) -> Status | None:
+        """Return an open session."""
+        reply = await self.session("show", key)
+        if reply[0] != b"ok":
+            return None
+        packed, away, closes_in, readers, running, log_bytes, kept_bytes = reply[2:9]
+        record = await self.readable(key, packed)
+        if record is None:
+            return None
+        state = State.DETACHED if away else State.ATTACHED
+        ends = None if running else closes_in / 1000
+        return Status(record, state, ends, readers, running, log_bytes, kept_bytes)
+
+    async def sessions_after(self, after: str, *, limit: int) -> Listing:
+        """Return the sessions that follow in the order of their keys. One that cannot be looked at is left out."""
+        keys = [key.decode() for key in (await self.index("listed", after, limit))[2]]
+        looks, _ = await self.each(self.look(key) for key in keys)
+        return Listing(
+            [status for status in looks if status is not None], keys[-1] if len(keys) == limit else ""
+        )
+
+    async def totals(self) -> Totals:
+        """Return what the shared slot knows of all sessions."""
+        _, _, sessions, detached, log_bytes = await self.index("totals")
+        return Totals(sessions, detached, int(log_bytes))
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the named fields."""
@@ -155,7 +179,7 @@ class SessionMethods(Core):
     async def _look(self, key: str, marked: bytes) -> Closed | None:
         reply = await self.session("look", key)
         if reply[0] == b"later":
-            await self.index("rehint", key, marked, reply[2])
+            await self.index("rehint", key, marked, reply[2], reply[3])
             return None
         if reply[0] == b"none":
             await self._gone(key, "")

@@ -63,10 +63,10 @@ def _bury(tx: Transaction, owner: str) -> None:
         tx.execute("DELETE FROM lease WHERE owner = ?", (owner,))
 
 
-def living(tx: Transaction) -> list[str]:
-    """Return the names of those whose lease runs."""
-    found = tx.execute("SELECT replica FROM lease WHERE until > ? ORDER BY owner", (tx.now,))
-    return [replica for (replica,) in found]
+def living(tx: Transaction) -> dict[str, float]:
+    """Return those whose lease runs, and for how long."""
+    found = tx.execute("SELECT replica, until FROM lease WHERE until > ? ORDER BY owner", (tx.now,))
+    return {replica: until - tx.now for replica, until in found}
 
 
 def orphans(tx: Transaction) -> list[Orphan]:

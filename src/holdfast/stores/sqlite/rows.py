@@ -91,6 +91,7 @@ BY_SID: Final = _SESSION + "WHERE sid = ?"
 LONGEST_IDLE: Final = (
     _SESSION + "WHERE principal = ? AND running = 0 AND readers = 0 ORDER BY touched, sid LIMIT 1"
 )
+AFTER: Final = _SESSION + "WHERE key > ? ORDER BY key LIMIT ?"
 DUE: Final = _SESSION + "WHERE hint <= ? ORDER BY hint LIMIT ?"
 
 

@@ -237,7 +237,8 @@ _NOTICE: Final = """CREATE TABLE notice (
     until REAL NOT NULL,
     value BLOB NOT NULL
 ) WITHOUT ROWID"""
-ADDITIONS: Final[Mapping[str, str]] = {**kept.ADDITIONS, "notice": _NOTICE}
+_DETACHED: Final = "CREATE INDEX session_detached ON session (detached) WHERE detached = 1"
+ADDITIONS: Final[Mapping[str, str]] = {**kept.ADDITIONS, "notice": _NOTICE, "session_detached": _DETACHED}
 """What came without a new format, by its name: a table, an index, or `table.column`, and the statement that adds it.
 
 An older release neither reads nor writes it, and may serve the same file: a column needs a default, and what is

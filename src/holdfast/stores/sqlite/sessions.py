@@ -1,9 +1,11 @@
 """Operations on sessions: open, find, change, close, sweep, subscriptions."""
 
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from holdfast.core.lifecycle import Input
-from holdfast.stores.base import Closed, Ending, Found, Refusal, SessionRecord
+from holdfast.stores.base import Closed, Ending, Found, Listing, Refusal, SessionRecord, Status, Totals
 from holdfast.stores.kept import growth
 from holdfast.stores.rules import is_crowded
 from holdfast.stores.sqlite import kept, lingering, outbox, replicas, rows, state, tasks
@@ -44,10 +46,33 @@ def find(tx: Transaction, key: str, principal: str) -> Found | None:
     return Found(session.record, returned)
 
 
-def holder(tx: Transaction, key: str) -> str | None:
-    """Return the principal of an open session."""
-    found: str | None = tx.one("SELECT principal FROM session WHERE key = ?", key)
-    return found
+def look(tx: Transaction, key: str) -> Status | None:
+    """Return an open session."""
+    row = tx.execute(rows.BY_KEY, (key,)).fetchone()
+    return None if row is None else _status(tx, row)
+
+
+def sessions_after(tx: Transaction, after: str, limit: int) -> Listing:
+    """Return the sessions that follow in the order of their keys."""
+    found = tx.execute(rows.AFTER, (after, limit)).fetchall()
+    listed = [status for row in found if (status := _status(tx, row)) is not None]
+    return Listing(listed, found[-1][1] if len(found) == limit else "")
+
+
+def _status(tx: Transaction, row: tuple[Any, ...]) -> Status | None:
+    """Return the status of a row; None if its record cannot be read: the next operation that writes removes it."""
+    try:
+        session = SessionRow(row)
+    except msgspec.DecodeError:
+        return None
+    held: int = tx.one("SELECT held FROM session WHERE sid = ?", session.sid)
+    return session.status(tx.now, log_bytes=session.bytes, kept_bytes=held)
+
+
+def totals(tx: Transaction) -> Totals:
+    """Return what all sessions have together."""
+    sessions, size = tx.execute("SELECT sessions, bytes FROM total").fetchone()
+    return Totals(sessions, tx.one("SELECT count(*) FROM session WHERE detached = 1"), size)
 
 
 def change(tx: Transaction, key: str, level: str | None, initialized: bool | None) -> None:  # noqa: FBT001 - None: leave it

@@ -30,12 +30,15 @@ from holdfast.stores.base import (
     Forwarded,
     Found,
     Lease,
+    Listing,
     OnWake,
     Orphan,
     OrphanTask,
     Probed,
     Refusal,
     SessionRecord,
+    Status,
+    Totals,
 )
 from holdfast.stores.sqlite import (
     asks,
@@ -154,9 +157,17 @@ class SqliteStore:
         """Return the session if it lives and is this principal's; its client is here."""
         return await self._do(sessions.find, key, principal)
 
-    async def holder(self, key: str) -> str | None:
-        """Return the principal of an open session."""
-        return await self._look(sessions.holder, key)
+    async def look(self, key: str) -> Status | None:
+        """Return an open session."""
+        return await self._look(sessions.look, key)
+
+    async def sessions_after(self, after: str, *, limit: int) -> Listing:
+        """Return the sessions that follow in the order of their keys."""
+        return await self._look(sessions.sessions_after, after, limit)
+
+    async def totals(self) -> Totals:
+        """Return what all sessions have together."""
+        return await self._look(sessions.totals)
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the named fields."""
@@ -363,8 +374,8 @@ class SqliteStore:
         """Give the lease back."""
         await self._do(replicas.release)
 
-    async def replicas(self) -> list[str]:
-        """Return the names of those whose lease runs."""
+    async def replicas(self) -> dict[str, float]:
+        """Return those whose lease runs, and for how long."""
         return await self._look(replicas.living)
 
     async def orphans(self) -> list[Orphan]:

@@ -6,6 +6,7 @@ from holdfast.testing.store.bounds import BoundContract
 from holdfast.testing.store.claims import ClaimContract
 from holdfast.testing.store.closing import ClosingContract
 from holdfast.testing.store.life import LifeContract
+from holdfast.testing.store.overview import OverviewContract
 from holdfast.testing.store.replicas import ReplicaContract, SharedContract
 from holdfast.testing.store.scopes import ScopeContract
 from holdfast.testing.store.sessions import SessionContract
@@ -27,6 +28,7 @@ class RequiredContract(
     LifeContract,
     AskContract,
     BoundContract,
+    OverviewContract,
 ):
     """The required part. Subclass it in a test module, say how your store is made, and pytest runs the tests.
 

@@ -33,14 +33,6 @@ class SessionContract(Contract):
         assert await bench.store.find(OTHER, PRINCIPAL) is None
 
     @scenario()
-    async def test_whose_session_it_is_can_be_asked_without_a_trace(self, bench: Bench) -> None:
-        await bench.open()
-        assert await bench.store.holder(KEY) == PRINCIPAL
-        assert await bench.store.holder(OTHER) is None
-        await bench.store.close(KEY, Input.DELETED)
-        assert await bench.store.holder(KEY) is None, "a closed session has no principal"
-
-    @scenario()
     async def test_a_principals_sessions_are_listed_without_those_of_others(self, bench: Bench) -> None:
         for key, principal in (("1", PRINCIPAL), ("2", STRANGER), ("3", PRINCIPAL), ("4", "")):
             assert await bench.store.open(record(key, principal=principal), evict=False) == []
@@ -129,7 +121,7 @@ class SessionContract(Contract):
             assert await store.close(key, Input.DELETED) is None
             assert await store.read(key, "a", Position(1, tag_of("a", 0)), 9, 9) is None
             assert await store.take_answer(key, "a.1") is None
-            assert await store.holder(key) is None
+            assert await store.look(key) is None
         assert (bench.wakeups, await store.sessions()) == ([], [])
 
     @scenario()

@@ -60,7 +60,7 @@ if payload then
   redis.call('HSET', base, 'p:' .. stream, payload)
 end
 save('i:' .. id, stream, 'c:' .. stream, packed)
-return {'ok', {}, S.fence, is_back and 1 or 0, got[6]}
+return {'ok', todo, S.fence, is_back and 1 or 0, got[6]}
 
 --## end_plain: session kept log !allow-oom
 -- End an exchange without a message: a plain answer was sent, or none. Nothing of it stays.
@@ -154,6 +154,7 @@ c.fence = S.fence
 settle(stream, c, terminal, tag, before, true, {tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])})
 if S.rd == 0 and S.away == 0 then
   S.away, S.ts = 1, now
+  report_away()
   schedule()
 end
 save()
@@ -213,4 +214,4 @@ end
 if #orphans == 0 and owner ~= me then redis.call('HDEL', base, 'o:' .. owner) end
 if owner ~= me then save() end
 -- The dead replica may have died between a change and the hint of it.
-return {'ok', owner ~= me and {'hint', S.hint} or todo, orphans}
+return {'ok', owner ~= me and {'hint', S.hint, 'away', S.away} or todo, orphans}

@@ -31,6 +31,8 @@ local full = redis.call('ZCARD', g .. ':due') >= most
 if full or (evict and redis.call('ZCARD', own) >= own_most) then return {evict and 'evict' or 'full'} end
 redis.call('ZADD', g .. ':due', now + hint, key)
 redis.call('ZADD', own, now, key)
+redis.call('ZADD', g .. ':keys', 0, key)
+live(g .. ':keys', life + SLACK)
 redis.call('HSET', g .. ':of', key, principal)
 live(g .. ':of', life + SLACK)
 redis.call('SADD', g .. ':own:' .. me, key)
@@ -43,6 +45,8 @@ return {'ok'}
 -- A session is gone. ARGV: key, principal, listener time or 0, number of owners, owners, subscriptions.
 local key, principal, untold, owners = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 redis.call('ZREM', g .. ':due', key)
+redis.call('ZREM', g .. ':keys', key)
+redis.call('SREM', g .. ':away', key)
 redis.call('ZREM', g .. ':p:' .. principal, key)
 resize(key, 0, 0)
 disallow(key)
@@ -104,6 +108,7 @@ return {'ok', {}, mark, keys}
 if tonumber(redis.call('ZSCORE', g .. ':due', ARGV[5]) or 0) == tonumber(ARGV[6]) then
   redis.call('ZADD', g .. ':due', 'XX', math.ceil(tonumber(ARGV[7])), ARGV[5])
   live(g .. ':due', tonumber(ARGV[7]) - now + SLACK)
+  note_away(ARGV[5], ARGV[8])
 end
 return {'ok'}
 
@@ -115,6 +120,20 @@ for _, key in ipairs(redis.call('ZRANGE', g .. ':p:' .. ARGV[5], 0, -1)) do
   if redis.call('ZSCORE', g .. ':due', key) then alive[#alive + 1] = key end
 end
 return {'ok', {}, alive}
+
+--## listed: shared !no-writes
+-- The sessions that follow in the order of their keys, at most ARGV[6].
+local after = ARGV[5] == '' and '-' or '(' .. ARGV[5]
+return {'ok', {}, redis.call('ZRANGEBYLEX', g .. ':keys', after, '+', 'LIMIT', 0, ARGV[6])}
+
+--## totals: shared !no-writes
+local size = redis.call('ZSCORE', g .. ':size', '')
+return {'ok', {}, redis.call('ZCARD', g .. ':due'), redis.call('SCARD', g .. ':away'), size or '0'}
+
+--## away: shared !allow-oom
+-- Note whether a session is detached.
+note_away(ARGV[5], ARGV[6])
+return {'ok'}
 
 --## own: shared !no-writes
 return {'ok', {}, redis.call('ZRANGE', g .. ':p:' .. ARGV[5], ARGV[6], ARGV[7], 'WITHSCORES')}

@@ -66,7 +66,7 @@ end
 return {'ok'}
 
 --## replicas: shared !no-writes
-return {'ok', {}, redis.call('ZRANGEBYSCORE', g .. ':rep', '(' .. now, '+inf')}
+return {'ok', {}, now, redis.call('ZRANGEBYSCORE', g .. ':rep', '(' .. now, '+inf', 'WITHSCORES')}
 
 --## register: shared
 -- Sent before a replica's first work in a session. An incarnation that was declared dead is refused: other replicas may have

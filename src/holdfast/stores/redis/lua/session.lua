@@ -195,12 +195,20 @@ local function exchange_of(stream)
   return c or nil
 end
 
+-- The shared slot counts the detached sessions.
+local function report_away()
+  todo[#todo + 1] = 'away'
+  todo[#todo + 1] = S.away
+end
+
 -- The client is here: the idle time starts again, and a detached session is attached again.
 local is_back = false
 local function returned()
   S.tt = now
   if S.away == 1 then
+    --+ report_away
     S.away, is_back = 0, true
+    report_away()
     redis.call('HSET', base, 'ret', op)
   end
 end

@@ -27,7 +27,7 @@ local got = load('pr', 'rec')
 if not S or got[2] ~= ARGV[5] then return {'none'} end
 returned()
 save()
-return {'ok', {}, has_returned(), got[3]}
+return {'ok', todo, has_returned(), got[3]}
 
 --## take_home: session !allow-oom
 -- Change the home of a session, if it is the expected one. The same command sent again finds its own change.
@@ -74,9 +74,16 @@ if S.run > 0 or S.rd > 0 or S.tt > tonumber(ARGV[5]) then return {'none'} end
 return closing('evicted')
 
 --## peek: session !no-writes
-local got = load('pr')
+load()
 if not S then return {'none'} end
-return {'ok', {}, S.tt, (S.run > 0 or S.rd > 0) and 1 or 0, got[2]}
+return {'ok', {}, S.tt, (S.run > 0 or S.rd > 0) and 1 or 0}
+
+--## show: session kept !no-writes
+-- What operators see of a session.
+local got = load('rec', 'k')
+if not S then return {'none'} end
+K = unpack_table(got[3])
+return {'ok', {}, got[2], S.away, math.max(0, due() - now), S.rd, S.run, S.by, kept()}
 
 --## look: session closing !allow-oom
 -- Close the session if it is due; else reply when to look again, and let all its keys live until then.
@@ -95,7 +102,7 @@ for _, field in ipairs(redis.call('HKEYS', base)) do
 end
 for _, suffix in ipairs({':f', ':k', ':o', ':q'}) do redis.call('PEXPIRE', base .. suffix, ttl()) end
 save()
-return {'later', {}, S.hint}
+return {'later', {}, S.hint, S.away}
 
 --## drop: session !allow-oom
 -- Forget a session whose record cannot be read, without reading it.

@@ -3,6 +3,8 @@
 -- Keys. KEYS[1] is hf:<format>:<namespace>:{*}; every other key is KEYS[1] with a suffix, so all of them are in one slot of a
 -- cluster. In the list, g is KEYS[1].
 --   sessions    :due      sessions by when to look at them next; also the list of those that live (a sorted set)
+--               :keys     the same sessions in the order of their keys, for listings
+--               :away     those that are detached
 --               :p:<principal>  a principal's sessions by when they were last seen, at the earliest
 --               :of       the principal of each session
 --   log bytes   :size     sessions by the bytes that they reported, '' their sum   :fin  sessions by their oldest finished stream
@@ -41,6 +43,16 @@ local SLACK = 3600000
 -- Let a shared key live at least this long.
 local function live(key, milliseconds)
   if redis.call('PTTL', key) < milliseconds then redis.call('PEXPIRE', key, milliseconds) end
+end
+
+-- Note whether a session is detached: '1' or '0'.
+local function note_away(key, away)
+  if away == '1' and redis.call('ZSCORE', g .. ':due', key) then
+    redis.call('SADD', g .. ':away', key)
+    live(g .. ':away', redis.call('PTTL', g .. ':due'))
+  else
+    redis.call('SREM', g .. ':away', key)
+  end
 end
 
 -- Since when a replica has renewed its lease without a gap, when it last did, and the length of the lease.

@@ -141,7 +141,7 @@ end
 if since and c.dl > tonumber(at) then at, at_tag = c.dl, c.dtag end
 save()
 local finished = c.closed and tonumber(at) == c.top
-return {'ok', {}, generation, tonumber(at), at_tag, has_returned(), finished and 1 or 0, got[3]}
+return {'ok', todo, generation, tonumber(at), at_tag, has_returned(), finished and 1 or 0, got[3]}
 
 --## detach: session kept log !allow-oom
 local stream, generation, seq, tag, broke = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
@@ -161,6 +161,7 @@ if broke and S.rd == 0 then
   S.ts = now
   if S.away == 0 then
     S.away, detached = 1, 1
+    report_away()
     redis.call('HSET', base, 'det', op)
   end
 end
@@ -225,7 +226,7 @@ load()
 if not S then return {'none', {}} end
 S.told = S.by
 save()
-return {'ok', {'hint', S.hint, 'size', S.by, oldest_finished(), 'kept', keeps().al or 0, K.av or 0}}
+return {'ok', {'hint', S.hint, 'away', S.away, 'size', S.by, oldest_finished(), 'kept', keeps().al or 0, K.av or 0}}
 
 --## check: session !no-writes
 -- What a lost wake-up would have said of these streams and asks: 'stream' name top, 'cancel', 'taken' or 'answer' name.

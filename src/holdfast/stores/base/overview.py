@@ -1,0 +1,67 @@
+"""The overview: what operators see of a store. No call of this part changes anything, and none counts as a sign of a client.
+
+A listing goes by the keys of sessions, in their order, page after page. Each page costs the same, however many sessions there
+are. A session that is open during the whole listing is on exactly one page. The first characters of keys are what logs show of
+sessions, so the page after them begins with the session that has this short name.
+
+A store for one process inherits `sessions_after` and `totals` from `OneProcess`. There a page costs one pass over the keys,
+which are in the memory of this process.
+"""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.core.lifecycle import State
+from holdfast.stores.base.sessions import SessionRecord
+
+
+class Status(Struct, frozen=True):
+    """An open session, as it is now."""
+
+    record: SessionRecord
+    state: State
+    closes_in: float | None
+    """Seconds until it closes if nothing happens before; None: an exchange in flight keeps it open."""
+    readers: int
+    running: int
+    """Exchanges in flight."""
+    log_bytes: int
+    """Of its streams."""
+    kept_bytes: int
+    """Of its state, its subscriptions and its kept requests (`holdfast.stores.kept`)."""
+
+
+class Listing(Struct, frozen=True):
+    """One page of open sessions, in the order of their keys. It may be empty although another page follows."""
+
+    sessions: list[Status]
+    after: str
+    """The cursor for the next page; empty: this is the last page."""
+
+
+class Totals(Struct, frozen=True):
+    """All open sessions together."""
+
+    sessions: int
+    detached: int
+    log_bytes: int
+
+
+class OverviewPart(Protocol):
+    """The calls for operators."""
+
+    async def look(self, key: str) -> Status | None:
+        """Return an open session; None if no session is open under the key.
+
+        The engine also uses it to see whether a session is open. Nothing of it reaches a client.
+        """
+        ...
+
+    async def sessions_after(self, after: str, *, limit: int) -> Listing:
+        """Return the sessions whose keys follow `after`, at most `limit` of them. Empty: from the first one."""
+        ...
+
+    async def totals(self) -> Totals:
+        """Return how many sessions are open and detached, and how large their logs are. A shared store may be a little behind."""
+        ...
