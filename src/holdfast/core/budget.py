@@ -55,10 +55,10 @@ class Charge:
 class Budget:
     """At most `total` bytes in use, and for each holder at most the share of its level."""
 
-    __slots__ = ("_by_holder", "_shares", "_total", "_used", "freed")
+    __slots__ = ("_by_holder", "_shares", "_used", "freed", "total")
 
     def __init__(self, total: int, **shares: int) -> None:
-        self._total = total
+        self.total: int = total
         self._shares = shares
         self._used = 0
         self.freed: deque[tuple[int, Holders]] = deque()
@@ -66,7 +66,7 @@ class Budget:
         self._by_holder: dict[tuple[str, Hashable], int] = {}
 
     def __repr__(self) -> str:
-        return f"<Budget {self.used}/{self._total} bytes, {len(self._by_holder)} holders>"
+        return f"<Budget {self.used}/{self.total} bytes, {len(self._by_holder)} holders>"
 
     @property
     def used(self) -> int:
@@ -88,7 +88,7 @@ class Budget:
     def has_room(self, more: int, holders: Holders, *, own: int = 0) -> bool:
         """Return True if `more` bytes fit. A holder that has only the `own` bytes of the charge may take any size."""
         used = self.used
-        if used > own and used + more > self._total:
+        if used > own and used + more > self.total:
             return False
         for level, holder in holders.items():
             used = self._by_holder.get((level, holder), 0)

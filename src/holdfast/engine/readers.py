@@ -249,6 +249,8 @@ class Readers:
         reader.on_progress = None
         if reader not in session.readers.get(reader.stream, ()):
             return
+        if reader.end is End.STALLED:
+            self._runtime.observer.note("stream.stalled", session=session.name, client=session.client_name)
         successor = session.remove_reader(reader)
         if (writer := _writer_of(session, reader.stream)) is not None:
             writer.read(ReaderInput.LEAVE, reader)

@@ -93,6 +93,11 @@ class RoundWriter(Struct, eq=False):
         return self._rounds is not None and self._rounds.is_parked
 
     @property
+    def asks(self) -> int:
+        """How many asks wait for an answer."""
+        return len(self._answers)
+
+    @property
     def may_continue(self) -> bool:
         """True if a round may end with the state alone, without a question. Rounds after the tenth are for questions."""
         return self.suspendable and self.rounds.number < CONTINUED_ROUNDS

@@ -436,6 +436,11 @@ class SessionlessCalls:
         """Return the exchanges that have not ended, also those that are parked."""
         return list(self._running)
 
+    def asks(self) -> int:
+        """Return how many asks wait for an answer."""
+        writers = (exchange.writer for exchange in self._running)
+        return sum(writer.asks for writer in writers if isinstance(writer, RoundWriter | TaskWriter))
+
     def working(self) -> list[Exchange]:
         """Return the exchanges whose handlers do not wait for their client."""
         return [exchange for exchange in self._running if not _waits(exchange)]

@@ -93,6 +93,7 @@ class Sessions:
             lifetime=times.lifetime if channel is None else _CONNECTED,
             isolate=channel is None and self._isolates(client),
             home=runtime.store.replica if runtime.back.has_home else "",
+            opened=runtime.clock.wall(),
         )
         described = await runtime.back.initialize(record, caller)
         try:

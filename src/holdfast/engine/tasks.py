@@ -82,6 +82,11 @@ class TaskWriter:
         """True if the task requires input."""
         return bool(self._answers)
 
+    @property
+    def asks(self) -> int:
+        """How many asks wait for an answer."""
+        return len(self._answers)
+
     async def send(self, message: bytes) -> None:
         """Drop the message: tasks have neither log messages nor progress notifications."""
 

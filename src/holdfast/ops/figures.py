@@ -3,8 +3,8 @@
 Calls and events are counted when they happen, which must cost little: one look into a dictionary, one bisection, one
 addition. Everything else (how many sessions are open, how many calls run) is read from the live objects when an operator asks.
 
-Labels are bounded, because clients choose names. A tool or prompt has a row of its own after its first success; at most `NAMES` names
-have one, and all others share the name `other`, as unknown methods do. The names of events and outcomes come from our code. So the size of
+Labels are bounded, because clients choose names. A tool or prompt has a row of its own once the server has listed it, or after its first
+success; at most `NAMES` names have one, and all others share the name `other`, as unknown methods do. The names of events and outcomes come from our code. So the size of
 the figures does not depend on clients.
 """
 
@@ -27,6 +27,9 @@ OTHER: Final = "other"
 CallOutcome = Literal["ok", "tool_error", "error", "failed", "cancelled"]
 """How a call ended: with a result, with a result that says `isError`, with an error that the handler chose, with an exception that its
 client does not see, or by a cancellation."""
+
+
+Era = Literal["session", "sessionless"]
 
 
 class Durations:
@@ -73,37 +76,66 @@ class Durations:
         self.seconds += other.seconds
 
 
-CallLabels = tuple[str, str, str, CallOutcome]
+class StoreFigures:
+    """What is counted and timed of one store."""
+
+    __slots__ = ("answers", "asks", "bytes", "durations", "errors", "events", "gaps", "resumes", "streams")
+
+    def __init__(self) -> None:
+        self.durations: dict[str, Durations] = {}
+        """By part of the contract; empty for a store in memory."""
+        self.errors: Counter[tuple[str, str]] = Counter()
+        """By part and kind of the error."""
+        self.streams = self.events = self.bytes = self.resumes = self.gaps = self.asks = self.answers = 0
+
+    def __repr__(self) -> str:
+        return f"<StoreFigures {self.streams} streams, {self.events} events, {self.errors.total()} errors>"
+
+
+CallLabels = tuple[str, str, Era, CallOutcome]
 """Method, name of the tool or prompt (may be empty), era, outcome."""
 
 
 class Figures:
     """Everything that is counted when it happens."""
 
-    __slots__ = ("_calls", "_names", "_sessions", "events")
+    __slots__ = ("_calls", "_names", "_rows", "_sessions", "events", "store")
 
     def __init__(self) -> None:
         self._calls: dict[CallLabels, Durations] = {}
         self._names: set[str] = set()
+        self._rows: dict[tuple[object, ...], Durations] = {}
+        """The same durations for a quick look: only of known methods and names, so it is as bounded as `_calls`."""
         self._sessions = Durations()
         self.events: Counter[str] = Counter()
         """How often each event of the log happened, also those whose lines were left out."""
+        self.store: StoreFigures = StoreFigures()
 
     def __repr__(self) -> str:
         return f"<Figures of {sum(one.count for one in self._calls.values())} calls>"
 
-    def call(self, method: str, name: str, era: str, outcome: CallOutcome, seconds: float) -> None:
+    def call(self, method: str, name: str, era: Era, outcome: CallOutcome, seconds: float) -> None:
         """Count a call that has ended."""
-        if name and name not in self._names:
-            if outcome == "ok" and len(self._names) < NAMES:
-                self._names.add(name)
-            else:
-                name = OTHER
-        labels = method if method in METHODS else OTHER, name, era, outcome
-        durations = self._calls.get(labels)
-        if durations is None:
-            durations = self._calls[labels] = Durations()
-        durations.add(seconds)
+        row = self._rows.get((method, name, era, outcome)) or self._row(method, name, era, outcome)
+        row.counts[bisect_left(BOUNDS, seconds)] += 1
+        row.seconds += seconds
+
+    def _row(self, method: str, name: str, era: Era, outcome: CallOutcome) -> Durations:
+        if outcome == "ok":
+            self.know(name)
+        is_known = method in METHODS and (not name or name in self._names)
+        labels = method if method in METHODS else OTHER, name if is_known or not name else OTHER, era, outcome
+        row = self._calls.get(labels)
+        if row is None:
+            row = self._calls[labels] = Durations()
+        if is_known:
+            self._rows[method, name, era, outcome] = row
+        return row
+
+    def know(self, name: str) -> None:
+        """Give a tool or prompt a row of its own: the server has listed it, or has answered for it."""
+        if name and len(self._names) < NAMES:
+            self._names.add(name)
 
     def session(self, seconds: float) -> None:
         """Count a session that was closed after this time."""

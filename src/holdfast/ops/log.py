@@ -61,6 +61,7 @@ LEVELS: Final = {
     "session.detached": logging.INFO,
     "session.resumed": logging.INFO,
     "session.closed": logging.INFO,
+    "stream.stalled": logging.INFO,
 }
 """Events that are not on this list are for debugging."""
 TRACED: Final = frozenset({"handler.failed", "listener.failed", "notification.failed", "route.failed"})

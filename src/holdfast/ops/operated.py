@@ -1,12 +1,15 @@
 """What an operator has of one server: its log, and where they are wanted its figures and the ring of its last events."""
 
+from holdfast.config import Limits
 from holdfast.engine.back import Back
 from holdfast.ops.figures import Figures
 from holdfast.ops.log import LogObserver
 from holdfast.ops.ring import Ring
+from holdfast.ops.store_watch import watched_store
 from holdfast.ops.watch import Watch
 from holdfast.ports import Clock, Observer, SystemClock
 from holdfast.stores.base import Store
+from holdfast.stores.memory import MemoryStore
 
 
 class Operated:
@@ -24,6 +27,12 @@ class Operated:
 
     def __repr__(self) -> str:
         return f"<Operated {self.watch!r}>"
+
+    def watched_store(self, store: Store | None, limits: Limits) -> Store | None:
+        """Return a store that is counted and timed; the store itself if there are no figures. None stands for one in memory."""
+        if self.figures is None:
+            return store
+        return watched_store(store or MemoryStore(limits, self._clock), self.figures.store, self._clock)
 
     def watched(self, back: Back, observer: Observer, store: Store | None) -> Back:
         """Return a back that answers as the given one does, and is watched."""

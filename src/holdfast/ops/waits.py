@@ -24,6 +24,7 @@ _BY_STATE: Final = {
 _BY_MODULE: Final = {
     "holdfast.engine.asks": "ask",
     "holdfast.engine.rounds": "ask",
+    "holdfast.engine.tasks": "ask",
     "holdfast.engine.writer": "reader",
     "holdfast.engine.stream_buffer": "reader",
     "holdfast.stores": "store",
@@ -31,6 +32,7 @@ _BY_MODULE: Final = {
     "holdfast.backs.proxy": "upstream",
     "holdfast.backs.hosted": "handler",
 }
+WAITS: Final = ("slot", "handler", "ask", "reader", "store", "upstream")
 _DEEPEST: Final = 200
 
 

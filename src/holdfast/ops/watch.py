@@ -14,11 +14,13 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.lifecycle import Input
 from holdfast.engine.back import Back
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.failures import NAMED
+from holdfast.engine.session import Session
 from holdfast.errors import McpError
-from holdfast.ops.figures import CallOutcome, Figures
+from holdfast.ops.figures import CallOutcome, Era, Figures
 from holdfast.ops.log import LINES_PER_SECOND, LineLimit
 from holdfast.ports import Clock, Observer
 from holdfast.protocol.quirks import SHOWN_NAME
@@ -32,7 +34,18 @@ class _Flagged(Struct):
     is_error: bool = msgspec.field(name="isError", default=False)
 
 
+class _Named(Struct):
+    name: str
+
+
+class _Page(Struct):
+    tools: list[_Named] = []
+    prompts: list[_Named] = []
+
+
 _decode_flag: Final = msgspec.json.Decoder(_Flagged).decode
+_decode_page: Final = msgspec.json.Decoder(_Page).decode
+_LISTS: Final = frozenset({"tools/list", "prompts/list"})
 
 
 class Watch:
@@ -42,6 +55,7 @@ class Watch:
         self, clock: Clock, observer: Observer, store: Store | None = None, figures: Figures | None = None
     ) -> None:
         self._now = clock.now
+        self._wall = clock.wall
         self._note = observer.note
         self._store = store
         self._figures = figures
@@ -69,22 +83,23 @@ class Watch:
         """Take note of a handler that has ended."""
         now = self._now()
         seconds = now - self._running.pop(exchange)
-        left_out = (self._successes if outcome == "ok" else self._failures).admit(now)
-        if left_out is not None or self._figures is not None:
-            self._report(exchange, outcome, seconds, left_out)
-
-    def _report(self, exchange: Exchange, outcome: CallOutcome, seconds: float, left_out: int | None) -> None:
-        """Count a call, and log it unless its line is left out."""
-        request, client = exchange.request, exchange.session
+        request = exchange.request
         method = request.method
-        named = NAMED.get(method)
-        name = request.params.get("name") if named is not None else None
+        name = request.params.get("name") if method in NAMED else ""
         shown = name[:SHOWN_NAME] if type(name) is str else ""
-        era = "sessionless" if client.revision is SESSIONLESS else "session"
+        era: Era = "sessionless" if exchange.session.revision is SESSIONLESS else "session"
         if self._figures is not None:
             self._figures.call(method, shown, era, outcome, seconds)
-        if left_out is None:
-            return
+        left_out = (self._successes if outcome == "ok" else self._failures).admit(now)
+        if left_out is not None:
+            self._log(exchange, shown, era, outcome, seconds, left_out)
+
+    def _log(
+        self, exchange: Exchange, shown: str, era: Era, outcome: CallOutcome, seconds: float, left_out: int
+    ) -> None:
+        """Write the line of a call."""
+        method, client = exchange.request.method, exchange.session
+        named = NAMED.get(method)
         facts: dict[str, Any] = {"method": method[:SHOWN_NAME]} if named is None else {named: shown}
         facts |= {
             "client": client.client_name,
@@ -99,6 +114,23 @@ class Watch:
         if left_out:
             facts["left_out"] = left_out
         self._note("call.ended" if outcome == "ok" else "call.failed", **facts)
+
+    def listed(self, page: bytes) -> None:
+        """Learn the names of tools or prompts from a page of a list. Their calls are counted by name from now on."""
+        if self._figures is None:
+            return
+        try:
+            found = _decode_page(page)
+        except msgspec.MsgspecError:
+            # A server behind this one may list anything.
+            return
+        for listed in (*found.tools, *found.prompts):
+            self._figures.know(listed.name[:SHOWN_NAME])
+
+    def closed(self, session: Session) -> None:
+        """Take note of a session that was closed."""
+        if self._figures is not None and session.record.opened:
+            self._figures.session(max(0.0, self._wall() - session.record.opened))
 
 
 class _WatchedBack:
@@ -123,7 +155,14 @@ class _WatchedBack:
             raise
         failed = _IS_ERROR in result and _decode_flag(result).is_error
         watch.ended(exchange, "tool_error" if failed else "ok")
+        if exchange.request.method in _LISTS:
+            watch.listed(result)
         return result
+
+    async def closed(self, session: Session, reason: Input) -> None:
+        """Count the session, and tell the back."""
+        self._watch.closed(session)
+        await self._back.closed(session, reason)
 
 
 def _outcome_of(error: BaseException) -> CallOutcome:

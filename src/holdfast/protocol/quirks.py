@@ -31,7 +31,7 @@ SHOWN_NAME: Final = 128
 
 
 class ClientCounts:
-    """How often something happened, by client. Clients beyond a limit are counted together as `others`."""
+    """How often something happened, by client. Clients beyond a limit are counted together as `other`."""
 
     __slots__ = ("_counts", "_names")
 
@@ -42,12 +42,16 @@ class ClientCounts:
     def __repr__(self) -> str:
         return f"<ClientCounts of {len(self._names)} clients>"
 
+    def of(self, event: str) -> dict[str, int]:
+        """Return how often an event happened, by client."""
+        return {name: count for (name, counted), count in self._counts.items() if counted == event}
+
     def add(self, client: object, event: str) -> tuple[str, int]:
         """Count an event of a client. Return the name under which it is counted, and how often it happened."""
         name = name_of(client)[:_NAME_SIZE] or "unknown"
         if name not in self._names:
             if len(self._names) >= NAMES:
-                name = "others"
+                name = "other"
             self._names.add(name)
         count = self._counts[name, event] = self._counts.get((name, event), 0) + 1
         return name, count
@@ -69,6 +73,10 @@ class ClientQuirks:
     def of(self, client: object) -> Quirks:
         """Return the quirks of a client."""
         return quirks_of(client, self._table)
+
+    def duplicates(self) -> dict[str, int]:
+        """Return how often each client has used an id that was in flight."""
+        return self._counts.of("duplicate")
 
     def applied(self, client: object, quirk: Name) -> None:
         """Report that a client was treated by one of its quirks."""

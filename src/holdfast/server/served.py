@@ -98,6 +98,7 @@ class Served(ABC):
             )
             back = self.back
             if self._operated is not None:
+                store = self._operated.watched_store(store, self.settings.limits)
                 back = self._operated.watched(back, self._observer, store)
             self._engine = Engine(
                 back,

@@ -41,7 +41,12 @@ class Kept:
         self._bytes: Counter[str] = Counter()
 
     def __repr__(self) -> str:
-        return f"<Kept {self._bytes.total()} bytes of {len(self._bytes)} principals>"
+        return f"<Kept {self.bytes} bytes of {len(self._bytes)} principals>"
+
+    @property
+    def bytes(self) -> int:
+        """What all principals keep."""
+        return self._bytes.total()
 
     def clear(self) -> None:
         """Forget all of them."""

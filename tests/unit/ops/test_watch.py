@@ -69,10 +69,11 @@ async def test_each_call_is_one_line_with_its_tool_client_era_and_outcome(mode: 
     counted = {
         labels[1:]: durations.count for labels, durations in figures.calls() if labels[0] == "tools/call"
     }
-    # Only a tool that has succeeded once has a row of its own.
+    # Tools that the server has listed have rows of their own. The client has read the list before its first call.
     assert counted == {
         ("echo", era, "ok"): 1,
-        ("other", era, "tool_error"): 2,
+        ("refuse", era, "tool_error"): 1,
+        ("crash", era, "tool_error"): 1,
         ("other", era, "error"): 1,
     }
 

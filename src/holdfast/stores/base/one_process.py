@@ -75,7 +75,8 @@ class OneProcess:
         """Look at all sessions."""
         found = [status for key in await self.sessions() if (status := await self.look(key)) is not None]
         detached = sum(status.state is State.DETACHED for status in found)
-        return Totals(len(found), detached, sum(status.log_bytes for status in found))
+        sizes = [(status.log_bytes, status.kept_bytes) for status in found]
+        return Totals(len(found), detached, sum(log for log, _ in sizes), sum(kept for _, kept in sizes))
 
     async def renew(self, seconds: float) -> Lease:
         """Take the lease, which never ends by itself."""

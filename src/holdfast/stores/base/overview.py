@@ -46,6 +46,8 @@ class Totals(Struct, frozen=True):
     sessions: int
     detached: int
     log_bytes: int
+    kept_bytes: int = 0
+    """Of state, subscriptions and kept requests. A shared store may count what it has reserved for them."""
 
 
 class OverviewPart(Protocol):
@@ -63,5 +65,5 @@ class OverviewPart(Protocol):
         ...
 
     async def totals(self) -> Totals:
-        """Return how many sessions are open and detached, and how large their logs are. A shared store may be a little behind."""
+        """Return how many sessions are open and detached, and how large their logs and what they keep are. A shared store may be a little behind."""
         ...

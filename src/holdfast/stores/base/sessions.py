@@ -48,6 +48,8 @@ class SessionRecord(Struct, kw_only=True):
     home: str = ""
     """The replica whose back keeps something for the session (a child process, a session of another server); empty if
     any replica can answer its requests. `take_home` changes it."""
+    opened: float = 0.0
+    """When it was opened, in seconds since 1970; 0 if a release that did not note it has opened it."""
 
 
 class Found(Struct, frozen=True):

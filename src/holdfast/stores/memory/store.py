@@ -116,7 +116,7 @@ class MemoryStore(
     async def totals(self) -> Totals:
         """Return what all sessions have together."""
         detached = sum(session.state is State.DETACHED for session in self._sessions.values())
-        return Totals(len(self._sessions), detached, self._bytes)
+        return Totals(len(self._sessions), detached, self._bytes, self._kept.bytes)
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the named fields."""

@@ -146,8 +146,8 @@ class SessionMethods(Core):
 
     async def totals(self) -> Totals:
         """Return what the shared slot knows of all sessions."""
-        _, _, sessions, detached, log_bytes = await self.index("totals")
-        return Totals(sessions, detached, int(log_bytes))
+        _, _, sessions, detached, log_bytes, kept = await self.index("totals")
+        return Totals(sessions, detached, int(log_bytes), int(kept))
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the named fields."""

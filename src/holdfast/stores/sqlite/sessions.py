@@ -72,7 +72,8 @@ def _status(tx: Transaction, row: tuple[Any, ...]) -> Status | None:
 def totals(tx: Transaction) -> Totals:
     """Return what all sessions have together."""
     sessions, size = tx.execute("SELECT sessions, bytes FROM total").fetchone()
-    return Totals(sessions, tx.one("SELECT count(*) FROM session WHERE detached = 1"), size)
+    detached = tx.one("SELECT count(*) FROM session WHERE detached = 1")
+    return Totals(sessions, detached, size, tx.one("SELECT coalesce(sum(bytes), 0) FROM kept"))
 
 
 def change(tx: Transaction, key: str, level: str | None, initialized: bool | None) -> None:  # noqa: FBT001 - None: leave it

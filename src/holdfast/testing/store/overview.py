@@ -65,8 +65,11 @@ class OverviewContract(Contract):
         await bench.open()
         await bench.store.subscribe(KEY, "test://uri")
         assert (await _seen(bench)).kept_bytes == ENTRY_BYTES + len("test://uri")
+        assert (await bench.store.totals()).kept_bytes >= ENTRY_BYTES + len("test://uri")
         await bench.store.unsubscribe(KEY, "test://uri")
         assert (await _seen(bench)).kept_bytes == 0
+        await bench.store.close(KEY, Input.DELETED)
+        assert (await bench.store.totals()).kept_bytes == 0
 
     @scenario()
     async def test_a_detached_session_shows_how_much_of_its_grace_is_left(self, bench: Bench) -> None:

@@ -152,8 +152,8 @@ def test_clients_beyond_the_limit_are_counted_together_and_names_are_cut() -> No
     counts = ClientCounts()
     for number in range(NAMES):
         assert counts.add({"name": f"client {number}"}, "isolate") == (f"client {number}", 1)
-    assert counts.add({"name": "one more"}, "isolate") == ("others", 1)
-    assert counts.add({"name": "yet another"}, "isolate") == ("others", 2)
+    assert counts.add({"name": "one more"}, "isolate") == ("other", 1)
+    assert counts.add({"name": "yet another"}, "isolate") == ("other", 2)
     assert counts.add({"name": "client 3"}, "isolate") == ("client 3", 2)
     assert ClientCounts().add({"name": "x" * 100}, "isolate") == ("x" * 64, 1)
     assert ClientCounts().add({"name": 7}, "isolate") == ("unknown", 1)

@@ -127,8 +127,8 @@ local after = ARGV[5] == '' and '-' or '(' .. ARGV[5]
 return {'ok', {}, redis.call('ZRANGEBYLEX', g .. ':keys', after, '+', 'LIMIT', 0, ARGV[6])}
 
 --## totals: shared !no-writes
-local size = redis.call('ZSCORE', g .. ':size', '')
-return {'ok', {}, redis.call('ZCARD', g .. ':due'), redis.call('SCARD', g .. ':away'), size or '0'}
+local size, kept = redis.call('ZSCORE', g .. ':size', ''), redis.call('HGET', g .. ':kp', '')
+return {'ok', {}, redis.call('ZCARD', g .. ':due'), redis.call('SCARD', g .. ':away'), size or '0', kept or '0'}
 
 --## away: shared !allow-oom
 -- Note whether a session is detached.

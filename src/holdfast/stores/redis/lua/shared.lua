@@ -11,7 +11,7 @@
 --               :heavy    principals by the bytes of their sessions
 --               :ps:<principal>, :pf:<principal>  the same as :size and :fin, of one principal's sessions
 --               :ling     closed sessions of which streams are left, by the end of that   :lb  their bytes, '' the sum
---   kept bytes  :kept     what each session and handle may keep: bytes, count (kept.lua), principal   :kp  sums by principal
+--   kept bytes  :kept     what each session and handle may keep: bytes, count (kept.lua), principal   :kp  sums by principal, '' of all
 --   closings    :told     closed sessions whose listeners may not have been called
 --   resources   :sub:<uri>  the sessions that subscribe to a resource
 --   state       :scopes, :sp:<principal>  scopes of handles by their end, all and one principal's   :states  principals' own
@@ -92,14 +92,16 @@ local function allowance(key)
   return tonumber(bytes or 0), tonumber(count or 0), principal
 end
 
--- Note that it may keep so many bytes, and change the principal's sum with it.
+-- Note that it may keep so many bytes, and change the principal's sum and the sum of all with it.
 local function allow(key, principal, before, bytes, count)
   if bytes > 0 then
     redis.call('HSET', g .. ':kept', key, string.format('%d %d %s', bytes, count, principal))
   else
     redis.call('HDEL', g .. ':kept', key)
   end
-  if redis.call('HINCRBY', g .. ':kp', principal, bytes - before) <= 0 then redis.call('HDEL', g .. ':kp', principal) end
+  for _, whose in ipairs({principal, ''}) do
+    if redis.call('HINCRBY', g .. ':kp', whose, bytes - before) <= 0 then redis.call('HDEL', g .. ':kp', whose) end
+  end
 end
 
 -- It is gone.

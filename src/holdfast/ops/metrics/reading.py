@@ -1,0 +1,144 @@
+"""The samples of this process: read from what was counted and from the live objects, when an operator asks.
+
+Counters of known things are there from the start, with 0: Prometheus does not see the first event of a counter that appears with it.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from holdfast.core.exchange import State
+from holdfast.engine.audit import ACTS, REASONS
+from holdfast.engine.engine import Engine
+from holdfast.errors import StoreError
+from holdfast.ops.figures import Figures
+from holdfast.ops.loop_delay import LoopDelay
+from holdfast.ops.metrics import families
+from holdfast.ops.metrics.machine import samples_of_process
+from holdfast.ops.metrics.samples import Sample, histogram, merged, number
+from holdfast.ops.operated import Operated
+from holdfast.ops.waits import WAITS, waits_for
+
+STORE_SECONDS: Final = 2.0
+"""How long a scrape waits for the store."""
+STATES: Final[Mapping[State, str]] = {
+    State.CLAIMED: "queued",
+    State.QUEUED: "queued",
+    State.QUEUED_OPEN: "queued",
+    State.RERUN: "queued",
+    State.RUNNING: "running",
+    State.STREAMING: "running",
+    State.TASK: "running",
+    State.PARKED: "parked",
+}
+"""The label of each live state; all others are `ending`."""
+
+
+async def samples_of(
+    servers: Iterable[tuple[str, Engine, Operated]], loop_delay: LoopDelay | None = None
+) -> list[Sample]:
+    """Return the samples of this process. A server is its name, its engine and what an operator has of it."""
+    servers = list(servers)
+    found = list(samples_of_process())
+    if loop_delay is not None:
+        found += (
+            histogram(families.LOOP_DELAYS, loop_delay.durations),
+            number(families.LOOP_DELAY_MAX, loop_delay.largest),
+        )
+    for name, engine, operated in servers:
+        if operated.figures is not None:
+            found += _counted(name, operated.figures)
+        found += _calls(name, engine, operated)
+        found += _live(name, engine)
+    for part in await asyncio.gather(*(_stored(name, engine) for name, engine, _ in servers)):
+        found += part
+    return merged([found])
+
+
+def _counted(server: str, figures: Figures) -> Iterator[Sample]:
+    """Yield what was counted when it happened."""
+    for (method, name, era, outcome), durations in figures.calls():
+        tool, prompt = (name if method == one else "" for one in ("tools/call", "prompts/get"))
+        error = "" if outcome == "ok" else outcome
+        yield histogram(families.CALLS, durations, server, method, tool, prompt, era, outcome, error)
+    yield histogram(families.SESSION_SECONDS, figures.sessions, server)
+    events = figures.events
+    for event, (family, label) in families.FROM_EVENTS.items():
+        yield number(family, events[event], *((server, label) if label else (server,)))
+    for event, count in list(events.items()):
+        yield number(families.EVENTS, count, server, event)
+    store = figures.store
+    yield number(families.ASKED, store.asks, server)
+    yield number(families.ANSWERED, store.answers, server)
+    yield number(families.STREAMS, store.streams, server)
+    yield number(families.STREAM_EVENTS, store.events, server)
+    yield number(families.STREAM_BYTES, store.bytes, server)
+    yield number(families.RESUMES, store.resumes, server)
+    yield number(families.GAPS, store.gaps, server)
+    for part, durations in store.durations.items():
+        yield histogram(families.STORE_SECONDS, durations, server, part)
+        yield number(families.STORE_ERRORS, store.errors[part, "unavailable"], server, part, "unavailable")
+    for (part, kind), count in list(store.errors.items()):
+        if kind != "unavailable":
+            yield number(families.STORE_ERRORS, count, server, part, kind)
+
+
+def _calls(server: str, engine: Engine, operated: Operated) -> Iterator[Sample]:
+    """Yield how many requests are in which state, what they wait for, and how old the oldest ones are."""
+    states, waiting, oldest = Counter[str](), Counter[str](), dict[str, float]()
+    ages = dict(operated.watch.running()) if operated.watch is not None else {}
+    for exchange in engine.live_exchanges():
+        waits = waits_for(exchange)
+        states[STATES.get(exchange.state, "ending")] += 1
+        waiting[waits] += 1
+        oldest[waits] = max(oldest.get(waits, 0.0), ages.get(exchange, 0.0))
+    for state in ("queued", "running", "parked", "ending"):
+        yield number(families.EXCHANGES, states[state], server, state)
+    for waits in WAITS:
+        yield number(families.WAITING, waiting[waits], server, waits)
+        yield number(families.OLDEST, oldest.get(waits, 0.0), server, waits)
+
+
+def _live(server: str, engine: Engine) -> Iterator[Sample]:
+    """Yield what the live objects of an engine say."""
+    sessions = engine.live_sessions()
+    yield number(families.LOCAL_SESSIONS, len(sessions), server)
+    yield number(families.READERS, sum(map(len, (r for s in sessions for r in s.readers.values()))), server)
+    yield number(families.ASKS, sum(len(session.pending) for session in sessions), server, "session")
+    yield number(families.ASKS, engine.sessionless.asks(), server, "sessionless")
+    yield number(families.LISTENERS, len(engine.listening), server)
+    parking = engine.sessionless.parking.statistics()
+    for event in ("parked", "resumed", "expired", "refused"):
+        yield number(families.PARKED, getattr(parking, event), server, event)
+    for client, count in engine.quirks.duplicates().items():
+        yield number(families.DUPLICATES, count, server, client)
+    for reason in REASONS:
+        yield number(families.REFUSALS, engine.audit.counts[reason], server, reason)
+    for act in ACTS:
+        yield number(families.ACTS, engine.audit.counts[act], server, act)
+    load = engine.load
+    budgets = {"work": load.work, "parked": load.parked, "listeners": load.listeners, "reserve": load.reserve}
+    for budget, bytes_ in budgets.items():
+        yield number(families.MEMORY, bytes_.used, server, budget)
+        yield number(families.MEMORY_LIMIT, bytes_.total, server, budget)
+
+
+async def _stored(server: str, engine: Engine) -> list[Sample]:
+    """Return what the store says of itself."""
+    if not engine.started:
+        return []
+    store = engine.store
+    try:
+        async with asyncio.timeout(STORE_SECONDS):
+            totals, replicas = await store.totals(), await store.replicas()
+    except (StoreError, TimeoutError):
+        return [number(families.STORE_AWAY, 1, server)]
+    found = [
+        number(families.STORE_AWAY, 0, server),
+        number(families.SESSIONS, totals.sessions - totals.detached, server, "attached"),
+        number(families.SESSIONS, totals.detached, server, "detached"),
+        number(families.LOG_BYTES, totals.log_bytes, server),
+        number(families.STATE_BYTES, totals.kept_bytes, server),
+    ]
+    return [*found, number(families.REPLICAS, len(replicas), server)] if store.is_shared else found
