@@ -32,7 +32,7 @@ LAYERS: Final = (
     ("fronts", "backs"),
     ("ops",),
     ("server", "client"),
-    ("asks", "content", "context", "middleware", "options", "routes", "types"),
+    ("asks", "content", "context", "middleware", "options", "resources", "routes", "types"),
     ("cli", "__main__"),
     ("testing",),
 )

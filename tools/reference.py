@@ -23,6 +23,7 @@ PUBLIC: Final = (
     "holdfast.options",
     "holdfast.asks",
     "holdfast.middleware",
+    "holdfast.resources",
     "holdfast.routes",
     "holdfast.config",
     "holdfast.auth",

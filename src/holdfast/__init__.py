@@ -9,6 +9,7 @@ This module has the names that most programs need. The others are in modules nam
 | `holdfast.content` | images, files, messages and results that functions return |
 | `holdfast.asks` | questions to the client and their answers |
 | `holdfast.middleware`, `holdfast.routes` | functions around requests, and HTTP routes beside the endpoint |
+| `holdfast.resources` | resources without a function: a text, a file, a directory |
 | `holdfast.client` | the client, its settings and its results |
 | `holdfast.auth`, `holdfast.auth.verifiers`, `holdfast.auth.oauth` | principals and verifiers of a server; OAuth of a client |
 | `holdfast.config` | every setting with its default |
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.server.authoring.caching import Cache
     from holdfast.server.context.asks import Want
     from holdfast.server.context.context import Context
+    from holdfast.server.context.current import current_context
     from holdfast.server.context.session_view import SessionView
     from holdfast.server.functions.content import Audio, File, Image, Message, ToolResult
     from holdfast.server.functions.depends import Depends
@@ -68,6 +70,7 @@ __all__ = [
     "ToolResult",
     "Want",
     "__version__",
+    "current_context",
 ]
 
 
@@ -81,6 +84,7 @@ _MODULES: Final = {
     "server.authoring.caching": ("Cache",),
     "server.context.asks": ("Want",),
     "server.context.context": ("Context",),
+    "server.context.current": ("current_context",),
     "server.context.session_view": ("SessionView",),
     "server.functions.content": ("Audio", "File", "Image", "Message", "ToolResult"),
     "server.functions.depends": ("Depends",),

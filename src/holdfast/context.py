@@ -3,6 +3,7 @@
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.blocking import BlockingContext, BlockingSession, BlockingState
 from holdfast.server.context.context import Context
+from holdfast.server.context.current import current_context
 from holdfast.server.context.session_view import SessionView
 from holdfast.server.context.state import State
 
@@ -14,4 +15,5 @@ __all__ = [
     "ServerControls",
     "SessionView",
     "State",
+    "current_context",
 ]

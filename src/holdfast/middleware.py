@@ -1,5 +1,6 @@
-"""Functions around every request of a server: `@server.middleware`."""
+"""Middleware: functions, and objects with a hook for each method, around every request: `@server.middleware`."""
 
-from holdfast.server.authoring.middleware import CallNext, Middleware, MiddlewareRequest
+from holdfast.server.authoring.middleware import CallNext, Hooks, Middleware, MiddlewareRequest
+from holdfast.server.authoring.stock_middleware import RequestLog, ResponseLimit
 
-__all__ = ["CallNext", "Middleware", "MiddlewareRequest"]
+__all__ = ["CallNext", "Hooks", "Middleware", "MiddlewareRequest", "RequestLog", "ResponseLimit"]

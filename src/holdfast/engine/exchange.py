@@ -29,7 +29,18 @@ Client = Session | SessionlessClient
 class Exchange:
     """Starts at most once, and ends with exactly one terminal message (`core/exchange.py`)."""
 
-    __slots__ = ("caller", "given", "key", "request", "session", "state", "store", "task", "writer")
+    __slots__ = (
+        "caller",
+        "given",
+        "key",
+        "progress",
+        "request",
+        "session",
+        "state",
+        "store",
+        "task",
+        "writer",
+    )
 
     session: Client
     writer: ExchangeWriter
@@ -56,6 +67,8 @@ class Exchange:
         """Where it is in its life. Changes by the table only."""
         self.task: asyncio.Task[None] | None = None
         """Its handler's; None while it has not started."""
+        self.progress: float | None = None
+        """The last progress that was sent: progress must increase."""
 
     def __repr__(self) -> str:
         return (

@@ -30,6 +30,7 @@ from holdfast.server.authoring.routes import Route, RouteHandler, check_public
 from holdfast.server.catalog.catalog import Audience, Catalog, Changed, View
 from holdfast.server.catalog.included_names import prefixed_name, prefixed_uri
 from holdfast.server.catalog.server_scopes import server_scopes
+from holdfast.server.context.foreign_names import FOREIGN_SERVER, renamed
 from holdfast.server.context.handles import check_strangers
 from holdfast.server.context.session_view import SessionView
 from holdfast.server.functions.options import overlaid
@@ -121,6 +122,11 @@ class Server(Served, Registration):
     def __repr__(self) -> str:
         counts = f"{len(self.tools)} tools, {len(self.resources)} resources, {len(self.prompts)} prompts"
         return f"<Server {self.info.name}: {counts}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise renamed(self, name, FOREIGN_SERVER)
 
     @property
     def name(self) -> str:

@@ -261,3 +261,61 @@ async def test_only_a_tool_that_declares_it_and_that_its_caller_sees_may_run_aga
         assert await back.is_idempotent(calls[0], session)
         server.disable_tool("same")
         assert not await back.is_idempotent(calls[0], session)
+
+
+def tagged() -> Server:
+    server = Server("s")
+    server.add_tool(hello, name="a", tags={"admin", "beta"})
+    server.add_tool(hello, name="b", tags={"beta"})
+    server.add_tool(hello, name="c")
+    server.add_prompt(hello, name="p", tags=["admin"])
+    server.add_resource("data://x", hello, tags=("admin",))
+    return server
+
+
+@async_test
+async def test_a_tag_shows_and_hides_all_its_components() -> None:
+    server = tagged()
+    async with connected(server) as peer:
+        server.disable(tags={"admin"})
+        await peer.wait_for(TOOLS)
+        await peer.wait_for(PROMPTS)
+        await peer.wait_for(RESOURCES)
+        assert await peer.names("tools") == ["b", "c"]
+        assert await peer.names("prompts") == []
+        assert await peer.names("resources") == []
+        assert await is_refused(peer, "a")
+        server.enable(tags={"beta", "unused"})
+        assert await peer.names("tools") == ["a", "b", "c"]
+        assert await peer.names("prompts") == []
+        server.enable(tags={"admin"}, only=True)
+        assert await peer.names("tools") == ["a"]
+        assert await peer.names("prompts") == ["p"]
+
+
+@async_test
+async def test_tags_are_for_one_session_or_principal_too_and_follow_an_included_server() -> None:
+    inner, server = tagged(), Server("outer")
+    server.include(inner, prefix="in")
+
+    @server.tool(tags={"always"})
+    async def limit(ctx: Context) -> str:
+        ctx.server.disable(tags={"beta"}, session=ctx.session)
+        return "done"
+
+    async with serving(server):
+        one, two = await connect(server), await connect(server)
+        await one.call("limit")
+        assert await one.names("tools") == ["in_c", "limit"]
+        assert await two.names("tools") == ["in_a", "in_b", "in_c", "limit"]
+        inner.disable(tags={"admin"})
+        assert await two.names("tools") == ["in_b", "in_c", "limit"]
+
+
+@pytest.mark.parametrize("tags", ["admin", [""], [1]])
+def test_wrong_tags_are_refused(tags: Any) -> None:
+    server = Server("s")
+    with pytest.raises(ConfigError, match="tags are texts"):
+        server.add_tool(hello, tags=tags)
+    with pytest.raises(ConfigError, match="enable: tags are texts"):
+        server.enable(tags=tags)

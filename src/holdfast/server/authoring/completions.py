@@ -25,6 +25,7 @@ from holdfast.server.authoring.included_servers import by_ref, through
 from holdfast.server.catalog.catalog import Layer
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
+from holdfast.server.context.current import entered
 from holdfast.server.functions.client_errors import failed_request
 from holdfast.server.functions.signature import describe, is_async, read
 
@@ -75,14 +76,14 @@ class Completer(Struct, frozen=True):
         return not self.prompt and self.resource in ("", params.ref.uri)
 
     async def __call__(self, exchange: Exchange, params: CompleteParams, server: ServerControls) -> object:
-        kwargs = {name: OFFERED[name](params) for name in self.wanted}
-        if self.contexts:
-            kwargs |= dict.fromkeys(self.contexts, Context(exchange, server, self.owner))
-        if is_async(self.fn):
-            return await self.fn(**kwargs)
-        from holdfast.server.functions.threads import called_in_thread  # noqa: PLC0415 - only a server that runs needs it
+        ctx = Context(exchange, server, self.owner)
+        kwargs = {name: OFFERED[name](params) for name in self.wanted} | dict.fromkeys(self.contexts, ctx)
+        with entered(ctx):
+            if is_async(self.fn):
+                return await self.fn(**kwargs)
+            from holdfast.server.functions.threads import called_in_thread  # noqa: PLC0415 - only a server that runs needs it
 
-        return await called_in_thread(self.fn, **kwargs)
+            return await called_in_thread(self.fn, **kwargs)
 
 
 def completer(fn: Callable[..., Any], owner: object, prompt: str, resource: str, argument: str) -> Completer:

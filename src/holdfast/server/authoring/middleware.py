@@ -6,13 +6,14 @@ The chain is composed when a middleware is added. Without middleware, requests d
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from holdfast.protocol.types import Result
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
+from holdfast.server.context.current import entered
 from holdfast.server.functions.client_errors import failed_call, failed_request
 from holdfast.wire.jsonrpc import Request
 
@@ -38,18 +39,87 @@ Middleware = Callable[[MiddlewareRequest, CallNext], Awaitable[Result]]
 """Returns the result of `call_next(request)`, or another one. An exception becomes the answer, as in a handler."""
 
 
+class Hooks:
+    """A middleware with one method for each kind of request: override the ones that you need.
+
+    `server.middleware(MyHooks())` adds it. `on_request` is called for every request, around the hook of its method. A
+    request without a hook of its own does not pass through the object if `on_request` is not overridden either.
+    """
+
+    async def on_request(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
+        """Called for every request except initialize."""
+        return await call_next(request)
+
+    async def on_call_tool(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
+        """Called for `tools/call`."""
+        return await call_next(request)
+
+    async def on_list_tools(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
+        """Called for `tools/list`."""
+        return await call_next(request)
+
+    async def on_read_resource(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
+        """Called for `resources/read`."""
+        return await call_next(request)
+
+    async def on_list_resources(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
+        """Called for `resources/list`."""
+        return await call_next(request)
+
+    async def on_list_resource_templates(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
+        """Called for `resources/templates/list`."""
+        return await call_next(request)
+
+    async def on_get_prompt(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
+        """Called for `prompts/get`."""
+        return await call_next(request)
+
+    async def on_list_prompts(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
+        """Called for `prompts/list`."""
+        return await call_next(request)
+
+    async def on_complete(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
+        """Called for `completion/complete`."""
+        return await call_next(request)
+
+    async def __call__(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
+        name = HOOKS.get(request.method)
+        following = call_next if name is None else _link(getattr(self, name), call_next)
+        return await self.on_request(request, following)
+
+    def takes(self, method: str) -> bool:
+        """Return True if a hook for this method is overridden."""
+        names = {"on_request", HOOKS.get(method, "on_request")}
+        return any(getattr(type(self), name) is not getattr(Hooks, name) for name in names)
+
+
+HOOKS: Final = {
+    "tools/call": "on_call_tool",
+    "tools/list": "on_list_tools",
+    "resources/read": "on_read_resource",
+    "resources/list": "on_list_resources",
+    "resources/templates/list": "on_list_resource_templates",
+    "prompts/get": "on_get_prompt",
+    "prompts/list": "on_list_prompts",
+    "completion/complete": "on_complete",
+}
+"""The hook of each method."""
+
+
 def surround(
     handlers: Mapping[str, Handler], chain: Sequence[Middleware], server: ServerControls
 ) -> Mapping[str, Handler]:
     """Put the chain around each handler; the first middleware is the outermost."""
-    if not chain:
-        return handlers
     return {method: _surrounded(method, handler, chain, server) for method, handler in handlers.items()}
 
 
 def _surrounded(
     method: str, handler: Handler, chain: Sequence[Middleware], server: ServerControls
 ) -> Handler:
+    chain = [one for one in chain if not isinstance(one, Hooks) or one.takes(method)]
+    if not chain:
+        return handler
+
     async def surrounded(exchange: Exchange, params: dict[str, Any]) -> Result:
         async def innermost(request: MiddlewareRequest) -> Result:
             access = server.engine.access
@@ -77,7 +147,8 @@ async def passed(
     for middleware in reversed(chain):
         call = _link(middleware, call)
     try:
-        return await call(request)
+        with entered(request.ctx):
+            return await call(request)
     except Exception as error:
         if request.method == "tools/call":
             return failed_call(error, exchange, server)

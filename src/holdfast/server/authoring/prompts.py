@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from holdfast.auth.scopes import NO_NEEDS, Needs, needs_of
 from holdfast.errors import UrlElicitationRequired
 from holdfast.protocol.types import GetPromptResult, Icon, InputRequiredResult, Meta, Prompt
-from holdfast.server.authoring.tools import needs_context
 from holdfast.server.catalog.catalog import Layer
 from holdfast.server.catalog.server_controls import ServerControls
-from holdfast.server.context.context import Context
+from holdfast.server.context.context import Context, parts_of
+from holdfast.server.context.current import entered
 from holdfast.server.context.input_rounds import Again, open_pages_first, run_input_rounds
 from holdfast.server.functions.client_errors import failed_request
 from holdfast.server.functions.content import to_prompt_result
 from holdfast.server.functions.input_required import InputRequired
-from holdfast.server.functions.options import check_options
+from holdfast.server.functions.options import NO_TAGS, check_options, tags_of
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.host import Host
 
@@ -48,6 +48,8 @@ class PromptOptions(TypedDict, total=False):
     """The scopes that a principal needs to use the prompt, besides those of the server."""
     hidden: bool
     """True: the prompt does not exist for principals without these scopes. False: it is listed, and refused."""
+    tags: Collection[str]
+    """Names of groups: `server.disable(tags=…)` hides all components of a group. Clients do not see them."""
     enabled: bool
     """False hides the prompt until `enable_prompt`."""
 
@@ -59,6 +61,7 @@ class PromptEntry(Struct, frozen=True):
     run: Run
     within: tuple[Layer, ...] = ()
     needs: Needs = NO_NEEDS
+    tags: frozenset[str] = NO_TAGS
 
     @property
     def key(self) -> str:
@@ -92,40 +95,38 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: Host) ->
         icons=options.get("icons"),
         meta=options.get("meta"),
     )
-    wants_context = needs_context(function)
 
     async def run(
         exchange: Exchange, arguments: dict[str, Any], server: ServerControls
     ) -> GetPromptResult | InputRequiredResult:
+        ctx = Context(exchange, server, owner)
+
         def call() -> Awaitable[object]:
-            ctx = Context(exchange, server, owner) if wants_context else None
             return function.call(function.bind(arguments), ctx)
 
-        return await answered(
-            call, lambda value: to_prompt_result(value, listed.description), exchange, server
-        )
+        return await answered(call, lambda value: to_prompt_result(value, listed.description), ctx)
 
     needs = needs_of(
         options.get("scopes", ()), f"prompt {function.name}", hidden=options.get("hidden", False)
     )
-    return PromptEntry(listed, run, needs=needs)
+    return PromptEntry(listed, run, needs=needs, tags=tags_of(options, f"prompt {function.name}"))
 
 
-async def answered(
-    call: Again, convert: Callable[[object], R], exchange: Exchange, server: ServerControls
-) -> R | InputRequiredResult:
+async def answered(call: Again, convert: Callable[[object], R], ctx: Context) -> R | InputRequiredResult:
     """Call an author's function, again for each round of input, and convert its value.
 
     Raises:
         McpError: the function raised, or its value cannot be converted.
     """
+    exchange, server, _ = parts_of(ctx)
     try:
-        try:
-            value = await call()
-        except UrlElicitationRequired as error:
-            value = open_pages_first(error, exchange)
-        if isinstance(value, InputRequired):
-            value = await run_input_rounds(value, exchange, server, call)
-        return value if isinstance(value, InputRequiredResult) else convert(value)
+        with entered(ctx):
+            try:
+                value = await call()
+            except UrlElicitationRequired as error:
+                value = open_pages_first(error, exchange)
+            if isinstance(value, InputRequired):
+                value = await run_input_rounds(value, exchange, server, call)
+            return value if isinstance(value, InputRequiredResult) else convert(value)
     except Exception as error:
         raise failed_request(error, exchange, server) from error

@@ -21,13 +21,12 @@ from holdfast.protocol.types import (
 )
 from holdfast.server.authoring.caching import Cache
 from holdfast.server.authoring.prompts import answered
-from holdfast.server.authoring.tools import needs_context
 from holdfast.server.catalog.catalog import Layer
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.catalog.uri_templates import Template
 from holdfast.server.context.context import Context
 from holdfast.server.functions.content import to_read_result
-from holdfast.server.functions.options import check_options
+from holdfast.server.functions.options import NO_TAGS, check_options, tags_of
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import describe
 from holdfast.server.host import Host
@@ -67,6 +66,8 @@ class ResourceOptions(TypedDict, total=False):
     """The scopes that a principal needs to use the resource, besides those of the server."""
     hidden: bool
     """True: the resource does not exist for principals without these scopes. False: it is listed, and refused."""
+    tags: Collection[str]
+    """Names of groups: `server.disable(tags=…)` hides all components of a group. Clients do not see them."""
     enabled: bool
     """False hides the resource until `enable_resource`."""
 
@@ -79,6 +80,7 @@ class ResourceEntry(Struct, frozen=True):
     cache: Cache | None = None
     within: tuple[Layer, ...] = ()
     needs: Needs = NO_NEEDS
+    tags: frozenset[str] = NO_TAGS
 
     @property
     def key(self) -> str:
@@ -99,6 +101,7 @@ class TemplateEntry(Struct, frozen=True):
     absolute: bool = False
     within: tuple[Layer, ...] = ()
     needs: Needs = NO_NEEDS
+    tags: frozenset[str] = NO_TAGS
 
     @property
     def key(self) -> str:
@@ -132,26 +135,28 @@ def resource_entry(
         description=options.get("description"),
         output_schema=False,
     )
+    mime_type = options.get("mime_type", getattr(fn, "mime_type", None))
     shared: dict[str, Any] = {
         "name": function.name,
         "title": function.title,
         "description": function.description or None,
-        "mime_type": options.get("mime_type"),
+        "mime_type": mime_type,
         "annotations": options.get("annotations"),
         "icons": options.get("icons"),
         "meta": options.get("meta"),
     }
-    run = _runner(function, options.get("mime_type"), owner)
+    run = _runner(function, mime_type, owner)
     needs = needs_of(options.get("scopes", ()), f"resource {uri}", hidden=options.get("hidden", False))
+    tags = tags_of(options, f"resource {uri}")
     if "{" in uri:
         absolute = options.get("absolute", False)
         template = Template(uri, absolute=absolute)
         _check_names(function, template.names, uri)
         listed = ResourceTemplate(uri_template=uri, **shared)
-        return TemplateEntry(listed, template, run, options.get("cache"), absolute, needs=needs)
+        return TemplateEntry(listed, template, run, options.get("cache"), absolute, needs=needs, tags=tags)
     _check_names(function, (), uri)
     resource = Resource(uri=uri, size=options.get("size"), **shared)
-    return ResourceEntry(resource, run, options.get("cache"), needs=needs)
+    return ResourceEntry(resource, run, options.get("cache"), needs=needs, tags=tags)
 
 
 def _check_names(function: RegisteredFunction, names: tuple[str, ...], uri: str) -> None:
@@ -165,15 +170,14 @@ def _check_names(function: RegisteredFunction, names: tuple[str, ...], uri: str)
 
 
 def _runner(function: RegisteredFunction, mime_type: str | None, owner: Host) -> Run:
-    wants_context = needs_context(function)
-
     async def run(
         exchange: Exchange, uri: str, values: dict[str, str], server: ServerControls
     ) -> ReadResourceResult | InputRequiredResult:
+        ctx = Context(exchange, server, owner)
+
         def call() -> Awaitable[object]:
-            ctx = Context(exchange, server, owner) if wants_context else None
             return function.call(function.bind(values), ctx)
 
-        return await answered(call, lambda value: to_read_result(value, uri, mime_type), exchange, server)
+        return await answered(call, lambda value: to_read_result(value, uri, mime_type), ctx)
 
     return run

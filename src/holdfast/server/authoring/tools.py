@@ -29,13 +29,14 @@ from holdfast.protocol.types import (
 from holdfast.server.catalog.catalog import Layer
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
+from holdfast.server.context.current import CURRENT
 from holdfast.server.context.input_rounds import open_pages_first, run_input_rounds
 from holdfast.server.context.task_calls import Run, TaskMode, as_task
 from holdfast.server.functions.client_errors import failed, failed_call
 from holdfast.server.functions.content import to_result
 from holdfast.server.functions.depends import Injector
 from holdfast.server.functions.input_required import InputRequired
-from holdfast.server.functions.options import check_options
+from holdfast.server.functions.options import NO_TAGS, check_options, tags_of
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import Callee
 from holdfast.server.host import Host
@@ -74,6 +75,8 @@ class ToolOptions(TypedDict, total=False):
     """The scopes that a principal needs to use the tool, besides those of the server."""
     hidden: bool
     """True: the tool does not exist for principals without these scopes. False: it is listed, and refused."""
+    tags: Collection[str]
+    """Names of groups: `server.disable(tags=…)` hides all components of a group. Clients do not see them."""
     enabled: bool
     """False hides the tool until `enable_tool`."""
     task: TaskMode
@@ -97,6 +100,7 @@ class ToolEntry(Struct, frozen=True):
     """The included servers that the tool comes from, the outermost first."""
     needs: Needs = NO_NEEDS
     """The scopes that its callers need."""
+    tags: frozenset[str] = NO_TAGS
 
     @property
     def key(self) -> str:
@@ -145,17 +149,15 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> Too
     run = as_task(_runner(function, call, owner), function.name, task, by_hand=by_hand)
     needs = needs_of(options.get("scopes", ()), f"tool {function.name}", hidden=options.get("hidden", False))
     rate = Rate.read(options["rate"], f"tool {function.name}: rate") if "rate" in options else None
-    return ToolEntry(listed, run, mirrored, task, rate, needs=needs)
-
-
-def needs_context(function: RegisteredFunction) -> bool:
-    """Return True if a call needs a context: the function takes one, or one of its dependencies may."""
-    return function.wants_context or isinstance(function.call, Injector)
+    return ToolEntry(
+        listed, run, mirrored, task, rate, needs=needs, tags=tags_of(options, f"tool {function.name}")
+    )
 
 
 def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
     bind, structure, wraps_result = function.bind, function.structure, function.wraps_result
-    wants_context = needs_context(function)
+    # A dependency may take the context too.
+    wants_context = function.wants_context or isinstance(function.call, Injector)
 
     def again(exchange: Exchange, arguments: dict[str, Any], server: ServerControls) -> Awaitable[object]:
         return call(bind(arguments), Context(exchange, server, owner) if wants_context else None)
@@ -168,6 +170,8 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
         except InvalidArguments as error:
             # The model chose the arguments. In a result it can read the problem and correct them.
             return failed(error.message)
+        outer = CURRENT.get()
+        CURRENT.set((exchange, server, owner))
         try:
             try:
                 value = await call(kwargs, Context(exchange, server, owner) if wants_context else None)
@@ -182,6 +186,8 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
             return to_result(value, structure, wraps_result=wraps_result)
         except Exception as error:  # noqa: BLE001 - any exception of an author's function becomes its answer
             return failed_call(error, exchange, server)
+        finally:
+            CURRENT.set(outer)
 
     return run
 

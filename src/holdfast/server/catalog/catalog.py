@@ -37,6 +37,8 @@ class Entry(Protocol):
     def key(self) -> str: ...
     @property
     def needs(self) -> Needs: ...
+    @property
+    def tags(self) -> frozenset[str]: ...
 
     def included(self, key: str, server: object) -> Self:
         """Return a copy for the server that includes `server`, under its name there."""
@@ -210,6 +212,16 @@ class Catalog(Generic[E]):
         if audience == EVERYONE:
             for follower, rename, _ in self._followers:
                 follower.switch(rename(name), EVERYONE, on=on)
+
+    def switch_tagged(
+        self, tags: frozenset[str], audience: Audience, *, on: bool, only: bool = False
+    ) -> None:
+        """Show or hide the entries with one of these tags; with `only`, do the opposite with all others."""
+        for name, entry in self.entries.items():
+            if not tags.isdisjoint(entry.tags):
+                self.switch(name, audience, on=on)
+            elif only:
+                self.switch(name, audience, on=not on)
 
     def _switch_for(self, name: str, audience: Audience, *, on: bool) -> None:
         words = self._choices.get(audience, {})

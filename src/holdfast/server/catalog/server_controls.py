@@ -1,11 +1,13 @@
 """`ServerControls`: show, hide and remove components while the server runs. It is the type of `ctx.server`."""
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from holdfast.auth import Principal
 from holdfast.errors import ConfigError
 from holdfast.server.catalog.catalog import EVERYONE, Audience, Catalog
 from holdfast.server.catalog.list_changed import ListChanges
+from holdfast.server.functions.options import checked_tags
 from holdfast.server.host import Host
 
 
@@ -43,6 +45,39 @@ class ServerControls(Host):
 
     def __init__(self) -> None:
         self._list_changes = ListChanges(self)
+
+    # Groups
+
+    def enable(
+        self,
+        *,
+        tags: Collection[str],
+        only: bool = False,
+        session: HasSessionKey | None = None,
+        principal: Principal | str | None = None,
+    ) -> None:
+        """Show all registered components with at least one of these tags; with `only`, hide all others.
+
+        To everyone, or to one session or one principal. Components that are registered later are not changed.
+        """
+        self._switch_tagged(tags, self._audience(session, principal), on=True, only=only)
+
+    def disable(
+        self,
+        *,
+        tags: Collection[str],
+        session: HasSessionKey | None = None,
+        principal: Principal | str | None = None,
+    ) -> None:
+        """Hide all registered components with at least one of these tags from everyone, one session or one principal."""
+        self._switch_tagged(tags, self._audience(session, principal), on=False)
+
+    def _switch_tagged(
+        self, tags: Collection[str], audience: Audience, *, on: bool, only: bool = False
+    ) -> None:
+        wanted = checked_tags(tags, "enable" if on else "disable")
+        for catalog in (self.tools, self.resources, self.templates, self.prompts):
+            catalog.switch_tagged(wanted, audience, on=on, only=only)
 
     # Tools
 

@@ -28,6 +28,7 @@ from holdfast.protocol.types import (
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.asks import Ask, FormAsk, PageAsk, RootsAsk, SamplingAsk
 from holdfast.server.context.elicitation import Elicited, answer
+from holdfast.server.context.foreign_names import FOREIGN_CONTEXT, renamed
 from holdfast.server.context.handles import find_handle, open_handle, principal_state
 from holdfast.server.context.sampling import SamplingOptions
 from holdfast.server.context.session_view import SessionView, log_params
@@ -61,18 +62,22 @@ class Context(ContextBase):
     `ctx.sync`, and its result is dropped. In long loops it should check `ctx.cancelled`.
     """
 
-    __slots__ = ("_done", "_exchange", "_owner", "_state", "server")
+    __slots__ = ("_exchange", "_owner", "_state", "server")
 
     def __init__(self, exchange: Exchange, server: ServerControls, owner: Host) -> None:
         self._exchange = exchange
         self._owner = owner
-        self._done: float | None = None
         self._state: State | None = None
         self.server: ServerControls = server
         """The server that answers. In a function of an included server: the server that includes it."""
 
     def __repr__(self) -> str:
         return f"<Context of {self._exchange!r}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise renamed(self, name, FOREIGN_CONTEXT)
 
     # The request
 
@@ -181,14 +186,17 @@ class Context(ContextBase):
 
         The specification requires that progress increases. In a task, progress becomes the status message.
         """
-        if self._done is not None and done <= self._done:
+        if self._exchange.progress is not None and done <= self._exchange.progress:
             return
-        self._done = done
+        self._exchange.progress = done
         token = self._progress_token
         if await describe(self._exchange, self.server, done, total, message) or token is None:
             return
         params = ProgressParams(progress_token=token, progress=done, total=total, message=message)
         await self._notify("notifications/progress", params)
+
+    report_progress = progress
+    """The name of `progress` in FastMCP and `mcp`."""
 
     @property
     def _progress_token(self) -> ProgressToken | None:
@@ -329,3 +337,8 @@ class Context(ContextBase):
             return msgspec.convert(result, kind)
         except msgspec.ValidationError as error:
             raise AskError(f"the client's answer to {wanted.method} is malformed: {error}") from error
+
+
+def parts_of(ctx: Context) -> tuple[Exchange, ServerControls, Host]:
+    """Return the arguments that make an equal context."""
+    return ctx._exchange, ctx.server, ctx._owner

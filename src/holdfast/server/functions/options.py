@@ -2,12 +2,15 @@
 
 import difflib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from holdfast.config import Eras, Settings
 from holdfast.core.eras import with_eras
+from holdfast.errors import ConfigError
+
+NO_TAGS: Final = frozenset[str]()
 
 
 def overlaid(
@@ -33,3 +36,23 @@ def check_options(options: Mapping[str, object], kind: type, what: str) -> None:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
         raise TypeError(f"{what} has no option {name!r}; {hint}")
+
+
+def tags_of(options: Mapping[str, Any], component: str) -> frozenset[str]:
+    """Return the tags of a component.
+
+    Raises:
+        ConfigError: they are not a collection of texts.
+    """
+    return checked_tags(options["tags"], component) if "tags" in options else NO_TAGS
+
+
+def checked_tags(tags: Any, place: str) -> frozenset[str]:
+    """Return tags as a set.
+
+    Raises:
+        ConfigError: they are not a collection of texts.
+    """
+    if isinstance(tags, str) or not all(isinstance(tag, str) and tag for tag in tags):
+        raise ConfigError(f'{place}: tags are texts, as in {{"admin", "beta"}}, not {tags!r}')
+    return frozenset(tags)

@@ -286,7 +286,9 @@ def _docstring(fn: Any) -> str | None:
     own = inspect.getdoc(fn)
     if inspect.isroutine(fn) or inspect.isclass(fn):
         return own
-    return own or inspect.getdoc(fn.__call__)
+    # Not getdoc(fn.__call__): for a method without a docstring it returns that of `type.__call__`.
+    text = type(fn).__call__.__doc__
+    return own or (inspect.cleandoc(text) if text else None)
 
 
 def _gatherer(given: list[Parameter]) -> Callable[[Mapping[str, object]], dict[str, object]] | None:
