@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install the system packages the tests use: wrk (load), haproxy (a balancer that cuts), redis-server (the shared
-# store), node and npm.
+# store), chromium (the dashboard's page), node and npm.
 # Does nothing when all of them are present. Usage: install-system.sh [package ...] installs just those instead.
 set -euo pipefail
 
@@ -11,6 +11,7 @@ if [ $# -eq 0 ]; then
   command -v wrk >/dev/null || wanted+=(wrk)
   command -v haproxy >/dev/null || wanted+=(haproxy)
   command -v redis-server >/dev/null || wanted+=(redis-server)
+  command -v chromium >/dev/null || wanted+=(chromium)
   { command -v node && command -v npm; } >/dev/null || wanted+=(nodejs npm)
 fi
 

@@ -33,6 +33,8 @@ class CallView(Struct, frozen=True):
     era: str
     principal: str
     replica: str
+    state: str = "running"
+    """running, queued or parked."""
 
 
 class SessionView(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any, Final
 
 import pytest
@@ -77,7 +78,12 @@ class Operator:
 @virtual_test
 async def test_the_page_is_served_without_a_token_and_can_load_nothing_else() -> None:
     operator = Operator()
-    for path, kind in {"/": "html", "/style.css": "css", "/app.js": "javascript"}.items():
+    for path, kind in {
+        "/": "html",
+        "/style.css": "css",
+        "/app.js": "javascript",
+        "/view.js": "javascript",
+    }.items():
         answer = await operator.send("GET", path, {"authorization": None})
         assert answer.status == 200
         assert kind in answer.headers["content-type"]
@@ -137,6 +143,27 @@ async def test_the_state_has_the_page_and_the_events_that_were_asked_for() -> No
     assert (answer.json["replica"], answer.json["next_page"]) == ("abc", "7")
     for wrong in ("-1", "x", "9" * 30, "&".join(f"x{number}=1" for number in range(9))):
         assert (await operator.send("GET", "/api/state", query=f"events={wrong}")).status == 400
+
+
+@virtual_test
+async def test_every_file_of_the_page_is_served() -> None:
+    operator = Operator()
+    for file in (files("holdfast.ops.admin") / "page").iterdir():
+        path = "/" if file.name == "index.html" else f"/{file.name}"
+        assert (await operator.send("GET", path, {"authorization": None})).body == file.read_bytes()
+
+
+@virtual_test
+async def test_the_live_stream_goes_on_and_says_why_there_is_no_state() -> None:
+    operator = Operator()
+    operator.fleet.away = True
+    call = operator.begin("GET", "/api/live")
+    await call.until(1)
+    operator.fleet.away = False
+    await call.until(2)
+    await call.cut()
+    assert call.messages[0] == {"error": "the store does not answer"}
+    assert call.messages[1]["servers"] == []
 
 
 @virtual_test

@@ -3,7 +3,7 @@
 All routes but the page's own files need the token. Only POST changes anything, and every change is an event of the audit log.
 
 The page has no secret in it: it asks for the token, keeps it in the tab, and sends it as a header, so there is no cookie that another
-site's page could use. Its policy (CSP) lets it load nothing from elsewhere, run no script but its own file, and be in no frame.
+site's page could use. Its policy (CSP) lets it load nothing from elsewhere, run no script but its own files, and be in no frame.
 """
 
 import asyncio
@@ -37,10 +37,11 @@ _HEADERS: Final = [
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 ]
+_SCRIPTS: Final = ("app", "attention", "charts", "elements", "events", "text", "view")
 _PAGE: Final = {
     "/": ("index.html", b"text/html; charset=utf-8"),
     "/style.css": ("style.css", b"text/css; charset=utf-8"),
-    "/app.js": ("app.js", b"text/javascript; charset=utf-8"),
+    **{f"/{name}.js": (f"{name}.js", b"text/javascript; charset=utf-8") for name in _SCRIPTS},
 }
 _JSON: Final = b"application/json"
 _FIELDS: Final = 8

@@ -1,0 +1,423 @@
+"""The dashboard in a real Chromium, over a fleet that the test changes."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.ops.schema import ReplicaView, UpstreamView
+from tests.browser.chromium import Chromium, Tab, chromium
+from tests.browser.fleet import PAGE, TOKEN, Fleet, Served, busy_fleet, call, served, session
+from tests.support import async_test, until
+
+CALLS: Final = "#calls-table tbody tr"
+SESSIONS: Final = "#sessions-table tbody tr"
+HOSTILE: Final = (
+    "<img src=x onerror=\"document.title='broken'\">",
+    "</td><script>document.title='broken'</script>",
+    "\u202eevil \u2067right to left\u2066",
+    "x" * 10_000,
+    "wide " * 2_000,
+    "\u0000\u001b[31m\ud7ff 'quote\" & &lt;b&gt;",
+)
+
+
+@pytest.fixture(autouse=True)
+def _states_come_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.ops.admin.surface.LIVE_SECONDS", 0.1)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with chromium() as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def opened(browser: Chromium, fleet: Fleet, *, width: int = 1280) -> AsyncIterator[tuple[Tab, Served]]:
+    """Open the dashboard with the right token; at the end the page may have complained about nothing."""
+    async with served(fleet) as server, browser.tab(width=width) as tab:
+        await signed_in(tab, server.url)
+        yield tab, server
+        assert tab.complaints == []
+
+
+async def signed_in(tab: Tab, url: str, token: str = TOKEN) -> None:
+    """Load the page and type the token."""
+    await tab.go(url)
+    await tab.until("document.activeElement.id === 'token'")
+    await tab.type(token)
+    await tab.press("Enter")
+    await tab.until("document.querySelector('#dashboard').checkVisibility()")
+
+
+async def rows(tab: Tab, selector: str) -> list[str]:
+    """Return the texts of the rows of a table."""
+    return list(
+        await tab.js(f"[...document.querySelectorAll({json.dumps(selector)})].map((row) => row.innerText)")
+    )
+
+
+async def count_is(tab: Tab, selector: str, number: int) -> None:
+    """Wait until so many elements are there."""
+    await tab.until(f"document.querySelectorAll({json.dumps(selector)}).length === {number}")
+
+
+async def has_no_sideways_scroll(tab: Tab) -> bool:
+    return bool(await tab.js("document.documentElement.scrollWidth <= innerWidth"))
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def test_a_wrong_token_is_an_error_of_the_form_and_opens_nothing(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        async with served(fleet) as server, browser.tab() as tab:
+            await tab.go(server.url)
+            await tab.until("document.activeElement.id === 'token'")
+            for wrong, error in {"wrong": "refused this token", "with ü": "not a token"}.items():
+                await tab.js("document.querySelector('#token').value = ''")
+                await tab.type(wrong)
+                await tab.press("Enter")
+                await tab.shows("#login-error", error)
+                assert not await tab.exists("#dashboard")
+                assert await tab.js("document.activeElement.id") == "token"
+                assert await tab.js("document.querySelector('#token').ariaInvalid") == "true"
+            assert await tab.js("sessionStorage.length") == 0
+            assert fleet.observer.named("audit.refused")
+            await tab.js("document.querySelector('#token').value = ''")
+            await tab.type(TOKEN)
+            await tab.press("Enter")
+            await tab.shows("#connection", "live")
+            # A reload keeps the token; signing out forgets it.
+            await tab.go(server.url)
+            await tab.shows("#connection", "live")
+            await tab.click("#forget")
+            await tab.until("document.activeElement.id === 'token'")
+            assert await tab.js("sessionStorage.length") == 0
+
+    attempt()
+
+
+def test_an_empty_fleet_says_that_it_is_empty(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        async with opened(browser, fleet) as (tab, _):
+            assert await tab.text("#attention") == "Nothing needs attention."
+            shown = await tab.js(
+                "[...document.querySelectorAll('section > .empty')].filter((one) => one.checkVisibility()).map((one) => one.innerText)"
+            )
+            assert [text.split()[:2] for text in shown] == [
+                ["No", "call"],
+                ["No", "session"],
+                ["No", "server"],
+                ["Nothing", "has"],
+            ]
+
+    attempt()
+
+
+def test_the_tables_follow_the_fleet_and_keep_the_focus(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        fleet.sessions = [session(1, state="detached", closes_in=95.0), session(2)]
+        async with opened(browser, fleet) as (tab, _):
+            await count_is(tab, SESSIONS, 2)
+            fleet.calls = [
+                call(1, name="slow", age=40.0),
+                call(2, name="queued", waits_for="slot", state="queued"),
+                call(3, name="trip", waits_for="ask", state="parked"),
+            ]
+            await count_is(tab, CALLS, 3)
+            (slow, *_), (head, *_) = await rows(tab, CALLS), await rows(tab, "#calls-table thead tr")
+            assert slow.split()[:3] == ["slow", "running", "handler"], head
+            for text in ("claude-code", "1f0c22ab", "2025-11-25", "p-77aa", "r1"):
+                assert text in slow
+            tiles = await tab.text("#tiles")
+            for text in ("1 queued · 1 parked", "1 attached · 1 detached"):
+                assert text in tiles
+            await tab.js(f"document.querySelector('{CALLS}:nth-child(3) button').focus()")
+            fleet.calls.pop(0)
+            fleet.calls.insert(0, call(4, name="older", age=900.0))
+            await tab.shows(CALLS, "older")
+            assert await tab.js("document.activeElement.closest('tr')?.cells[0].innerText") in (
+                "queued",
+                "trip",
+            )
+            fleet.counts = {"duplicates refused": 12, "gaps": 3}
+            fleet.happen("session.resumed", time.time(), session="s0000001", client="claude-code")
+            await tab.shows("#counts-list", "12")
+            await tab.shows("#feed-list", "session.resumed")
+
+    attempt()
+
+
+def test_a_grace_period_counts_down_between_two_states(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        cell = "document.querySelector('[data-label=\"Closes in\"]').innerText"
+        fleet.sessions = [session(1, state="detached", closes_in=95.0)]
+        fleet.calls = [call(1, age=10.0)]
+        async with opened(browser, fleet) as (tab, _):
+            await tab.until(f"{cell} === '1 min 35 s'")
+            # The source waits now, as it does for a replica that does not answer: the page counts by itself.
+            answer, fleet.gate = fleet.gate, asyncio.Event()
+            for text in ("1 min 34 s", "1 min 33 s"):
+                await tab.until(f"{cell} === '{text}'")
+            await tab.until("document.querySelector('[data-label=\"Age\"]').innerText === '12 s'")
+            assert not await tab.exists("#stale")
+            fleet.gate.set()
+            fleet.gate = answer
+            await tab.until(f"{cell} === '1 min 35 s'")
+
+    attempt()
+
+
+def test_a_session_is_closed_and_a_call_cancelled_after_a_confirmation(
+    browser: Chromium, fleet: Fleet
+) -> None:
+    @async_test
+    async def attempt() -> None:
+        fleet.sessions = [session(1), session(2)]
+        fleet.calls = [call(1, name="first", age=9.0), call(2, name="second", age=8.0)]
+        async with opened(browser, fleet) as (tab, _):
+            await count_is(tab, CALLS, 2)
+            # With the mouse: the first answer is no.
+            for answer in ("no", "yes"):
+                await tab.click(f"{SESSIONS}:nth-child(2) td:last-child button")
+                await tab.shows("#confirm-question", "Close session s0000002")
+                await tab.click(f"#confirm [value={answer}]")
+                await tab.until("!document.querySelector('#confirm').open")
+            await count_is(tab, SESSIONS, 1)
+            await tab.shows("#notice", "Done: close the session")
+            # With keys only: Enter on the button that has the focus keeps the call.
+            await tab.js(f"document.querySelector('{CALLS} button').focus()")
+            await tab.press("Enter")
+            await tab.shows("#confirm-question", "first")
+            await tab.press("Enter")
+            await tab.until("!document.querySelector('#confirm').open")
+            assert fleet.done == ["closed s0000002"]
+            await tab.press("Enter")
+            await tab.until("document.querySelector('#confirm').open")
+            await tab.press("Tab", "Enter")
+            await count_is(tab, CALLS, 1)
+            assert fleet.done == ["closed s0000002", "cancelled c0000001"]
+            assert len(fleet.observer.named("audit.done")) == 2
+            # It has ended while the operator decided.
+            await tab.click(f"{CALLS} button")
+            await tab.until("document.querySelector('#confirm').open")
+            fleet.calls.clear()
+            await tab.click("#confirm [value=yes]")
+            await tab.shows("#notice", "ended already")
+
+    attempt()
+
+
+def test_hostile_names_are_only_text(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        for number, name in enumerate(HOSTILE):
+            fleet.sessions.append(session(number, client=name, replica=name, state=name, principal=name))
+            fleet.calls.append(call(number, name=name, client=name, replica=name, waits_for=name, age=99.0))
+            fleet.replicas.append(ReplicaView(name, "silent", lease_left=3.0))
+            fleet.upstreams.append(UpstreamView(name, 1, name, 0, name))
+            fleet.happen(
+                "handler.failed", time.time(), client=name, correlation="9c2f0b77aa10", session="s0000001"
+            )
+        async with opened(browser, fleet) as (tab, _):
+            await count_is(tab, CALLS, len(HOSTILE))
+            for width in (1280, 320):
+                await tab.resize(width, 900)
+                assert await has_no_sideways_scroll(tab)
+            await tab.click("#calls-table button")
+            await tab.until("document.querySelector('#confirm').open")
+            await tab.press("Escape")
+            await tab.click(f"{SESSIONS}:nth-child(2) button")
+            await tab.until("document.querySelector('#details').open")
+            assert await has_no_sideways_scroll(tab)
+            assert not await tab.js("document.querySelectorAll('img, td script, li script').length")
+            assert "broken" not in await tab.js("document.title")
+            # Text that turns the direction stays in its cell.
+            assert (
+                await tab.js("getComputedStyle(document.querySelector('td.name')).unicodeBidi") == "isolate"
+            )
+            assert (
+                await tab.js(
+                    "Math.max(...[...document.querySelectorAll('tr')].map((row) => row.offsetHeight))"
+                )
+                < 900
+            )
+
+    attempt()
+
+
+def test_a_thousand_sessions_are_shown_in_pages(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        fleet.sessions = [session(number, client=f"client-{number}") for number in range(1000)]
+        fleet.calls = [call(number, age=float(number)) for number in range(500)]
+        async with opened(browser, fleet) as (tab, _):
+            await tab.shows("#sessions .count", "1000")
+            await count_is(tab, SESSIONS, PAGE)
+            seen = await rows(tab, SESSIONS)
+            for _ in range(2):
+                await tab.click("#next")
+                await tab.until(
+                    f"!{json.dumps(seen[-1].split()[0])}.includes(document.querySelector('{SESSIONS} td').innerText)"
+                )
+                await tab.until(f"document.querySelector('{SESSIONS} td').innerText === 's{len(seen):07x}'")
+                seen += await rows(tab, SESSIONS)
+            assert len({row.split()[0] for row in seen}) == 3 * PAGE
+            await tab.click("#previous")
+            await tab.until(f"document.querySelector('{SESSIONS} td').innerText === 's{PAGE:07x}'")
+            # The filter, by its key.
+            await tab.press("/")
+            await tab.type("client-77")
+            await count_is(tab, SESSIONS, 1)
+            await tab.shows("#page-number", "1 session of this page match")
+            await count_is(tab, CALLS, 0)
+
+    attempt()
+
+
+def test_a_cut_stream_is_shown_as_stale_until_the_server_is_back(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        fleet.sessions = [session(1)]
+        async with opened(browser, fleet) as (tab, server):
+            await server.stop()
+            await tab.shows("#stale", "Stale since")
+            await tab.shows("#connection", "reconnecting")
+            assert await tab.js("document.title") == "Stale · Holdfast"
+            assert len(await rows(tab, SESSIONS)) == 1
+            fleet.sessions.append(session(2))
+            await server.start()
+            await count_is(tab, SESSIONS, 2)
+            await tab.shows("#connection", "live")
+            assert not await tab.exists("#stale")
+            # A server that answers, but cannot read the state.
+            fleet.away = True
+            await tab.shows("#stale", "the store does not answer")
+            fleet.away = False
+            await tab.until("document.querySelector('#stale').hidden")
+
+    attempt()
+
+
+def test_faults_of_the_fleet_are_sentences_at_the_top(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        async with opened(browser, fleet) as (tab, _):
+            first = {
+                "handler": "do not return",
+                "ask": "wait for an answer",
+                "upstream": "wait for the server behind",
+                "store": "wait for the store",
+                "reader": "does not read its stream",
+            }
+            for wait, sentence in first.items():
+                fleet.calls = [
+                    call(1, waits_for=wait, age=31.0),
+                    call(2, waits_for=wait, age=400.0, name="oldest"),
+                ]
+                await tab.shows("#attention", sentence)
+                assert "oldest" in await tab.text("#attention")
+            fleet.calls = [call(1, waits_for="slot", state="queued", age=0.1)]
+            await tab.shows("#attention", "1 call waits for a free slot")
+            fleet.calls = []
+            live = fleet.replicas[0]
+            fleet.replicas = [live, ReplicaView("r2", "silent", lease_left=8.0)]
+            await tab.shows("#attention .bad", "does not answer. Its lease ends in")
+            fleet.replicas = [replace(live, loop_delay=0.4)]
+            await tab.shows("#attention", "is late by 400 ms")
+            fleet.replicas = [live]
+            fleet.upstreams = [UpstreamView("files", 0, "restarting", 3, "r1")]
+            await tab.shows("#attention", "The server behind \u2068files\u2069 is \u2068restarting")
+            fleet.upstreams = []
+            await tab.shows("#attention", "Nothing needs attention.")
+            fleet.happen("store.unreachable", time.time(), error="refused")
+            await tab.shows("#attention .bad", "The store did not answer")
+
+    attempt()
+
+
+def test_events_are_found_by_correlation_id_and_by_session(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        fleet.sessions = [session(1)]
+        fleet.happen(
+            "handler.failed", time.time(), tool="search", session="s0000001", correlation="9c2f0b77aa10"
+        )
+        fleet.happen("session.opened", time.time(), session="s0000001")
+        fleet.happen("call.ended", time.time(), tool="quiet")
+        async with opened(browser, fleet) as (tab, _):
+            await tab.shows("#feed-list", "session.opened")
+            assert "call.ended" not in await tab.text("#feed-list")
+            await tab.click("#feed-calls")
+            await tab.shows("#feed-list", "call.ended")
+            for wanted, found in {"9c2f0b77aa10": "#details ol", "nothing/../else": "#notice"}.items():
+                await tab.js(
+                    "document.querySelector('#correlation').value = ''; document.querySelector('#correlation').focus()"
+                )
+                await tab.type(wanted)
+                await tab.press("Enter")
+                await tab.until(f"document.querySelector('{found}').checkVisibility()")
+                if found != "#notice":
+                    assert len(await rows(tab, "#details ol li")) == 1
+                    await tab.press("Escape")
+            await tab.click(f"{SESSIONS} button")
+            await tab.shows("#details h2", "Session s0000001")
+            assert len(await rows(tab, "#details ol li")) == 2
+            assert "claude-code" in await tab.text("#details dl")
+
+    attempt()
+
+
+def test_charts_and_colours_and_a_narrow_window(browser: Chromium) -> None:
+    @async_test
+    async def attempt() -> None:
+        async with opened(browser, busy_fleet(time.time())) as (tab, _):
+            await count_is(tab, CALLS, 7)
+            for chart, paths in {"rate": 2, "latency": 3}.items():
+                assert await tab.js(f"document.querySelectorAll('#{chart} path').length") == paths
+                assert "L" in await tab.js(f"document.querySelector('#{chart} path').getAttribute('d')")
+            backs = []
+            for dark in (False, True):
+                await tab.colours(dark=dark)
+                backs.append(await tab.js("getComputedStyle(document.documentElement).backgroundColor"))
+                for width in (320, 390, 700, 861, 1000, 1280, 2000):
+                    await tab.resize(width, 800)
+                    assert await has_no_sideways_scroll(tab), width
+            assert backs[0] != backs[1]
+            await tab.resize(320, 640)
+            assert (await rows(tab, CALLS))[0].startswith("Call") or await tab.js(
+                f"getComputedStyle(document.querySelector('{CALLS} td'), '::before').content"
+            ) == '"Call"'
+
+    attempt()
+
+
+def test_the_page_gives_a_silent_server_up_and_asks_again(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        async with opened(browser, fleet) as (tab, _):
+            fleet.gate = asyncio.Event()
+            asked = fleet.asked
+            # The page's own clock runs ahead, so that the test need not wait for it.
+            await tab.js(
+                "(() => { const now = performance.now.bind(performance); performance.now = () => now() + 20000; })()"
+            )
+            await tab.shows("#stale", "Stale since")
+            await until(lambda: fleet.asked > asked + 1)
+            fleet.gate.set()
+            await tab.until("document.querySelector('#stale').hidden")
+
+    attempt()
