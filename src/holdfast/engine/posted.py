@@ -18,7 +18,6 @@ Three things can prevent the step to a reader:
   one. The front reads it from the log, as it does for a repeat of the request.
 """
 
-from holdfast.core.exchange import ReaderInput
 from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.reader import End, Reader
@@ -59,10 +58,9 @@ class PostedExchange:
         return self._is_answered or self._exchange.is_fenced or (self._is_left and not self._exchange.is_due)
 
     def leave(self) -> None:
-        """Take note that the client has gone. An end that is stored from now on is kept for a repeat."""
+        """Take note that the client has gone. The end of the exchange is kept for a repeat, also if it is stored already."""
         self._is_left = True
-        if self.reader is None:
-            self._writer.read(ReaderInput.LEAVE)
+        self._readers.lost(self._exchange, self.reader)
         self._writer.wake.set()
         self.stop(End.BROKE)
 

@@ -35,6 +35,12 @@ When an answer is kept for a repeat. The client may not have received an answer 
 request again, and must get the same answer from one execution. `keep_answer` reports UNREAD to the table of the
 exchange, which keeps an answer once. If the reader was gone before the exchange ended, the writer stores the end with
 `keep=True`.
+
+Why no repeat comes between the end and its keeping. An end that is stored frees its id, and the POST writes the answer in
+a later turn of the loop. If the connection breaks in between, `lost` keeps the answer in the step that reports the break:
+whatever this process receives afterwards finds the id in use. The commands of one process reach a store in the order in
+which they were given, so this holds for stores that are awaited too. A repeat at another replica may still be claimed first,
+within the round trip of `keep`.
 """
 
 import asyncio
@@ -69,6 +75,7 @@ _BREAKS = frozenset({End.BROKE, End.STALLED})
 """Ends that we did not want: a session without another reader becomes detached by them."""
 
 
+_SETTLED: Final = (State.SETTLED, State.SETTLED_HELD)
 _REFUSALS: Final = {
     Refusal.NO_SESSION: SessionGone,
     Refusal.UNBEGUN: Unbegun,
@@ -293,19 +300,42 @@ class Readers:
         elif writer.reading is Reading.WAITING or writer.reading is Reading.RELEASING:
             await self.broke_before_stream(exchange)
 
+    def lost(self, exchange: SessionExchange, reader: Reader | None = None) -> None:
+        """Take note that the connection of a POST has gone before it had the whole answer; `reader`: its reader, if it has one.
+
+        The repeat of the request may be claimed before the task of the POST runs again. So an answer that was stored already
+        is kept in this step. A store that has to be awaited gets the command before any command of the repeat.
+        """
+        writer = exchange.writer
+        writer.read(ReaderInput.LEAVE, reader)
+        if writer.terminal is None:
+            return
+        terminal = writer.terminal if writer.position is None else None
+        at_once = self._runtime.at_once
+        if at_once is None:
+            self._runtime.spawn(self.keep_answer(exchange, terminal))
+        elif self._is_to_be_kept(exchange):
+            claim, tag = exchange.claim, self._runtime.random.tag()
+            at_once.keep_now(exchange.session.record.key, claim.stream, claim, terminal, tag=tag)
+
+    def _is_to_be_kept(self, exchange: SessionExchange) -> bool:
+        """Report to the table that the answer was not received; True if it has to be kept now."""
+        if exchange.session.record.isolate:
+            return False
+        exchange.state, actions = step(exchange.state, Input.UNREAD)
+        return Action.KEEP in actions
+
     async def keep_answer(self, exchange: SessionExchange, terminal: bytes | None) -> None:
         """After a failed write: keep the answer for a repeat of the request; None: the one that is in its stream."""
-        if exchange.session.record.isolate:
-            return
-        exchange.state, actions = step(exchange.state, Input.UNREAD)
-        if Action.KEEP in actions:
+        is_forgotten = exchange.state in _SETTLED
+        if self._is_to_be_kept(exchange):
             # An end that is still on its way to the store is stored with the wish to keep it.
             exchange.writer.read(ReaderInput.LEAVE)
             key, claim, tag = exchange.session.record.key, exchange.claim, self._runtime.random.tag()
             keep = self._runtime.store.keep
             await self._runtime.surely(lambda: keep(key, claim.stream, claim, terminal, tag=tag))
-        elif exchange.state in {State.KEPT, State.KEPT_HELD}:
-            # The client was known to be gone when the end was stored: the end is kept, and the POST leaves its place now.
+        if terminal is not None and not is_forgotten:
+            # The store has kept the exchange, or has not stored its end yet: the POST is still its reader there.
             await self.broke_before_stream(exchange)
 
 

@@ -61,7 +61,7 @@ class Repeats:
         if _is_here(session, duplicate.stream):
             return await self._is_lost_here(session, duplicate.stream)
         # Another replica has the reader, or the exchange has ended since the claim.
-        return await self._is_lost_elsewhere(session, duplicate.stream)
+        return await self._store_says_lost(session, duplicate.stream)
 
     async def _is_lost_here(self, session: Session, stream: str) -> bool:
         readers = session.readers.get(stream)
@@ -82,7 +82,11 @@ class Repeats:
                 return False
         return True
 
-    async def _is_lost_elsewhere(self, session: Session, stream: str) -> bool:
+    async def _store_says_lost(self, session: Session, stream: str) -> bool:
+        """Probe a stream whose reader is not in this process until the store says that the reader is there, or lost.
+
+        An exchange that has ended since the claim counts as lost if its answer is kept: the repeat reads that.
+        """
         store, now, key = self._runtime.store, self._runtime.clock.now, session.record.key
         times = self._runtime.settings.times
         deadline = now() + times.loop_patience + 2 * times.lease + times.sweep

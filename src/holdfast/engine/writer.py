@@ -342,7 +342,7 @@ class LogWriter(SessionWriter):
             if buffer is not None and buffer.events:
                 await buffer.store(self._append_surely, self.wake)
             record = self.session.record
-            keep = self.reading is _GONE and not record.isolate
+            keep = self._is_unsure and not record.isolate
             logged = self.terminal if keep or self.position is not None else None
             if logged is not None and not self._tag:
                 self._tag = self._random.tag()
@@ -355,6 +355,11 @@ class LogWriter(SessionWriter):
             if self._wake is not None:
                 self._wake.set()
         return keep
+
+    @property
+    def _is_unsure(self) -> bool:
+        """True if the client may repeat its request: no connection reads the answer, or one that is not the first."""
+        return self.reading is _GONE or (self.reader is not None and self.reader.generation > 0)
 
     @override
     async def disown(self) -> None:

@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from holdfast.config import ResponseMode
 from holdfast.engine.caller import Caller
+from holdfast.engine.delivery import Batch
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import Repeat
@@ -50,10 +51,13 @@ class BatchedRequests:
         """Requests that repeat a POST that was cut: they are answered from the log of the first execution."""
         self._readers: dict[str, Reader] = {}
         """By stream: the readers that write to this connection."""
+        self._last_batches: list[tuple[Reader, Batch]] = []
+        """The ends of repeated requests that are about to be written."""
 
     async def answer(self, key: str, caller: Caller, requests: list[Request]) -> None:
         """Run the requests side by side and answer them all here."""
         delivered = False
+        self._connection.watch(self._left)
         try:
             for request in requests:
                 try:
@@ -79,17 +83,13 @@ class BatchedRequests:
         submitted = await self._engine.exchanges.submit(key, caller, request, digest, streams=self._streams)
         if isinstance(submitted, SessionExchange):
             self._exchanges.append(submitted)
+            if self._connection.gone:
+                self._left()
         else:
             self._repeats.append(submitted)
 
     async def _wait(self) -> None:
         """Wait until all are answered, or where streams are allowed until the response must become one."""
-
-        def look_again() -> None:
-            for exchange in self._exchanges:
-                exchange.writer.wake.set()
-
-        self._connection.watch(look_again)
         now = asyncio.get_running_loop().time
         deadline = now() + self._times.stream_after
         for exchange in self._exchanges:
@@ -98,6 +98,12 @@ class BatchedRequests:
                 patience = max(0.0, deadline - now()) if self._streams else None
                 if not await exchange.writer.wake.wait(patience):
                     return
+
+    def _left(self) -> None:
+        """The connection broke: keep the answers for a repeat, which may arrive before the next turn of the loop."""
+        for exchange in self._exchanges:
+            self._engine.readers.lost(exchange, self._readers.get(exchange.claim.stream))
+            exchange.writer.wake.set()
 
     async def _lost(self, exchange: SessionExchange) -> None:
         """The connection broke: keep the answer for a repeat, or record that no reader waits for it."""
@@ -118,7 +124,11 @@ class BatchedRequests:
         own = [await self._terminal(exchange) for exchange in self._exchanges]
         repeated = [await self._last(repeat) for repeat in self._repeats]
         body = b"[" + b",".join([*own, *repeated, *self._refused]) + b"]"
-        return await self._connection.answer(json_answer(body))
+        is_taken = await self._connection.answer(json_answer(body))
+        if is_taken:
+            for reader, batch in self._last_batches:
+                reader.written(batch)
+        return is_taken
 
     async def _terminal(self, exchange: SessionExchange) -> bytes:
         return exchange.writer.terminal or await self._last(_repeat_of(exchange))
@@ -126,7 +136,10 @@ class BatchedRequests:
     async def _last(self, repeat: Repeat) -> bytes:
         try:
             reader = await self._streamer.follow(repeat, self._connection)
-            return await self._streamer.last(reader, self._connection)
+            self._readers[reader.stream] = reader
+            batch = await self._streamer.last(reader, self._connection)
+            self._last_batches.append((reader, batch))
+            return batch.messages[-1]
         except (McpError, SessionGone) as error:
             return _end_of(repeat, error)
 
@@ -140,9 +153,13 @@ class BatchedRequests:
         events = b"".join(map(sse.event, [*ready, *self._refused]))
         parts: list[asyncio.Task[None]] = []
 
-        def gone() -> None:
+        def stop() -> None:
             for part in parts:
                 part.cancel()
+
+        def gone() -> None:
+            self._left()
+            stop()
 
         try:
             await self._connection.start_stream(sse.comment("open") + events, stall)
@@ -157,7 +174,7 @@ class BatchedRequests:
                 return False
             raise
         finally:
-            gone()
+            stop()
             await asyncio.gather(*parts, return_exceptions=True)
             parts.clear()
         return True

@@ -36,7 +36,6 @@ from typing import Final
 from typing_extensions import override
 
 from holdfast.config import ResponseMode
-from holdfast.core.exchange import ReaderInput
 from holdfast.core.lifecycle import Input
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
@@ -228,14 +227,15 @@ class Posts:
             reader = await self._streamer.follow(repeat, connection)
             if self.mode != "json":
                 await self._streamer.pump(reader, connection, caller.principal, posted=True)
-                return None
-            return json_answer(await self._streamer.last(reader, connection))
+            else:
+                await self._streamer.answer_last(reader, connection)
         except SessionGone:
             return self._closed(repeat.id)
         except OutcomeUnknown as error:
             return ready_answer(refusal(repeat.id, error), self.mode)
         except HoldfastError as error:
             return refusal_for(error, repeat.id)
+        return None
 
     def _closed(self, request_id: RequestId) -> Answer:
         """Answer a call whose session was closed after the request had arrived: the call has ended with it.
@@ -313,7 +313,7 @@ class PostedCall(StartedCall):
     @override
     def left(self) -> None:
         """Let the end be kept for a repeat, which may arrive before the next turn of the loop."""
-        self._exchange.writer.read(ReaderInput.LEAVE)
+        self._posts.engine.readers.lost(self._exchange)
 
     @override
     async def wait(self) -> Answer | None:

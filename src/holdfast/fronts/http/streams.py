@@ -12,6 +12,7 @@ from holdfast.engine.exchanges import Repeat
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import event_id
 from holdfast.errors import DuplicateId, SessionGone
+from holdfast.fronts.http.answer import json_answer
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.request import Gone
 from holdfast.fronts.http.response import Form, Response
@@ -102,8 +103,23 @@ class Streamer:
                 raise
             raise Gone from None
 
-    async def last(self, reader: Reader, connection: Connection) -> bytes:
-        """Wait for the stream's terminal message and return it, for a JSON answer.
+    async def answer_last(self, reader: Reader, connection: Connection) -> None:
+        """Wait for the stream's terminal message, answer with it as JSON, and give the place back.
+
+        Raises:
+            Gone, DuplicateId, SessionGone: as `last`.
+        """
+        try:
+            batch = await self.last(reader, connection)
+            if await connection.answer(json_answer(batch.messages[-1])):
+                reader.written(batch)
+        finally:
+            await self._engine.readers.detach(reader)
+
+    async def last(self, reader: Reader, connection: Connection) -> Batch:
+        """Wait for the batch with the stream's terminal message, for a JSON answer.
+
+        The reader stays before this batch until the caller reports it as written: an answer that was not written stays kept.
 
         Raises:
             Gone: the connection broke first.
@@ -111,29 +127,31 @@ class Streamer:
             SessionGone: the session ended first.
         """
         connection.watch(lambda: reader.stop(End.BROKE))
-        end = _TerminalOnly()
         try:
-            await deliver(reader, end)
-        finally:
-            await self._engine.readers.detach(reader)
-        if end.message:
-            return end.message
+            await deliver(reader, _Last())
+        except _Found as found:
+            return found.batch
         if reader.end is End.BROKE:
             raise Gone
         raise DuplicateId if reader.end is End.TAKEN_OVER else SessionGone
 
 
-class _TerminalOnly:
-    """A sink that keeps the terminal message and drops the others."""
+class _Found(Exception):
+    """The batch with the terminal message is there. It is not written yet."""
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__()
+        self.batch = batch
+
+
+class _Last:
+    """A sink that drops all messages before the batch with the terminal message, and raises `_Found` with that one."""
 
     patience: Final = None
 
-    def __init__(self) -> None:
-        self.message: bytes = b""
-
     async def write(self, batch: Batch) -> None:
         if batch.finished:
-            self.message = batch.messages[-1]
+            raise _Found(batch)
 
     async def silence(self) -> None:
         """Wait on."""

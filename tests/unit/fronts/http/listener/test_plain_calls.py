@@ -56,16 +56,16 @@ class Line:
         self.protocol.connection_made(self.paper)
         self.headers: dict[str, str] = {}
 
-    async def open(self, *, modern: bool) -> "Line":
-        """Start the engine, and a session."""
+    async def open(self, *, modern: bool, version: str = LATEST) -> "Line":
+        """Start the engine, and a session of this version."""
         if modern:
             await self.engine.ensure_started()
             self.headers = modern_headers("tools/call", {"name": "plain"})
             return self
-        self.protocol.data_received(post(request(0, "initialize", initialize())))
+        self.protocol.data_received(post(request(0, "initialize", initialize(version))))
         await settled()
         _, _, rest = self.paper.written.partition(b"mcp-session-id: ")
-        self.headers = {"Mcp-Session-Id": rest[:64].decode(), "MCP-Protocol-Version": LATEST}
+        self.headers = {"Mcp-Session-Id": rest[:64].decode(), "MCP-Protocol-Version": version}
         self.paper.written = b""
         return self
 
