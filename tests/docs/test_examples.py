@@ -85,6 +85,8 @@ def test_every_command_line_has_only_options_that_exist(page: Path) -> None:
     for words in commands(page):
         command = group.commands.get(words[0]) if not words[0].startswith("-") else group
         assert command is not None, f"holdfast has no command {words[0]!r}"
+        if words[1:] and words[1] in getattr(command, "commands", ()):
+            command = command.commands[words[1]]
         known = {
             name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)
         }

@@ -9,6 +9,7 @@ from holdfast.errors import ConfigError
 
 TOKEN_VARIABLE: Final = "HOLDFAST_UPSTREAM_TOKEN"  # noqa: S105 - a name
 KEY_VARIABLE: Final = "HOLDFAST_FORWARD_KEY"
+ADMIN_VARIABLE: Final = "HOLDFAST_ADMIN_TOKEN"
 SECRET_VARIABLE: Final = "HOLDFAST_OAUTH_SECRET"  # noqa: S105 - a name
 
 
@@ -45,6 +46,20 @@ def client_secret(file: str | None) -> str | None:
         ConfigError: the file cannot be read or is empty.
     """
     return _secret(file, "--oauth-secret-file", SECRET_VARIABLE)
+
+
+def operator_token(file: str | None) -> str:
+    """Return the token of the admin surface that a command asks.
+
+    Raises:
+        ConfigError: the file cannot be read or is empty, or there is no token at all.
+    """
+    token = _secret(file, "--admin-token-file", ADMIN_VARIABLE)
+    if token is None:
+        raise ConfigError(
+            f"the admin surface needs its token: give --admin-token-file FILE, or set {ADMIN_VARIABLE}"
+        )
+    return token
 
 
 def _secret(file: str | None, option: str, variable: str) -> str | None:

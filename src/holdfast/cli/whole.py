@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from holdfast import __version__
+from holdfast.cli import sessions
 from holdfast.cli.asked import Asked, run
 from holdfast.cli.collecting import collected
 from holdfast.cli.options import Options, ProcessOptions
@@ -111,3 +112,4 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 app.command("serve", cls=_ServeCommand)(_with_options(_serve))
+app.add_typer(sessions.app, name="sessions")

@@ -182,16 +182,17 @@ def _traced(
     record = LOGGER.makeRecord(LOGGER.name, level, __file__, 0, text, (), cause, extra=structured)
     lines = "".join(traceback.format_exception(error)).splitlines()
     # Formatters take the text that is there instead of making their own.
-    record.exc_text = "\n".join(f"  | {_escaped(line)}" for line in lines)
+    record.exc_text = "\n".join(f"  | {escaped(line)}" for line in lines)
     return record
 
 
 def _plain(value: object) -> str:
     """Return a value for a log line. It is quoted if it contains a space, a quote, a backslash or an equals sign."""
     text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)
-    quoted = _escaped(text.replace("\\", "\\\\").replace('"', '\\"'))
+    quoted = escaped(text.replace("\\", "\\\\").replace('"', '\\"'))
     return f'"{quoted}"' if not text or _SPECIAL & set(text) else quoted
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Return a text without characters that a terminal or a reader of lines would obey."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

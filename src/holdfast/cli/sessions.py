@@ -1,0 +1,260 @@
+"""`holdfast sessions`: the sessions of a running fleet, listed, shown, found and closed over the admin surface.
+
+Exit status: 0 done; 1 there is no such session or event, or the operator answered no; 2 wrong usage, or the surface cannot be asked.
+
+Names come from clients: what a terminal would obey is escaped.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from msgspec import Struct
+
+from holdfast.cli.admin_client import DEFAULT_URL, AdminClient, NotFound
+from holdfast.cli.secrets import operator_token
+from holdfast.errors import ConfigError
+from holdfast.ops.log import escaped
+from holdfast.ops.ring import Happened
+from holdfast.ops.schema import CallView, FleetState, SessionView
+
+LIMIT: Final = 1000
+_NO_EVENTS: Final = 10**17
+"""More than the number of any event: the state comes without events."""
+_LONGEST: Final = 48
+_MINUTE: Final = 60
+_KIB: Final = 1024
+_MISSING: Final = 1
+
+app: Final = typer.Typer(
+    help="List, show, find and close the sessions of a running server, over its admin surface.",
+    no_args_is_help=True,
+)
+
+Admin = Annotated[
+    str,
+    typer.Option(metavar="URL", envvar="HOLDFAST_ADMIN_URL", help="The admin surface, or unix:PATH."),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option(
+        "--admin-token-file",
+        metavar="PATH",
+        help="A file with the token of operators. Or put it into HOLDFAST_ADMIN_TOKEN.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Name = Annotated[str, typer.Argument(help="The short name of the session, as the log has it.")]
+
+
+class _Known(Struct, frozen=True):
+    """What the surface knows about one session."""
+
+    session: SessionView | None
+    events: list[Happened]
+
+
+class _Found(Struct, frozen=True):
+    events: list[Happened]
+
+
+@app.command("ls")
+def list_sessions(
+    admin: Admin = DEFAULT_URL,
+    token_file: TokenFile = None,
+    json: AsJson = False,
+    limit: Annotated[int, typer.Option(min=1, help="How many sessions are shown.")] = LIMIT,
+) -> None:
+    """List the open sessions of all replicas."""
+    sessions, more = _listed(_client(admin, token_file), limit)
+    if json:
+        _print_json(sessions)
+        return
+    if not sessions:
+        print("No session is open.")
+        return
+    _print_table(_SESSION_COLUMNS, sessions)
+    if more:
+        print(f"Only the first {limit} sessions: --limit shows more.", file=sys.stderr)
+
+
+@app.command("show")
+def show_session(
+    name: Name, admin: Admin = DEFAULT_URL, token_file: TokenFile = None, json: AsJson = False
+) -> None:
+    """Show a session, its calls, and its last events with their reasons."""
+    client = _client(admin, token_file)
+    known = _or_exit(lambda: client.get(_Known, "sessions", name), f"there is no session {escaped(name)}")
+    calls = [
+        call for call in client.get(FleetState, "state", events=_NO_EVENTS).calls if call.session == name
+    ]
+    if json:
+        _print_json({"session": known.session, "calls": calls, "events": known.events})
+        return
+    if known.session is None:
+        print(f"Session {escaped(name)} is closed.")
+    else:
+        _print_table(_SESSION_COLUMNS, [known.session])
+    if calls:
+        print("\nCalls in flight")
+        _print_table(_CALL_COLUMNS, calls)
+    print("\nLast events")
+    _print_events(known.events)
+
+
+@app.command("find")
+def find_events(
+    correlation: Annotated[
+        str, typer.Argument(help="The correlation id of an error that a client received.")
+    ],
+    admin: Admin = DEFAULT_URL,
+    token_file: TokenFile = None,
+    json: AsJson = False,
+) -> None:
+    """Find the events of a correlation id."""
+    found = _client(admin, token_file).get(_Found, "find", correlation)
+    if json:
+        _print_json(found.events)
+    elif found.events:
+        _print_events(found.events)
+    if not found.events:
+        _leave(
+            f"no replica remembers an event with the correlation id {escaped(correlation)}: search the logs"
+        )
+
+
+@app.command("close")
+def close_session(
+    name: Name,
+    admin: Admin = DEFAULT_URL,
+    token_file: TokenFile = None,
+    json: AsJson = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for a confirmation.")] = False,
+) -> None:
+    """Close a session. Its calls are cancelled, and its client must open a new one."""
+    client = _client(admin, token_file)
+    missing = f"there is no open session {escaped(name)}"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ConfigError("close asks for a confirmation, and there is no terminal: give --yes")
+        session = _or_exit(lambda: client.get(_Known, "sessions", name), missing).session
+        if session is None:
+            _leave(missing)
+        elif not typer.confirm(
+            f"Close session {escaped(name)} of {_cut(session.client)}, with {session.calls} calls in flight?"
+        ):
+            _leave("the session stays open")
+    _or_exit(lambda: client.post("sessions", name, "close"), missing)
+    if json:
+        _print_json({"done": True})
+    else:
+        print(f"Session {escaped(name)} is closed.")
+
+
+# Asking
+
+
+def _client(admin: str, token_file: str | None) -> AdminClient:
+    return AdminClient(admin, operator_token(token_file))
+
+
+def _listed(client: AdminClient, limit: int) -> tuple[list[SessionView], bool]:
+    """Return the first sessions, and whether there are more."""
+    sessions: list[SessionView] = []
+    page, more = "", True
+    while more and len(sessions) < limit:
+        state = client.get(FleetState, "state", page=page, events=_NO_EVENTS)
+        sessions += state.sessions
+        page, more = state.next_page, bool(state.next_page)
+    return sessions[:limit], more or len(sessions) > limit
+
+
+def _or_exit(ask: Callable[[], Any], missing: str) -> Any:
+    try:
+        return ask()
+    except NotFound:
+        return _leave(missing)
+
+
+def _leave(reason: str) -> None:
+    print(f"holdfast: {reason}", file=sys.stderr)
+    raise typer.Exit(_MISSING)
+
+
+# Printing
+
+
+def _print_json(value: Any) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def _cut(text: str) -> str:
+    shown = escaped(text)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return ""
+    if value < _MINUTE:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), _MINUTE)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+
+
+def _bytes(value: int) -> str:
+    size, unit = float(value), "B"
+    for bigger in ("KiB", "MiB", "GiB"):
+        if size < _KIB:
+            break
+        size, unit = size / _KIB, bigger
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+_Columns = Sequence[tuple[str, Callable[[Any], str]]]
+_SESSION_COLUMNS: Final[_Columns] = (
+    ("SESSION", lambda one: one.id),
+    ("CLIENT", lambda one: one.client),
+    ("ERA", lambda one: one.era),
+    ("STATE", lambda one: one.state),
+    ("CLOSES IN", lambda one: _seconds(one.closes_in)),
+    ("CALLS", lambda one: str(one.calls)),
+    ("STREAMS", lambda one: str(one.streams)),
+    ("LOG", lambda one: _bytes(one.log_bytes)),
+    ("PRINCIPAL", lambda one: one.principal),
+    ("REPLICA", lambda one: one.replica),
+)
+_CALL_COLUMNS: Final[_Columns] = (
+    ("CALL", lambda one: one.name or one.method),
+    ("STATE", lambda one: one.state),
+    ("WAITS FOR", lambda one: one.waits_for),
+    ("AGE", lambda one: _seconds(one.age)),
+    ("REPLICA", lambda one: one.replica),
+)
+
+
+def _print_table(columns: _Columns, things: Iterable[SessionView | CallView]) -> None:
+    rows = [[head for head, _ in columns], *([_cut(cell(one)) for _, cell in columns] for one in things)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(columns))]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _print_events(events: Sequence[Happened]) -> None:
+    for line in _event_lines(events):
+        print(line)
+    if not events:
+        print("None is in the ring of the last events.")
+
+
+def _event_lines(events: Sequence[Happened]) -> Iterator[str]:
+    width = max((len(happened.event) for happened in events), default=0)
+    for happened in events:
+        moment = datetime.fromtimestamp(happened.at).astimezone()
+        facts = "  ".join(f"{name}={escaped(value)}" for name, value in happened.facts.items())
+        yield f"{moment:%Y-%m-%d %H:%M:%S}  {happened.event:<{width}}  {facts}".rstrip()
