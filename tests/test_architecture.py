@@ -24,6 +24,7 @@ LAYERS: Final = (
     ("wire",),
     ("protocol",),
     ("core",),
+    ("tracing",),
     ("stores",),
     ("transports",),
     ("auth",),
@@ -58,6 +59,8 @@ LAZY_MODULES: Final = POSIX_MODULES | {
 LAZY_LAYERS: Final = {"server"}
 LAZY_HOMES: Final = {
     "holdfast.fronts.http.listener.service",
+    "holdfast.ops.tracing",
+    "holdfast.tracing.spans",
     "holdfast.stores.redis.store",
     "holdfast.stores.sqlite_address",
     "holdfast.stores.sqlite.store",

@@ -7,6 +7,7 @@ from holdfast.cli import banner, collector
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.prepared import Prepared
+from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import run_on
 from holdfast.ops.log_lines import LogFormat, log_to_stderr
@@ -44,6 +45,7 @@ def serve(plan: Plan, *, stdio: bool) -> None:
 
         # Before the author's code is imported, because its output is not protocol.
         with claimed_stdio() as pipes:
+            begin_tracing()
             prepared = Prepared(plan.endpoints)
             ((name, server),) = prepared.servers.items()
             with prepared.explained(lambda: name):
@@ -51,6 +53,7 @@ def serve(plan: Plan, *, stdio: bool) -> None:
                 collector.go_on()
                 run_pipes(engine, *pipes)
         return
+    begin_tracing()
     tls = tls_of(plan.process)
     with listeners(plan.process) as opened:
         prepared = Prepared(plan.endpoints)

@@ -24,6 +24,7 @@ from holdfast.cli.options import ProcessOptions
 from holdfast.cli.prepared import Prepared
 from holdfast.cli.serve import begin_logging
 from holdfast.cli.stores import PrivateStoreUser
+from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.listener.sockets import host_of
 from holdfast.fronts.http.serve import check_exposure, serve
@@ -89,6 +90,7 @@ def _line(channel: socket.socket) -> bytes:
 
 def _serve(job: Job, channel: socket.socket) -> None:
     begin_logging(job.log_level, job.log_format)
+    begin_tracing()
     prepared = Prepared(job.endpoints)
     with contextlib.ExitStack() as stack:
         watch = _Watch(channel, prepared.patience)

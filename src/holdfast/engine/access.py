@@ -37,7 +37,7 @@ from holdfast.wire.jsonrpc import Request, RequestId
 
 _SEPARATOR: Final = "~"
 _MARK_BYTES: Final = 6
-"""Eight characters: an event id has at most 64."""
+"""Eight characters: an event id has at most 128."""
 
 
 class ScopeRules(Protocol):

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from holdfast.auth.forward_key import Credentials, ForwardKey
@@ -96,6 +96,12 @@ class Engine:
     """Run a coroutine in the background; the engine ends it when it closes."""
     runtime: Runtime
 
+    exchanges_type: ClassVar[type[Exchanges]] = Exchanges
+    sessions_type: ClassVar[type[Sessions]] = Sessions
+    sessionless_type: ClassVar[type[SessionlessCalls]] = SessionlessCalls
+    readers_type: ClassVar[type[Readers]] = Readers
+    """The classes of parts. A traced engine has others (`ops/tracing.py`)."""
+
     exchanges: Exchanges
     sessions: Sessions
     readers: Readers
@@ -143,10 +149,10 @@ class Engine:
         )
         self.load, self.audit, self.rates = runtime.load, runtime.audit, RateLimiter(runtime)
         self.spawn, self.quirks = runtime.spawn, runtime.quirks
-        self.exchanges = Exchanges(runtime)
-        self.sessions = Sessions(runtime, self.exchanges)
-        self.readers = Readers(runtime, self.sessions)
-        self.sessionless = SessionlessCalls(runtime)
+        self.exchanges = self.exchanges_type(runtime)
+        self.sessions = self.sessions_type(runtime, self.exchanges)
+        self.readers = self.readers_type(runtime, self.sessions)
+        self.sessionless = self.sessionless_type(runtime)
         self.rates.starts_anew = self.sessionless.starts_anew
         self.listening = Listening(runtime)
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)

@@ -155,7 +155,7 @@ class Exchanges:
         runtime = self._runtime
         control = request.method in CONTROL
         if not stream:
-            stream = runtime.random.token(12)
+            stream = self.stream_name()
             if runtime.access.rules is not None:
                 stream, digest = runtime.access.named(stream, digest, request, caller, key)
         payload = await self._payload(key, stream, caller, request, streams=streams) if self._keeps else b""
@@ -184,6 +184,10 @@ class Exchanges:
         exchange = self._claimed(session, claim, claimed.fence, caller, request, streams=streams)
         await self.begin(exchange)
         return exchange
+
+    def stream_name(self) -> str:
+        """Return a new name for the stream of an exchange."""
+        return self._runtime.random.token(12)
 
     def submit_now(
         self, key: str, caller: Caller, request: Request, digest: bytes, *, streams: bool

@@ -134,7 +134,7 @@ class Homes:
         self, key: str, caller: Caller, request: Request, digest: bytes = b"", *, streams: bool = True
     ) -> SessionExchange | Repeat:
         """Start a request here, or have the home of its session start it. Raises as `Exchanges.submit_here`."""
-        stream = self._runtime.random.token(12)
+        stream = self._exchanges.stream_name()
         if self._runtime.access.rules is not None:
             stream, digest = self._runtime.access.named(stream, digest, request, caller, key)
         record = self._known.get(key) or await self._found(key, caller)

@@ -196,7 +196,7 @@ def event_id(stream: str, position: Position) -> str:
 def parse_event_id(text: str) -> tuple[str, Position] | None:
     """Return stream and position of an event id; None if the id is invalid."""
     parts = text.split(".")
-    if len(parts) != 3 or len(text) > 64 or not text.isascii():  # noqa: PLR2004
+    if len(parts) != 3 or len(text) > 128 or not text.isascii():  # noqa: PLR2004
         return None
     stream, seq, tag = parts
     if not (stream and seq.isdecimal() and len(tag) <= 16):  # noqa: PLR2004

@@ -114,6 +114,8 @@ class _State(Struct, frozen=True, array_like=True):
     """The replica where the call is parked."""
     by_hand: str | None = None
     """The author's own state. If there is one, nothing is parked and the retry is a call from the start."""
+    origin: str = ""
+    """Where a trace finds the request that got the author's state (`_origin_of`)."""
 
 
 class AwaitedCall(Struct, frozen=True):
@@ -337,7 +339,14 @@ class SessionlessCalls:
         expires = runtime.clock.wall() + runtime.settings.times.parked
         principal = exchange.session.record.principal
         state = _State(
-            key, number, principal, _digest(exchange.request), expires, runtime.store.replica, by_hand
+            key,
+            number,
+            principal,
+            _digest(exchange.request),
+            expires,
+            runtime.store.replica,
+            by_hand,
+            "" if by_hand is None else self._origin_of(exchange),
         )
         return self.keys.sealer.seal(encode(state))
 
@@ -356,7 +365,7 @@ class SessionlessCalls:
         responses = _responses(request)
         state = self._open(request, caller)
         if state.by_hand is not None:
-            return self.start(meta, caller, request, Given(state.by_hand, responses))
+            return self._start_anew(state.origin, meta, caller, request, Given(state.by_hand, responses))
         if state.replica != self._runtime.store.replica:
             raise ParkedElsewhere(state.replica)
         exchange = self.parking.find(state.key)
@@ -372,6 +381,21 @@ class SessionlessCalls:
             exchange.caller = replace(caller, charge=exchange.caller.charge)
             exchange.session = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
         return AwaitedCall(exchange, writer, writer.add_waiter(state.number), request.id)
+
+    def _origin_of(self, exchange: Exchange) -> str:  # noqa: ARG002 - a traced engine uses it
+        """Return what the state of an author says about its request; nothing without traces (`ops/tracing.py`)."""
+        return ""
+
+    def _start_anew(
+        self,
+        origin: str,  # noqa: ARG002 - a traced engine uses it
+        meta: RequestMeta,
+        caller: Caller,
+        request: Request,
+        given: Given,
+    ) -> AwaitedCall:
+        """Start the call of a retry whose state an author made. `origin`: see `_origin_of`."""
+        return self.start(meta, caller, request, given)
 
     def starts_anew(self, request: Request, caller: Caller) -> bool:
         """True if a request has a state that an author made by hand: it does not go on with a call, but starts one."""

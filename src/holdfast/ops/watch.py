@@ -24,14 +24,9 @@ from holdfast.ops.figures import CallOutcome, Era, Figures
 from holdfast.ops.log import LINES_PER_SECOND, LineLimit
 from holdfast.ports import Clock, Observer
 from holdfast.protocol.quirks import SHOWN_NAME
+from holdfast.protocol.results import is_tool_error
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.stores.base import Store
-
-_IS_ERROR: Final = b'"isError":true'
-
-
-class _Flagged(Struct):
-    is_error: bool = msgspec.field(name="isError", default=False)
 
 
 class _Named(Struct):
@@ -43,7 +38,6 @@ class _Page(Struct):
     prompts: list[_Named] = []
 
 
-_decode_flag: Final = msgspec.json.Decoder(_Flagged).decode
 _decode_page: Final = msgspec.json.Decoder(_Page).decode
 _LISTS: Final = frozenset({"tools/list", "prompts/list"})
 
@@ -153,8 +147,7 @@ class _WatchedBack:
         except BaseException as error:
             watch.ended(exchange, _outcome_of(error))
             raise
-        failed = _IS_ERROR in result and _decode_flag(result).is_error
-        watch.ended(exchange, "tool_error" if failed else "ok")
+        watch.ended(exchange, "tool_error" if is_tool_error(result) else "ok")
         if exchange.request.method in _LISTS:
             watch.listed(result)
         return result

@@ -1,8 +1,9 @@
 """The results of every request between a server and a client, of both eras."""
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from msgspec import field
+from msgspec import Struct, field
+from msgspec.json import Decoder
 
 from holdfast.protocol.content import (
     ContentBlock,
@@ -149,3 +150,18 @@ class ListRootsResult(Result, frozen=True, kw_only=True):
     """The result of `roots/list`."""
 
     roots: list[Root]
+
+
+# Encoded results
+
+
+class _Flagged(Struct):
+    is_error: bool = field(name="isError", default=False)
+
+
+_decode_flag: Final = Decoder(_Flagged).decode
+
+
+def is_tool_error(result: bytes) -> bool:
+    """True if an encoded result says `isError`. Only a result that may say so is decoded."""
+    return (b'"isError":true' in result or b'"isError": true' in result) and _decode_flag(result).is_error

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Unpack
 
+from holdfast import tracing
 from holdfast.auth import Verifier
 from holdfast.config import HttpOptions, HttpSettings, Settings
 from holdfast.errors import ConfigError
@@ -100,7 +101,12 @@ class Served(ABC):
             if self._operated is not None:
                 store = self._operated.watched_store(store, self.settings.limits)
                 back = self._operated.watched(back, self._observer, store)
-            self._engine = Engine(
+            kind: type[Engine] = Engine
+            if tracing.is_on():
+                from holdfast.ops.tracing import TracedEngine  # noqa: PLC0415 - only a traced process imports OpenTelemetry
+
+                kind = TracedEngine
+            self._engine = kind(
                 back,
                 self.settings,
                 store=store,

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from holdfast import tracing
 from holdfast.errors import UNSUPPORTED_VERSION, Broken, ClientError, ConfigError, McpError, NotSent
 from holdfast.ports import Clock, Observer, Random
 from holdfast.upstream.backoff import Backoff
@@ -143,6 +144,34 @@ class Connection:
             ClientError: the server's response is not usable.
         """
         plain = params if params is not None else {}
+        if tracing.is_on():
+            from holdfast.tracing.spans import sent  # noqa: PLC0415 - only a traced process imports OpenTelemetry
+
+            again = partial(
+                self._request,
+                method,
+                on_progress=on_progress,
+                headers=headers,
+                may_repeat=may_repeat,
+                owner=owner,
+            )
+            version = self.agreed.version if self.agreed is not None else ""
+            return await sent(method, plain, again, version=version, origin=self._connector.remembered_as)
+        return await self._request(
+            method, plain, on_progress=on_progress, headers=headers, may_repeat=may_repeat, owner=owner
+        )
+
+    async def _request(
+        self,
+        method: str,
+        plain: dict[str, Any],
+        *,
+        on_progress: OnProgress | None,
+        headers: Headers,
+        may_repeat: bool,
+        owner: object,
+    ) -> Any:
+        """Send a request and return its result."""
 
         async def send(link: UpstreamLink) -> Any:
             sent = self._headers(link, method, plain, headers)

@@ -1,0 +1,81 @@
+"""`holdfast serve` makes traces if the standard variables of OpenTelemetry ask for them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.tracing import begin_tracing
+from holdfast.errors import ConfigError
+from tests.messages import metadata, request
+from tests.unit.cli.test_serve import SMALL
+
+QUIET = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+MODULES = """
+import atexit, sys
+atexit.register(lambda: print("loaded", "opentelemetry" in sys.modules, file=sys.stderr))
+"""
+
+
+def served(module: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Serve one call on stdio."""
+    call = request(1, "tools/call", {"name": "echo", "arguments": {"text": "x"}, "_meta": metadata()})
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", "serve", f"{module}:server", "--stdio"],
+        input=json.dumps(call) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**QUIET, **variables},
+    )
+
+
+def test_an_exporter_that_is_named_gets_the_spans_and_stdout_stays_protocol() -> None:
+    done = served(SMALL, OTEL_TRACES_EXPORTER="console")
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1]
+    assert '"name": "tools/call echo"' in done.stderr
+    assert '"service.name": "holdfast"' in done.stderr
+
+
+def test_without_a_variable_opentelemetry_is_not_imported(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(MODULES + Path(SMALL).read_text())
+    assert "loaded False" in served(str(module)).stderr
+    assert "loaded False" in served(str(module), OTEL_TRACES_EXPORTER="none").stderr
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OTEL_TRACES_EXPORTER": "otlp"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"},
+        {
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://localhost:4318",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        },
+    ],
+)
+def test_an_exporter_that_is_not_installed_is_an_error_that_names_its_package(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="install opentelemetry-exporter-otlp-proto-http or -grpc"):
+        begin_tracing()
+
+
+def test_the_sdk_that_is_not_installed_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(ConfigError, match="opentelemetry-sdk"):
+        begin_tracing()
+
+
+def test_a_disabled_sdk_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "absent")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    begin_tracing()
