@@ -220,8 +220,8 @@ def busy_fleet(now: float) -> Fleet:
         ReplicaView("r-c9e4", "silent", None, None, None, 6.0),
     ]
     fleet.upstreams = [
-        UpstreamView("files", 4, "up", 0, "r-7f31"),
-        UpstreamView("browser", 0, "restarting", 3, "r-a2c0"),
+        UpstreamView("files", 4, "connected", 0, "r-7f31"),
+        UpstreamView("browser", 0, "failing", 3, "r-a2c0"),
     ]
     fleet.counts = {
         "duplicates refused": 12,

@@ -4,19 +4,18 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
 from msgspec.structs import replace
 
 from holdfast.ops.schema import ReplicaView, UpstreamView
-from tests.browser.chromium import Chromium, Tab, chromium
+from tests.browser.chromium import Chromium, Tab
+from tests.browser.dashboard import CALLS, SESSIONS, count_is, rows, signed_in
 from tests.browser.fleet import PAGE, TOKEN, Fleet, Served, busy_fleet, call, served, session
 from tests.support import async_test, until
 
-CALLS: Final = "#calls-table tbody tr"
-SESSIONS: Final = "#sessions-table tbody tr"
 HOSTILE: Final = (
     "<img src=x onerror=\"document.title='broken'\">",
     "</td><script>document.title='broken'</script>",
@@ -32,40 +31,13 @@ def _states_come_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.ops.admin.surface.LIVE_SECONDS", 0.1)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    with chromium() as running:
-        yield running
-
-
 @contextlib.asynccontextmanager
 async def opened(browser: Chromium, fleet: Fleet, *, width: int = 1280) -> AsyncIterator[tuple[Tab, Served]]:
     """Open the dashboard with the right token; at the end the page may have complained about nothing."""
     async with served(fleet) as server, browser.tab(width=width) as tab:
-        await signed_in(tab, server.url)
+        await signed_in(tab, server.url, TOKEN)
         yield tab, server
         assert tab.complaints == []
-
-
-async def signed_in(tab: Tab, url: str, token: str = TOKEN) -> None:
-    """Load the page and type the token."""
-    await tab.go(url)
-    await tab.until("document.activeElement.id === 'token'")
-    await tab.type(token)
-    await tab.press("Enter")
-    await tab.until("document.querySelector('#dashboard').checkVisibility()")
-
-
-async def rows(tab: Tab, selector: str) -> list[str]:
-    """Return the texts of the rows of a table."""
-    return list(
-        await tab.js(f"[...document.querySelectorAll({json.dumps(selector)})].map((row) => row.innerText)")
-    )
-
-
-async def count_is(tab: Tab, selector: str, number: int) -> None:
-    """Wait until so many elements are there."""
-    await tab.until(f"document.querySelectorAll({json.dumps(selector)}).length === {number}")
 
 
 async def has_no_sideways_scroll(tab: Tab) -> bool:
@@ -336,11 +308,13 @@ def test_faults_of_the_fleet_are_sentences_at_the_top(browser: Chromium, fleet: 
             live = fleet.replicas[0]
             fleet.replicas = [live, ReplicaView("r2", "silent", lease_left=8.0)]
             await tab.shows("#attention .bad", "does not answer. Its lease ends in")
+            fleet.replicas = [live, ReplicaView("r2", "gone")]
+            await tab.shows("#attention .bad", "is gone: its lease has ended")
             fleet.replicas = [replace(live, loop_delay=0.4)]
             await tab.shows("#attention", "is late by 400 ms")
             fleet.replicas = [live]
-            fleet.upstreams = [UpstreamView("files", 0, "restarting", 3, "r1")]
-            await tab.shows("#attention", "The server behind \u2068files\u2069 is \u2068restarting")
+            fleet.upstreams = [UpstreamView("files", 0, "failing", 3, "r1")]
+            await tab.shows("#attention", "The server behind \u2068files\u2069 is \u2068failing")
             fleet.upstreams = []
             await tab.shows("#attention", "Nothing needs attention.")
             fleet.happen("store.unreachable", time.time(), error="refused")

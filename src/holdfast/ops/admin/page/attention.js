@@ -13,8 +13,8 @@ const LONG_WAITS = {
   store: (calls) => `${count(calls, "call")} ${calls === 1 ? "waits" : "wait"} for the store. Check that it is reachable and not overloaded.`,
   reader: (calls) => `${count(calls, "call")} ${calls === 1 ? "waits" : "wait"} for a client that does not read its stream.`,
 };
-export const FINE = new Set(["attached", "live", "running", "up", "ready", "idle", "connected"]);
-export const BROKEN = new Set(["silent", "dead", "down", "lost", "failed", "unreachable"]);
+export const FINE = new Set(["attached", "live", "idle", "connected"]);
+export const BROKEN = new Set(["silent", "gone", "failing"]);
 
 function longWaits(calls) {
   return Object.entries(LONG_WAITS).flatMap(([wait, sentence]) => {
@@ -27,6 +27,7 @@ function longWaits(calls) {
 
 function replicas(state) {
   return state.replicas.flatMap((replica) => {
+    if (replica.state === "gone") return [["bad", `Replica ${quoted(replica.name)} is gone: its lease has ended. Its calls have ended with an error, or run again.`]];
     if (BROKEN.has(replica.state)) {
       const left = replica.lease_left == null ? "" : ` Its lease ends in ${clock(replica.lease_left)}; then its calls end with an error.`;
       return [["bad", `Replica ${quoted(replica.name)} does not answer.${left}`]];
@@ -36,7 +37,9 @@ function replicas(state) {
   });
 }
 
-function store(events, now) {
+function store(state, events, now) {
+  const away = state.servers.filter((server) => server.is_away).map((server) => quoted(server.name));
+  if (away.length) return [["bad", `The store of ${away.join(", ")} does not answer. Calls in sessions wait for it or are refused, and this page shows only the work of one process.`]];
   const last = events.findLast((happened) => ["store.unreachable", "store.not_ready", "lease.not_renewed"].includes(happened.event));
   if (!last || now / 1000 - last.at > RECENT_SECONDS) return [];
   return [["bad", `The store did not answer ${clock(now / 1000 - last.at)} ago. Calls in sessions wait for it or are refused.`]];
@@ -44,7 +47,7 @@ function store(events, now) {
 
 /** Return pairs of a tone (bad, warn) and a sentence, the worst first. `events` are the last ones, the oldest first. */
 export function attention(state, events, now) {
-  const found = [...store(events, now), ...replicas(state), ...longWaits(state.calls)];
+  const found = [...store(state, events, now), ...replicas(state), ...longWaits(state.calls)];
   for (const upstream of state.upstreams) {
     if (!FINE.has(upstream.state)) found.push([BROKEN.has(upstream.state) ? "bad" : "warn", `The server behind ${quoted(upstream.server)} is ${quoted(upstream.state)} on ${quoted(upstream.replica)}.`]);
   }

@@ -78,8 +78,9 @@ function showSessions(state, page, act, details) {
 }
 
 function showRest(state) {
-  fill("replicas", state.replicas, (replica) => replica.name,
-    (replica) => [[replica.name, "id"], [replica.state, tone(replica.state)], replica.lease_left == null ? "" : clock(replica.lease_left),
+  const several = state.servers.length > 1;
+  fill("replicas", state.replicas, (replica) => `${replica.name} ${replica.server}`,
+    (replica) => [[several && replica.server ? `${replica.name} · ${replica.server}` : replica.name, "id"], [replica.state, tone(replica.state)], replica.lease_left == null ? "" : clock(replica.lease_left),
       replica.sessions ?? "", replica.calls ?? "", seconds(replica.loop_delay)]);
   fill("upstreams", state.upstreams, (upstream) => `${upstream.server} ${upstream.replica}`,
     (upstream) => [[upstream.server, "name"], [upstream.state, tone(upstream.state)], upstream.connections, upstream.restarts, [upstream.replica, "id"]]);
