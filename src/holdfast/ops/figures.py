@@ -99,12 +99,12 @@ CallLabels = tuple[str, str, Era, CallOutcome]
 class Figures:
     """Everything that is counted when it happens."""
 
-    __slots__ = ("_calls", "_names", "_rows", "_sessions", "events", "store")
+    __slots__ = ("_calls", "_names", "_sessions", "events", "rows", "store")
 
     def __init__(self) -> None:
         self._calls: dict[CallLabels, Durations] = {}
         self._names: set[str] = set()
-        self._rows: dict[tuple[object, ...], Durations] = {}
+        self.rows: dict[tuple[str, str, str, str], Durations] = {}
         """The same durations for a quick look: only of known methods and names, so it is as bounded as `_calls`."""
         self._sessions = Durations()
         self.events: Counter[str] = Counter()
@@ -116,7 +116,7 @@ class Figures:
 
     def call(self, method: str, name: str, era: Era, outcome: CallOutcome, seconds: float) -> None:
         """Count a call that has ended."""
-        row = self._rows.get((method, name, era, outcome)) or self._row(method, name, era, outcome)
+        row = self.rows.get((method, name, era, outcome)) or self._row(method, name, era, outcome)
         row.counts[bisect_left(BOUNDS, seconds)] += 1
         row.seconds += seconds
 
@@ -129,7 +129,7 @@ class Figures:
         if row is None:
             row = self._calls[labels] = Durations()
         if is_known:
-            self._rows[method, name, era, outcome] = row
+            self.rows[method, name, era, outcome] = row
         return row
 
     def know(self, name: str) -> None:

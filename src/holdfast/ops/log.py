@@ -144,23 +144,28 @@ class LogObserver:
 class LineLimit:
     """So many lines in so many seconds, and the number of those that were left out since the last line."""
 
-    __slots__ = ("_began", "_left_out", "_lines", "_most", "_seconds")
+    __slots__ = ("_began", "_lines", "_most", "_seconds", "full_until", "left_out")
 
     def __init__(self, most: int, seconds: float) -> None:
         self._most = most
         self._seconds = seconds
         self._began = -seconds
-        self._lines = self._left_out = 0
+        self._lines = 0
+        self.full_until: float = -seconds
+        """A line before this moment is left out. Code that runs for each call reads it, and counts the line itself."""
+        self.left_out: int = 0
 
     def admit(self, now: float) -> int | None:
         """Count a line; return how many were left out before it. None: it is left out too."""
+        if now < self.full_until:
+            self.left_out += 1
+            return None
         if now - self._began >= self._seconds:
             self._began, self._lines = now, 0
-        if self._lines >= self._most:
-            self._left_out += 1
-            return None
         self._lines += 1
-        left_out, self._left_out = self._left_out, 0
+        if self._lines >= self._most:
+            self.full_until = self._began + self._seconds
+        left_out, self.left_out = self.left_out, 0
         return left_out
 
 

@@ -8,7 +8,8 @@ the successes are left out. A line says how many were left out before it.
 """
 
 import asyncio
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, cast
 
 import msgspec
@@ -20,7 +21,7 @@ from holdfast.engine.exchange import Exchange
 from holdfast.engine.failures import NAMED
 from holdfast.engine.session import Session
 from holdfast.errors import McpError
-from holdfast.ops.figures import CallOutcome, Era, Figures
+from holdfast.ops.figures import BOUNDS, CallOutcome, Era, Figures
 from holdfast.ops.log import LINES_PER_SECOND, LineLimit
 from holdfast.ports import Clock, Observer
 from holdfast.protocol.quirks import SHOWN_NAME
@@ -39,6 +40,7 @@ class _Page(Struct):
 
 
 _decode_page: Final = msgspec.json.Decoder(_Page).decode
+Handle = Callable[[Exchange], Awaitable[bytes]]
 _LISTS: Final = frozenset({"tools/list", "prompts/list"})
 
 
@@ -52,7 +54,8 @@ class Watch:
         self._wall = clock.wall
         self._note = observer.note
         self._store = store
-        self._figures = figures
+        # Without figures for an operator the calls are counted all the same: one way through the code, and it costs little.
+        self._figures = Figures() if figures is None else figures
         self._successes = LineLimit(LINES_PER_SECOND, 1.0)
         self._failures = LineLimit(LINES_PER_SECOND, 1.0)
         self._running: dict[Exchange, float] = {}
@@ -69,9 +72,42 @@ class Watch:
         now = self._now()
         return ((exchange, now - began) for exchange, began in list(self._running.items()))
 
-    def began(self, exchange: Exchange) -> None:
-        """Take note of a handler that begins."""
-        self._running[exchange] = self._now()
+    def handler(self, handle: Handle) -> Handle:
+        """Return a function that calls a back's `handle` and watches it.
+
+        It runs for each call, so all that it needs is in variables of its own, and a successful call of a known tool whose line
+        is left out calls nothing more.
+        """
+        running, now, ended, successes = self._running, self._now, self.ended, self._successes
+        rows = self._figures.rows
+
+        async def watched(exchange: Exchange) -> bytes:
+            running[exchange] = began = now()
+            try:
+                result = await handle(exchange)
+            except BaseException as error:
+                ended(exchange, _outcome_of(error))
+                raise
+            if is_tool_error(result):
+                ended(exchange, "tool_error")
+                return result
+            request, end = exchange.request, now()
+            name = request.params.get("name")
+            if end < successes.full_until and request.method == "tools/call" and type(name) is str:
+                era = "sessionless" if exchange.session.revision is SESSIONLESS else "session"
+                row = rows.get(("tools/call", name, era, "ok"))
+                if row is not None:
+                    del running[exchange]
+                    successes.left_out += 1
+                    row.counts[bisect_left(BOUNDS, end - began)] += 1
+                    row.seconds += end - began
+                    return result
+            ended(exchange, "ok")
+            if request.method in _LISTS:
+                self._listed(result)
+            return result
+
+        return watched
 
     def ended(self, exchange: Exchange, outcome: CallOutcome) -> None:
         """Take note of a handler that has ended."""
@@ -82,8 +118,7 @@ class Watch:
         name = request.params.get("name") if method in NAMED else ""
         shown = name[:SHOWN_NAME] if type(name) is str else ""
         era: Era = "sessionless" if exchange.session.revision is SESSIONLESS else "session"
-        if self._figures is not None:
-            self._figures.call(method, shown, era, outcome, seconds)
+        self._figures.call(method, shown, era, outcome, seconds)
         left_out = (self._successes if outcome == "ok" else self._failures).admit(now)
         if left_out is not None:
             self._log(exchange, shown, era, outcome, seconds, left_out)
@@ -109,10 +144,8 @@ class Watch:
             facts["left_out"] = left_out
         self._note("call.ended" if outcome == "ok" else "call.failed", **facts)
 
-    def listed(self, page: bytes) -> None:
+    def _listed(self, page: bytes) -> None:
         """Learn the names of tools or prompts from a page of a list. Their calls are counted by name from now on."""
-        if self._figures is None:
-            return
         try:
             found = _decode_page(page)
         except msgspec.MsgspecError:
@@ -123,7 +156,7 @@ class Watch:
 
     def closed(self, session: Session) -> None:
         """Take note of a session that was closed."""
-        if self._figures is not None and session.record.opened:
+        if session.record.opened:
             self._figures.session(max(0.0, self._wall() - session.record.opened))
 
 
@@ -132,25 +165,11 @@ class _WatchedBack:
 
     def __init__(self, back: Back, watch: Watch) -> None:
         self._back = back
-        self._handle = back.handle
         self._watch = watch
+        self.handle = watch.handler(back.handle)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._back, name)
-
-    async def handle(self, exchange: Exchange) -> bytes:
-        """Return the encoded result of the back."""
-        watch = self._watch
-        watch.began(exchange)
-        try:
-            result = await self._handle(exchange)
-        except BaseException as error:
-            watch.ended(exchange, _outcome_of(error))
-            raise
-        watch.ended(exchange, "tool_error" if is_tool_error(result) else "ok")
-        if exchange.request.method in _LISTS:
-            watch.listed(result)
-        return result
 
     async def closed(self, session: Session, reason: Input) -> None:
         """Count the session, and tell the back."""
