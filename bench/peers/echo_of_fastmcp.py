@@ -3,45 +3,15 @@
 With RESUME=1 it keeps events in its own event store, so that a client can resume.
 """
 
-import asyncio
 import os
 
 import uvicorn
 from fastmcp import Context, FastMCP
 from fastmcp.server.event_store import EventStore
+from peer_tools import add_tools
 
 mcp = FastMCP("bench")
-ended = 0
-
-
-@mcp.tool
-async def echo(text: str) -> str:
-    """Return the text."""
-    return text
-
-
-@mcp.tool
-async def events(count: int, ctx: Context) -> str:
-    """Send progress a number of times, then return the number."""
-    global ended  # noqa: PLW0603 - one process, one counter
-    for number in range(1, count + 1):
-        await ctx.report_progress(number, count)
-    ended += 1
-    return str(count)
-
-
-@mcp.tool
-async def finished() -> str:
-    """Return how many calls of `events` have ended."""
-    return str(ended)
-
-
-@mcp.tool
-async def asks(count: int, ctx: Context) -> str:
-    """Ask the client several questions at the same time, and join its answers."""
-    answers = await asyncio.gather(*(ctx.elicit(f"question {number}", str) for number in range(count)))
-    return ",".join(answer.data for answer in answers)
-
+add_tools(mcp, Context)
 
 if __name__ == "__main__":
     app = mcp.http_app(
