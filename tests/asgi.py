@@ -167,6 +167,16 @@ class Call:
         return [one.message for one in self.events if one.data and not one.is_mark]
 
     @property
+    def received(self) -> list[Json]:
+        """The messages of the response: those of its stream, or its JSON body."""
+        return self.messages if self.is_stream else [self.json]
+
+    @property
+    def progress(self) -> list[Json]:
+        """The progress of each message of the stream; `end` for a message that has none."""
+        return [message.get("params", {}).get("progress", "end") for message in self.messages]
+
+    @property
     def ids(self) -> list[str]:
         """The ids of events that had one."""
         return [one.id for one in self.events if one.id]

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.core.stream import Continuity, Position
+from holdfast.core.stream import Continuity, Page, Position
 from holdfast.errors import Fenced, StoreUnavailable
 from holdfast.stores.base import Claim, Claimed, Refusal
 from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from holdfast.testing.store.bench import KEY, PRINCIPAL, data_of, record
 from tests.redis.links import Switched
 from tests.redis_server import RedisServer, redis_pair, replicate
 from tests.support import async_test
@@ -54,12 +54,24 @@ async def begin(store: RedisStore, name: int, stream: str, payload: bytes = b"")
     return claimed.fence
 
 
+async def opened(store: RedisStore) -> tuple[int, Position]:
+    """Begin an exchange with the stream `a`; return its fence and the start of the stream."""
+    fence = await begin(store, 1, "a")
+    return fence, await store.open_stream(KEY, "a", fence, 1)
+
+
+async def read(store: RedisStore, start: Position) -> Page:
+    """Read everything after a position of the stream `a`."""
+    page = await store.read(KEY, "a", start, 100, 10_000_000)
+    assert page is not None
+    return page
+
+
 @async_test
 async def test_a_living_writer_restores_events_that_the_store_lost() -> None:
     async with failover() as disaster:
         store = disaster.store
-        fence = await begin(store, 1, "a")
-        start = await store.open_stream(KEY, "a", fence, 1)
+        fence, start = await opened(store)
         positions = [await store.append(KEY, "a", fence, [(10 + n, b"%d" % n)]) for n in range(3)]
         disaster.cut()
         positions.append(await store.append(KEY, "a", fence, [(13, b"3")]))
@@ -69,10 +81,9 @@ async def test_a_living_writer_restores_events_that_the_store_lost() -> None:
         positions.append(await store.append(KEY, "a", fence, [(16, b"6")]))
         await store.settle(KEY, "a", fence, b"last", tag=17)
         for number, position in enumerate([start, *positions]):
-            page = await store.read(KEY, "a", position, 100, 10_000)
-            assert page is not None
+            page = await read(store, position)
             assert page.verdict is Continuity.OK, "a reader is where it was"
-            assert [event.data for event in page.events] == [*(b"%d" % n for n in range(number, 7)), b"last"]
+            assert data_of(page) == [*(b"%d" % n for n in range(number, 7)), b"last"]
             assert page.finished
 
 
@@ -81,8 +92,7 @@ async def test_a_claim_the_store_lost_is_put_back_by_its_owner() -> None:
     async with failover() as disaster:
         store = disaster.store
         disaster.cut()
-        fence = await begin(store, 1, "a")
-        await store.open_stream(KEY, "a", fence, 1)
+        fence, _ = await opened(store)
         position = await store.append(KEY, "a", fence, [(2, b"one")])
         plain = await begin(store, 2, "b")
         await disaster.happen()
@@ -90,9 +100,7 @@ async def test_a_claim_the_store_lost_is_put_back_by_its_owner() -> None:
         assert after.seq == position.seq + 1
         await store.settle(KEY, "b", plain, None)
         await store.settle(KEY, "a", fence, b"last", tag=4)
-        page = await store.read(KEY, "a", position, 100, 10_000)
-        assert page is not None
-        assert [event.data for event in page.events] == [b"two", b"last"]
+        assert data_of(await read(store, position)) == [b"two", b"last"]
         assert await begin(store, 1, "c") > 0, "and the id is free again"
 
 
@@ -100,8 +108,7 @@ async def test_a_claim_the_store_lost_is_put_back_by_its_owner() -> None:
 async def test_an_event_that_is_sent_again_after_the_failover_brings_back_those_before_it() -> None:
     async with failover() as disaster:
         store = disaster.store
-        fence = await begin(store, 1, "a")
-        start = await store.open_stream(KEY, "a", fence, 1)
+        fence, start = await opened(store)
         disaster.cut()
         await store.append(KEY, "a", fence, [(2, b"one")])
         disaster.stop()
@@ -111,38 +118,31 @@ async def test_an_event_that_is_sent_again_after_the_failover_brings_back_those_
         await disaster.happen()
         for _ in range(2):
             assert (await store.append(KEY, "a", fence, events)).seq == start.seq + 3
-        page = await store.read(KEY, "a", start, 100, 10_000)
-        assert page is not None
-        assert [event.data for event in page.events] == [b"one", b"two", b"three"]
+        assert data_of(await read(store, start)) == [b"one", b"two", b"three"]
 
 
 @async_test
 async def test_the_end_alone_brings_a_lost_tail_back() -> None:
     async with failover() as disaster:
         store = disaster.store
-        fence = await begin(store, 1, "a")
-        start = await store.open_stream(KEY, "a", fence, 1)
+        fence, start = await opened(store)
         disaster.cut()
         await store.append(KEY, "a", fence, [(2, b"one")])
         await disaster.happen()
         await store.settle(KEY, "a", fence, b"last", tag=3)
-        page = await store.read(KEY, "a", start, 100, 10_000)
-        assert page is not None
-        assert [event.data for event in page.events] == [b"one", b"last"]
+        assert data_of(await read(store, start)) == [b"one", b"last"]
 
 
 @async_test
 async def test_without_its_writer_a_reader_of_lost_events_gets_an_error() -> None:
     async with failover() as disaster:
         store = disaster.store
-        fence = await begin(store, 1, "a")
-        await store.open_stream(KEY, "a", fence, 1)
+        fence, _ = await opened(store)
         await store.append(KEY, "a", fence, [(2, b"one")])
         disaster.cut()
         lost = await store.append(KEY, "a", fence, [(3, b"two")])
         await disaster.happen()
-        page = await store.read(KEY, "a", lost, 100, 10_000)
-        assert page is not None
+        page = await read(store, lost)
         assert (page.verdict, page.events) == (Continuity.FORK, [])
         assert await store.attach(KEY, PRINCIPAL, "a", lost) is Refusal.UNRESUMABLE
 
@@ -164,15 +164,13 @@ async def test_a_tag_distinguishes_a_lost_event_from_its_replacement() -> None:
 async def test_recent_writes_that_do_not_reach_back_far_enough_leave_a_reported_gap() -> None:
     async with failover() as disaster:
         store = disaster.store
-        fence = await begin(store, 1, "a")
-        start = await store.open_stream(KEY, "a", fence, 1)
+        fence, start = await opened(store)
         disaster.cut()
         for number in range(2, 12):
             await store.append(KEY, "a", fence, [(number, b"x" * 60_000)])
         await disaster.happen()
         await store.settle(KEY, "a", fence, b"last", tag=99)
-        page = await store.read(KEY, "a", start, 100, 10_000_000)
-        assert page is not None
+        page = await read(store, start)
         assert page.verdict is Continuity.GAP
         assert page.events[-1].data == b"last"
         assert page.finished
@@ -182,15 +180,13 @@ async def test_recent_writes_that_do_not_reach_back_far_enough_leave_a_reported_
 async def test_the_newest_append_is_restored_whole_however_large_it_is() -> None:
     async with failover() as disaster:
         store = disaster.store
-        fence = await begin(store, 1, "a")
-        await store.open_stream(KEY, "a", fence, 1)
+        fence, _ = await opened(store)
         before = await store.append(KEY, "a", fence, [(2, b"small")])
         disaster.cut()
         await store.append(KEY, "a", fence, [(number, b"x" * 60_000) for number in range(3, 13)])
         await disaster.happen()
         await store.settle(KEY, "a", fence, b"last", tag=99)
-        page = await store.read(KEY, "a", before, 100, 10_000_000)
-        assert page is not None
+        page = await read(store, before)
         assert (page.verdict, len(page.events), page.finished) == (Continuity.OK, 11, True)
 
 

@@ -232,7 +232,7 @@ def test_a_retry_answered_by_another_replica_keeps_the_response_mode_of_this_one
                 asked = await called(Peer(there.asgi(response="json")), talks=talks).done()
                 call = await called(Peer(here.asgi(response=mode)), talks=talks, **retry_of(asked)).done()
                 assert call.is_stream is (mode == "sse" or (talks and mode == "adaptive"))
-                [*told, answer] = call.messages if call.is_stream else [call.json]
+                [*told, answer] = call.received
                 assert answer["result"]["structuredContent"] == {"result": 1}
                 assert len(told) == (talks and mode != "json")
             await here.engine.aclose()

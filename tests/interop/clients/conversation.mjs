@@ -65,12 +65,7 @@ export class Heard {
 export async function converse(client, call, heard) {
     const tool = (name, args = {}, options = {}) => call({ name, arguments: args }, options);
     const text = async (...args) => (await tool(...args)).content[0].text;
-    await lists(client);
-    say('echo', { result: await tool('echo', { text: 'höhö \u2028 ✓' }) });
-    say('image', { result: await tool('image') });
-    say('structured', { result: await tool('weather', { city: 'Bonn' }) });
-    say('failed', { result: await tool('fail') });
-    say('progress', await told(text, 'ticks', { n: 3 }));
+    await basics(client, tool, text);
     await client.setLoggingLevel('info');
     await tool('chatter');
     await heard.until(() => heard.logs.length >= 2);
@@ -88,7 +83,17 @@ export async function converse(client, call, heard) {
     say('ping', { uris: heard.updates });
 }
 
-export async function lists(client) {
+// The steps that both eras have at the start.
+export async function basics(client, tool, text) {
+    await lists(client);
+    say('echo', { result: await tool('echo', { text: 'höhö \u2028 ✓' }) });
+    say('image', { result: await tool('image') });
+    say('structured', { result: await tool('weather', { city: 'Bonn' }) });
+    say('failed', { result: await tool('fail') });
+    say('progress', await told(text, 'ticks', { n: 3 }));
+}
+
+async function lists(client) {
     say('tools', { names: (await client.listTools()).tools.map(tool => tool.name).sort() });
     say('resources', { uris: (await client.listResources()).resources.map(found => found.uri) });
     const templates = (await client.listResourceTemplates()).resourceTemplates;

@@ -1,18 +1,13 @@
 // What the TypeScript client does with the server when there is no session (2026-07-28).
 
-import { cancelled, FANOUT, lists, NOTE, say, told } from './conversation.mjs';
+import { basics, cancelled, FANOUT, NOTE, say } from './conversation.mjs';
 
 const LEVEL = 'io.modelcontextprotocol/logLevel';
 
 export async function converseModern(client, call, heard) {
     const tool = (name, args = {}, options = {}) => call({ name, arguments: args }, options);
     const text = async (...args) => (await tool(...args)).content[0].text;
-    await lists(client);
-    say('echo', { result: await tool('echo', { text: 'höhö \u2028 ✓' }) });
-    say('image', { result: await tool('image') });
-    say('structured', { result: await tool('weather', { city: 'Bonn' }) });
-    say('failed', { result: await tool('fail') });
-    say('progress', await told(text, 'ticks', { n: 3 }));
+    await basics(client, tool, text);
     await tool('chatter');
     say('no logs', { logs: heard.logs });
     await call({ name: 'chatter', arguments: {}, _meta: { [LEVEL]: 'info' } }, {});

@@ -14,7 +14,7 @@ from holdfast.engine.exchanges import Repeat
 from holdfast.errors import BUSY, INTERNAL_ERROR, REQUEST_CANCELLED, Busy, DuplicateId, McpError, SessionGone
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
-from tests.unit.engine.harness import CALL, engine_harness, engine_test, gate, settle_down
+from tests.unit.engine.harness import CALL, EngineHarness, Get, engine_harness, engine_test, gate, settle_down
 
 
 @engine_test
@@ -89,6 +89,23 @@ async def test_isolated_duplicates_run_apart_and_each_gets_its_own_answer() -> N
 # Repeats of a POST that was cut
 
 
+async def cut_post(d: EngineHarness) -> None:
+    """Start a call and cut its connection while it runs."""
+    first = await d.post(1, digest=b"body")
+    await settle_down()
+    await first.cut()
+
+
+async def repeated(d: EngineHarness, event: asyncio.Event) -> list[Any]:
+    """Send the cut call again, let the handler end, and return the messages that the repeat receives."""
+    repeat = await d.submit(1, digest=b"body")
+    assert isinstance(repeat, Repeat)
+    reading = Get(d, await d.engine.readers.repeat(repeat.session, repeat.stream))
+    event.set()
+    await reading.task
+    return reading.messages
+
+
 @engine_test
 async def test_a_repeat_of_a_cut_post_attaches_to_the_one_execution() -> None:
     event = asyncio.Event()
@@ -99,15 +116,8 @@ async def test_a_repeat_of_a_cut_post_attaches_to_the_one_execution() -> None:
         return {}
 
     async with engine_harness(ScriptedBack({CALL: work})) as d:
-        first = await d.post(1, digest=b"body")
-        await settle_down()
-        await first.cut()
-        repeat = await d.submit(1, digest=b"body")
-        assert isinstance(repeat, Repeat)
-        messages: list[dict[str, object]] = []
-        reader = await d.engine.readers.repeat(repeat.session, repeat.stream)
-        event.set()
-        await d.pump(reader, messages, first.may_read)
+        await cut_post(d)
+        messages = await repeated(d, event)
         assert [message.get("method", "result") for message in messages] == [
             "notifications/progress",
             "result",
@@ -119,9 +129,7 @@ async def test_a_repeat_of_a_cut_post_attaches_to_the_one_execution() -> None:
 async def test_another_body_under_the_id_of_a_cut_post_that_still_runs_is_a_duplicate() -> None:
     wait, event = gate()
     async with engine_harness(ScriptedBack({CALL: wait})) as d:
-        first = await d.post(1, digest=b"body")
-        await settle_down()
-        await first.cut()
+        await cut_post(d)
         with pytest.raises(DuplicateId):
             await d.submit(1, digest=b"other")
         event.set()
@@ -131,15 +139,8 @@ async def test_another_body_under_the_id_of_a_cut_post_that_still_runs_is_a_dupl
 async def test_a_repeat_before_any_stream_existed_gets_the_answer_too() -> None:
     wait, event = gate()
     async with engine_harness(ScriptedBack({CALL: wait})) as d:
-        first = await d.post(1, digest=b"body")
-        await settle_down()
-        await first.cut()
-        repeat = await d.submit(1, digest=b"body")
-        assert isinstance(repeat, Repeat)
-        reader = await d.engine.readers.repeat(repeat.session, repeat.stream)
-        messages: list[dict[str, object]] = []
-        event.set()
-        await d.pump(reader, messages, first.may_read)
+        await cut_post(d)
+        messages = await repeated(d, event)
         assert [message["id"] for message in messages] == [1]
 
 
@@ -147,16 +148,10 @@ async def test_a_repeat_before_any_stream_existed_gets_the_answer_too() -> None:
 async def test_an_answer_that_no_connection_took_is_kept_for_one_repeat() -> None:
     wait, event = gate()
     async with engine_harness(ScriptedBack({CALL: wait})) as d:
-        first = await d.post(1, digest=b"body")
-        await settle_down()
-        await first.cut()
+        await cut_post(d)
         event.set()
         await settle_down()
-        repeat = await d.submit(1, digest=b"body")
-        assert isinstance(repeat, Repeat)
-        messages: list[dict[str, object]] = []
-        reader = await d.engine.readers.repeat(repeat.session, repeat.stream)
-        await d.pump(reader, messages, first.may_read)
+        messages = await repeated(d, event)
         assert [message["id"] for message in messages] == [1]
         assert (await d.call(1, digest=b"body"))["id"] == 1
         assert len(d.back.handled) == 2
@@ -166,9 +161,7 @@ async def test_an_answer_that_no_connection_took_is_kept_for_one_repeat() -> Non
 async def test_another_request_under_a_kept_answers_id_just_runs() -> None:
     wait, event = gate()
     async with engine_harness(ScriptedBack({CALL: wait})) as d:
-        first = await d.post(1, digest=b"body")
-        await settle_down()
-        await first.cut()
+        await cut_post(d)
         event.set()
         await settle_down()
         assert (await d.call(1, digest=b"other"))["id"] == 1

@@ -75,7 +75,7 @@ class SessionlessClient(ToolCalls):
         meta = {**self.meta, **params.get("_meta", {})}
         call = self._peer.modern(method, {**params, "_meta": meta}, id=number, headers=headers or {})
         await call.done()
-        *notifications, answer = call.messages if call.is_stream else [call.json]
+        *notifications, answer = call.received
         assert answer["id"] == number
         return Answered(call.status, notifications, answer)
 

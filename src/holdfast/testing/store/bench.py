@@ -112,6 +112,13 @@ class Bench:
         """Close what is due; return which and why."""
         return [(closed.record.key, closed.reason) for closed in await self.store.sweep()]
 
+    async def ends(self, seconds: float, reason: Input) -> None:
+        """Check that the session closes for this reason after so many seconds, and not a second earlier."""
+        self.clock.advance(seconds - 1)
+        assert await self.sweep() == []
+        self.clock.advance(1)
+        assert await self.sweep() == [(KEY, reason)]
+
     async def lives(self, key: str = KEY) -> bool:
         """Return True if a session is open, without a sign of its client."""
         return key in await self.store.sessions()

@@ -134,10 +134,7 @@ class LifeContract(Contract):
     @scenario()
     async def test_a_quiet_session_idles_out_exactly_at_its_time(self, bench: Bench) -> None:
         await bench.open()
-        bench.clock.advance(IDLE - 1)
-        assert await bench.sweep() == []
-        bench.clock.advance(1)
-        assert await bench.sweep() == [(KEY, Input.IDLE)]
+        await bench.ends(IDLE, Input.IDLE)
         assert await bench.sweep() == []
         assert not await bench.lives()
 
@@ -150,10 +147,7 @@ class LifeContract(Contract):
         fence = await bench.begin(1, "a")
         bench.clock.advance(IDLE - 1)
         await bench.store.settle(KEY, "a", fence, None)
-        bench.clock.advance(IDLE - 1)
-        assert await bench.sweep() == []
-        bench.clock.advance(1)
-        assert await bench.sweep() == [(KEY, Input.IDLE)]
+        await bench.ends(IDLE, Input.IDLE)
 
     @scenario()
     async def test_work_counts_as_life(self, bench: Bench) -> None:
@@ -174,10 +168,7 @@ class LifeContract(Contract):
         bench.clock.advance(IDLE * 2)
         assert await bench.sweep() == []
         await bench.store.settle(KEY, "a", fence, None)
-        bench.clock.advance(IDLE - 1)
-        assert await bench.sweep() == []
-        bench.clock.advance(1)
-        assert await bench.sweep() == [(KEY, Input.IDLE)]
+        await bench.ends(IDLE, Input.IDLE)
 
     @scenario()
     async def test_a_live_reader_counts_as_life(self, bench: Bench) -> None:
@@ -186,19 +177,13 @@ class LifeContract(Contract):
         bench.clock.advance(IDLE * 5)
         assert await bench.sweep() == []
         await bench.store.detach(KEY, opened.standalone, reader.generation, None, broke=False)
-        bench.clock.advance(IDLE - 1)
-        assert await bench.sweep() == []
-        bench.clock.advance(1)
-        assert await bench.sweep() == [(KEY, Input.IDLE)]
+        await bench.ends(IDLE, Input.IDLE)
 
     @scenario()
     async def test_a_sessions_lifetime_ends_even_with_a_reader(self, bench: Bench) -> None:
         await bench.open()
         await bench.attach()
-        bench.clock.advance(LIFETIME - 1)
-        assert await bench.sweep() == []
-        bench.clock.advance(1)
-        assert await bench.sweep() == [(KEY, Input.EXPIRED)]
+        await bench.ends(LIFETIME, Input.EXPIRED)
 
     @scenario()
     async def test_an_aged_session_ends_when_its_work_has_ended(self, bench: Bench) -> None:
@@ -216,10 +201,7 @@ class LifeContract(Contract):
         reader = await bench.attach()
         bench.clock.advance(10)
         await bench.store.detach(KEY, opened.standalone, reader.generation, None, broke=True)
-        bench.clock.advance(GRACE - 1)
-        assert await bench.sweep() == []
-        bench.clock.advance(1)
-        assert await bench.sweep() == [(KEY, Input.GRACE_OVER)]
+        await bench.ends(GRACE, Input.GRACE_OVER)
 
     @scenario()
     async def test_grace_counts_from_the_last_settled_exchange(self, bench: Bench) -> None:

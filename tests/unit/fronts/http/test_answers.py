@@ -329,7 +329,7 @@ def test_a_guest_is_answered_in_the_mode_that_was_set(mode: ResponseMode) -> Non
         quick, talk = await guests_call(p, "quick").done(), await guests_call(p, "talk").done()
         assert (quick.is_stream, talk.is_stream) == (mode == "sse", mode != "json")
         for call in (quick, talk):
-            [*told, answer] = call.messages if call.is_stream else [call.json]
+            [*told, answer] = call.received
             assert answer["result"]["content"] == [{"type": "text", "text": "done"}]
             assert [message["method"] for message in told] == (
                 ["notifications/progress"] if call is talk and mode != "json" else []
@@ -351,7 +351,7 @@ def test_the_response_of_a_slow_sessionless_call_begins_after_stream_after(mode:
         assert now() - sent_at == pytest.approx(begins_at, abs=0.1)
         await call.done()
         assert call.comments == ([] if mode == "json" else ["keep-alive"] * 7)
-        [answer] = call.messages if call.is_stream else [call.json]
+        [answer] = call.received
         assert answer["result"]["content"] == [{"type": "text", "text": "done"}]
         await server.engine.aclose()
 

@@ -44,7 +44,7 @@ async def test_a_stalled_reader_is_detached_and_delays_no_other() -> None:
         b.release.set()
         assert (await healthy.done()).messages[-1]["id"] == 2
         resumed = await p.get(stalled.ids[1]).done()
-        assert [m.get("params", {}).get("progress", "end") for m in resumed.messages] == [2, "end"]
+        assert resumed.progress == [2, "end"]
 
 
 @front_test
@@ -121,7 +121,7 @@ async def test_an_answer_that_a_stalled_reader_did_not_take_is_kept_for_the_repe
         b.release.set()
         await call.done()
         again = await p.call(1, "ticks").done()
-        assert [m.get("params", {}).get("progress", "end") for m in again.messages] == [1, 2, "end"]
+        assert again.progress == [1, 2, "end"]
         assert b.runs == ["ticks"]
         # Taken now: the id is free.
         await p.call(1, "ticks").done()
@@ -184,7 +184,7 @@ async def test_a_repeat_of_a_cut_post_gets_the_one_result_of_the_one_execution(r
         await asyncio.sleep(1)
         b.release.set()
         await again.done()
-        [answer] = again.messages if again.is_stream else [again.json]
+        [answer] = again.received
         assert again.is_stream == (response != "json")
         assert answer == {"jsonrpc": "2.0", "id": 1, "result": {"tool": "held", "id": 1}}
         assert b.runs == ["held"]
@@ -201,7 +201,7 @@ async def test_a_result_that_came_without_a_connection_is_kept_for_one_repeat(re
         b.release.set()
         await asyncio.sleep(10)
         again = await p.call(1, "held").done()
-        [answer] = again.messages if again.is_stream else [again.json]
+        [answer] = again.received
         assert answer["result"] == {"tool": "held", "id": 1}
         assert b.runs == ["held"]
         await p.call(1, "held").done()
@@ -217,7 +217,7 @@ async def test_an_answer_written_to_a_closing_connection_is_kept_for_the_repeat(
         first.transport.closing = True
         await first.done()
         again = await p.call(1).done()
-        [answer] = again.messages if again.is_stream else [again.json]
+        [answer] = again.received
         assert answer["result"] == {"tool": "quick", "id": 1}
         assert b.runs == ["quick"]
 
@@ -369,7 +369,7 @@ async def test_an_answer_that_comes_while_its_stream_begins_is_delivered(ended_a
         await asyncio.sleep(ended_after)
         b.release.set()
         await call.done()
-        answers: list[Any] = call.messages if call.is_stream else [call.json]
+        answers: list[Any] = call.received
         assert [answer["result"]["tool"] for answer in answers] == ["held"]
         assert b.noted("exchange.fenced") == 0
         assert (await p.post(request(2, "ping")).done()).status == 200

@@ -50,7 +50,7 @@ def test_a_result_that_came_too_late_is_not_the_answer_and_the_end_in_the_log_is
             one.release.set()
             await call.done()
             assert call.is_stream is (mode != "json")
-            [answer] = call.messages if call.is_stream else [call.json]
+            [answer] = call.received
             assert (answer["id"], answer["error"]["code"]) == (1, OUTCOME_UNKNOWN)
             assert one.noted("exchange.fenced") == 1
 

@@ -36,6 +36,12 @@ class Known:
         return Principal(subject="ada", scopes=frozenset(self._at.valid[token]))
 
 
+def signing_in(at: Authority) -> OAuth:
+    """Return a client's sign-in by a browser that accepts at once."""
+    browser = AuthorizationCode(at.browse, redirect_uri="http://127.0.0.1:3000/callback")
+    return OAuth(browser, storage=MemoryStorage())
+
+
 def public(url: str) -> dict[str, Any]:
     return {"public_url": url, "allowed_hosts": ["tools.example", "localhost"]}
 
@@ -171,11 +177,7 @@ async def test_our_client_signs_in_to_our_server() -> None:
         with listening() as sock:
             url = f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
             async with Service(server.front(HttpSettings())).running([sock]):
-                oauth = OAuth(
-                    AuthorizationCode(at.browse, redirect_uri="http://127.0.0.1:3000/callback"),
-                    storage=MemoryStorage(),
-                )
-                async with Client(url, auth=oauth) as client:
+                async with Client(url, auth=signing_in(at)) as client:
                     assert (await client.call_tool("cook", {"dish": "soup"})).data == "soup is ready"
                 assert at.forms[0]["resource"] == url, "the token is for our endpoint and no other"
 
@@ -202,16 +204,14 @@ async def test_our_client_asks_for_the_scopes_that_a_call_needs_and_keeps_those_
 
         with listening() as sock:
             url = f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
-            async with Service(server.front(HttpSettings())).running([sock]):
-                oauth = OAuth(
-                    AuthorizationCode(at.browse, redirect_uri="http://127.0.0.1:3000/callback"),
-                    storage=MemoryStorage(),
-                )
-                async with Client(url, auth=oauth, version=version) as client:
-                    assert (await client.call_tool("menu")).data == "soup"
-                    assert (await client.call_tool("cook", {"dish": "soup"})).data == "soup is ready"
-                    assert (await client.call_tool("carve", {"dish": "ham"})).data == "ham is carved"
-                    assert (await client.call_tool("cook", {"dish": "tea"})).data == "tea is ready"
+            async with (
+                Service(server.front(HttpSettings())).running([sock]),
+                Client(url, auth=signing_in(at), version=version) as client,
+            ):
+                assert (await client.call_tool("menu")).data == "soup"
+                assert (await client.call_tool("cook", {"dish": "soup"})).data == "soup is ready"
+                assert (await client.call_tool("carve", {"dish": "ham"})).data == "ham is carved"
+                assert (await client.call_tool("cook", {"dish": "tea"})).data == "tea is ready"
     assert [sorted(scopes.split()) for scopes in at.asked_scopes] == [
         ["kitchen"],
         ["kitchen", "stove"],

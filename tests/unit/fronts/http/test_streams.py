@@ -98,7 +98,7 @@ async def test_a_cut_call_goes_on_and_is_resumed_to_its_end() -> None:
         resumed = await p.get(call.ids[1]).until(1)
         b.release.set()
         await resumed.done()
-        assert [message.get("params", {}).get("progress", "end") for message in resumed.messages] == [
+        assert resumed.progress == [
             2,
             "end",
         ]
@@ -330,7 +330,7 @@ async def test_delete_settles_each_call_in_flight_with_one_terminal_message(resp
         await waiting.done()
         await streaming.done()
         for call, number in ((waiting, 1), (streaming, 2)):
-            ends = [m for m in (call.messages if call.is_stream else [call.json]) if "error" in m]
+            ends = [m for m in call.received if "error" in m]
             assert [(end["id"], end["error"]["code"]) for end in ends] == [(number, -32800)]
         if listening is not None:
             await listening.done()

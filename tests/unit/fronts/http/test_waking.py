@@ -26,47 +26,50 @@ MESSAGES: dict[str, tuple[Json | list[Json], dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("told", ["by ASGI", "by the transport"])
+async def sent_after_a_pause(one: Bench, kind: str) -> Call:
+    """Open a session and send a request that is read after a pause."""
+    p = one.peer()
+    await p.initialize(OLDEST)
+    message, headers = MESSAGES[kind]
+    paused(one)
+    return p.send("POST", json.dumps(message).encode(), headers=headers)
+
+
+@pytest.mark.parametrize("seen", ["by ASGI", "by the transport"])
 @pytest.mark.parametrize("kind", MESSAGES)
-def test_a_request_whose_client_has_left_is_not_started_after_a_pause(kind: str, told: str) -> None:
-    @front_test
-    async def run() -> None:
-        async with bench() as one:
-            p = one.peer()
-            await p.initialize(OLDEST)
-            message, headers = MESSAGES[kind]
-            paused(one)
-            call: Call = p.send("POST", json.dumps(message).encode(), headers=headers)
-            if told == "by ASGI":
-                call._gone.set()
-            else:
-                call.transport.closing = True
-            await call.done()
-            assert (one.runs, call.status) == ([], 0)
-            assert one.noted("request.dropped") == 1
-
-    run()
+@front_test
+async def test_a_request_whose_client_has_left_is_not_started_after_a_pause(kind: str, seen: str) -> None:
+    async with bench() as one:
+        call = await sent_after_a_pause(one, kind)
+        if seen == "by ASGI":
+            call._gone.set()
+        else:
+            call.transport.closing = True
+        await call.done()
+        assert (one.runs, call.status) == ([], 0)
+        assert one.noted("request.dropped") == 1
 
 
 @pytest.mark.parametrize("kind", MESSAGES)
-def test_a_request_whose_client_waits_is_answered_after_a_pause(kind: str) -> None:
-    @front_test
-    async def run() -> None:
-        async with bench() as one:
-            p = one.peer()
-            await p.initialize(OLDEST)
-            message, headers = MESSAGES[kind]
-            paused(one)
-            call = await p.send("POST", json.dumps(message).encode(), headers=headers).done()
-            assert call.status == 200
-            assert one.runs == ["quick"] * (2 if kind == "a batch" else 1)
-            # A break after that is noticed as ever.
-            held = p.call(9, "held")
-            await asyncio.sleep(1)
-            await held.cut()
-            assert one.noted("session.detached") == 1
+@front_test
+async def test_a_request_whose_client_waits_is_answered_after_a_pause(kind: str) -> None:
+    async with bench() as one:
+        call = await sent_after_a_pause(one, kind)
+        assert (await call.done()).status == 200
+        assert one.runs == ["quick"] * (2 if kind == "a batch" else 1)
 
-    run()
+
+@front_test
+async def test_a_break_after_a_pause_is_noticed_as_ever() -> None:
+    async with bench() as one:
+        p = one.peer()
+        await p.initialize(OLDEST)
+        paused(one)
+        await p.call(1).done()
+        held = p.call(9, "held")
+        await asyncio.sleep(1)
+        await held.cut()
+        assert one.noted("session.detached") == 1
 
 
 @front_test
