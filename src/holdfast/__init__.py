@@ -4,7 +4,7 @@ This module has the names that most programs need. The others are in modules nam
 
 | module | contents |
 |---|---|
-| `holdfast.context` | what a running function uses: context, session, state, controls of the server |
+| `holdfast.context` | the tools of a running function: context, session, state, controls of the server |
 | `holdfast.options` | the options of `Server` and its decorators |
 | `holdfast.content` | images, files, messages and results that functions return |
 | `holdfast.asks` | questions to the client and their answers |

@@ -97,7 +97,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     subscriptions: int = 1_000
     """Resource subscriptions of a session, or of one listener (2026-07-28)."""
     subscription_bytes: int = 256 * KIB
-    """Bytes of these URIs together. One URI may be as long as a message, so their number alone is no limit."""
+    """Bytes of these URIs together. One URI may be as long as a message, so a limit of their number alone is not enough."""
 
     running: int = 256
     """Calls of one session that run at the same time; further ones wait in the queue."""
@@ -183,7 +183,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     principal_state_bytes: int = 256 * KIB
     """Bytes of a principal's own state; beyond: StateError."""
     principal_kept_bytes: int = 64 * MIB
-    """What the sessions and handles of one principal keep in the store beside streams and tasks (anonymous clients count
+    """Bytes that the sessions and handles of one principal keep in the store beside streams and tasks (anonymous clients count
     as one): state, subscriptions and the requests of `rerun_bytes`, and 256 bytes for each field and subscription;
     beyond: StateError, −32602, and a request is not kept. Without it the limits above would multiply by the number of
     sessions: one principal could make a store keep 1.5 GiB."""

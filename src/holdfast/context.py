@@ -1,4 +1,4 @@
-"""What a running function gets and uses: the context, its session, its state, and the controls of the server."""
+"""The objects of a running function: the context, its session, its state, and the controls of the server."""
 
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.blocking import BlockingContext, BlockingSession, BlockingState

@@ -22,7 +22,7 @@ async def _supervised(name: str, loop: Callable[[], Awaitable[None]], observer: 
     while True:
         try:
             await loop()
-        except Exception as error:  # noqa: BLE001 - the loop must go on after any error
+        except Exception as error:  # noqa: BLE001 - the loop must continue after any error
             observer.note("loop.failed", loop=name, error=error)
         else:
             return

@@ -307,7 +307,7 @@ def test_sign_ins_that_do_not_fit_are_refused_at_the_start(tmp_path: Path) -> No
             Remote(url, oauth=True).front(settings)
     with pytest.raises(ConfigError, match="other users may call here"):
         Remote(url, oauth=True, verifier=verified).front(HttpSettings())
-    with pytest.raises(ConfigError, match="a verifier must tell users apart"):
+    with pytest.raises(ConfigError, match="a verifier must distinguish users"):
         Remote(url, oauth=UserOAuth(CALLBACK)).front(HttpSettings())
     store = f"sqlite:///{tmp_path / 'x.db'}"
     with pytest.raises(ConfigError, match="in one process"):

@@ -44,10 +44,10 @@ class Principal(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class AuthRequest(Struct, frozen=True):
-    """What a verifier may know of a request, beside its token."""
+    """The part of a request that a verifier receives beside its token."""
 
     headers: Mapping[str, str]
-    """By lower-case name. Clients write them, unless a proxy removes what clients must not write."""
+    """By lower-case name. Clients write them, unless a proxy removes headers that clients must not write."""
     address: str
     """The address that the connection comes from: the client's, or that of the last proxy."""
 
@@ -73,7 +73,7 @@ KnownPrincipal = Callable[[str], tuple[Principal, float] | None]
 
 A verifier may have such a method, `known`: it is then not called before that date for the same token."""
 Verifier = TokenVerifier | RequestVerifier
-"""What a server takes as `verifier`: a function of the token, or of the token and the request."""
+"""The type of a server's `verifier`: a function of the token, or of the token and the request."""
 
 
 def known_by(verifier: Verifier) -> KnownPrincipal | None:

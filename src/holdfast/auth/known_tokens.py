@@ -27,7 +27,7 @@ class KnownTokens:
         return len(self._known)
 
     def get(self, token: str, now: float) -> tuple[Principal | None] | None:
-        """Return what was found for the token, in a tuple; None if it is not known or that was too long ago."""
+        """Return a tuple with the token's verdict; None if the token is unknown or the verdict is too old."""
         name = _name(token)
         found = self._known.get(name)
         if found is None:
@@ -46,7 +46,7 @@ class KnownTokens:
         return found[1], found[0]
 
     def put(self, token: str, principal: Principal | None, now: float) -> None:
-        """Remember what was found: None if the token was refused. A principal is forgotten when it expires."""
+        """Remember the verdict: None if the token was refused. A principal is forgotten when it expires."""
         until = now + self._seconds
         if principal is not None and principal.expires is not None:
             until = min(until, principal.expires)

@@ -43,7 +43,7 @@ def needs_of(scopes: Iterable[str], what: str, *, hidden: bool = False) -> Needs
     """
     named = scope_set(scopes, f"{what}: scopes")
     if hidden and not named:
-        raise ConfigError(f"{what}: hidden=True needs scopes, which say who may see it")
+        raise ConfigError(f"{what}: hidden=True needs scopes, which decide the principals that may see it")
     return Needs(named, named if hidden else NO_SCOPES)
 
 

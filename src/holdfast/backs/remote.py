@@ -53,7 +53,7 @@ class RemoteTarget:
         limits: ClientLimits,
         times: ClientTimes,
     ) -> None:
-        # Refuses at start what every request would fail with.
+        # Refuses at start a setting with which every request would fail.
         head_of("POST", place_of(url), headers, None)
         self.url: str = url
         self.name: str = urlsplit(url).hostname or url

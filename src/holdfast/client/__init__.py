@@ -1,4 +1,4 @@
-"""The client: what users write against. `upstream` speaks the protocol for it."""
+"""The client: the interface that users program against. `upstream` speaks the protocol for it."""
 
 from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.client.client import Client

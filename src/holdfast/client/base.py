@@ -63,7 +63,7 @@ TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 
 
 class Options(Struct, frozen=True):
-    """What the author of a client chose."""
+    """The choices of the author of a client."""
 
     connector: Connector
     handlers: Handlers
@@ -123,7 +123,7 @@ class Requester:
 
     @property
     def stderr(self) -> str:
-        """The last part of what a child process has written to stderr; empty for other servers."""
+        """The last part of the stderr of a child process; empty for other servers."""
         child = self._connector.child if isinstance(self._connector, ChildConnector) else None
         return child.stderr if child is not None else ""
 
@@ -291,7 +291,7 @@ class Requester:
         return self._subscribers.get(subscription) if isinstance(subscription, int | str) else None
 
     async def _restore(self, link: UpstreamLink) -> None:
-        """Restore in a new session what the lost one had: log level and subscriptions."""
+        """Restore in a new session the settings of the lost one: log level and subscriptions."""
         self._cache.clear()
         self._doubt_tools()
         for listener in self._listeners:

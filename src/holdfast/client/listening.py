@@ -1,7 +1,7 @@
 """Changes that the server reports: a list or a resource is different now.
 
-A change does not say what is different. So two equal changes that were not read yet are kept once, and the number of
-unread changes is limited by what the reader listens to.
+A change does not contain the difference. So two equal changes that were not read yet are kept once, and the number of
+unread changes is limited by the kinds that the reader listens to.
 """
 
 import asyncio

@@ -35,7 +35,7 @@ class ToolCallResult(Generic[T]):
 
 
 class InputNeeded(msgspec.Struct, frozen=True, kw_only=True):
-    """The input that the server asks for before it goes on (2026-07-28), with `auto_input=False`.
+    """The input that the server asks for before it continues (2026-07-28), with `auto_input=False`.
 
     Call again with the same arguments, `responses` by the same keys, and this object as `after`.
     """

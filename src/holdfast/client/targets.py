@@ -52,7 +52,7 @@ class Found(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
 
     def adding(self, env: Mapping[str, str], cwd: str | Path | None, headers: Mapping[str, str]) -> "Found":
-        """Return the target with what the author of the client adds; an equal name replaces the target's own."""
+        """Return the target with the additions of the author of the client; an equal name replaces the target's own."""
         return replace(
             self, env={**self.env, **env}, cwd=cwd or self.cwd, headers={**self.headers, **headers}
         )

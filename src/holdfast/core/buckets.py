@@ -4,7 +4,7 @@ A rate of N calls in a time T is a bucket that holds N calls. Each call takes on
 calls may come at once, and in the long run N come in each T.
 
 **Replicas** count apart and compare once a second (`report`, `learn`). A call that another replica reports is taken from
-the bucket here too, and the bucket may fall below zero: then no replica admits a call until what was too much has flowed
+the bucket here too, and the bucket may fall below zero: then no replica admits a call until the excess has flowed
 back. So the rate is exact in the long run. For a short time more calls pass: for each further replica at most N, which its
 bucket holds, and two seconds' rate, because a report is up to a second old when it is read, and the next one comes a second
 later.
@@ -13,7 +13,7 @@ A report has the calls of the last intervals, each with its number. A reader tak
 is read twice counts once, and a lost or late one costs nothing while its intervals are still in the next report.
 
 **Bounds.** Keys are short hashes, never a client's text. The table of buckets is bounded: the one that was used least
-recently is dropped, which forgets what it has counted. A report has a bounded number of keys, those with the most calls first;
+recently is dropped with its count. A report has a bounded number of keys, those with the most calls first;
 the others wait for the next report. As many keys wait as there are buckets; the calls of further keys are not reported.
 """
 
@@ -41,7 +41,7 @@ RateOf = Callable[[bytes], Rate | None]
 
 
 class Report(Struct, frozen=True, array_like=True):
-    """What one replica has admitted in its last intervals."""
+    """The calls that one replica has admitted in its last intervals."""
 
     origin: str
     """A random name of the process: after a restart the numbers begin again."""
@@ -120,7 +120,7 @@ class Buckets:
         return bool(self._unreported or any(self._intervals))
 
     def report(self) -> bytes:
-        """Close the interval, and return what was admitted in the last ones."""
+        """Close the interval, and return the admitted calls of the last ones."""
         newest = dict(self._unreported.most_common(REPORTED))
         for key in newest:
             del self._unreported[key]

@@ -1,4 +1,4 @@
-"""A task: a call that goes on after its request was answered (extension io.modelcontextprotocol/tasks). Pure.
+"""A task: a call that continues after its request was answered (extension io.modelcontextprotocol/tasks). Pure.
 
 A task works, may wait for input, and ends once: a terminal status never changes. The store has one `TaskState` for each
 task. Each change is a function from one state to the next, so a writer that loses a race applies its change

@@ -1,6 +1,6 @@
 """The content of results and messages: content blocks, resource contents, sampling blocks.
 
-`type` distinguishes the blocks; `text` or `blob` distinguishes resource contents. `older.py` says what a client of an
+`type` distinguishes the blocks; `text` or `blob` distinguishes resource contents. `older.py` defines the blocks that a client of an
 older revision receives instead.
 """
 
@@ -28,7 +28,7 @@ class Icon(Leaf, frozen=True, kw_only=True):
 
 
 class Annotations(Leaf, frozen=True, kw_only=True):
-    """Hints for the client: for whom content is meant, how important it is, and when it changed."""
+    """Hints for the client: the audience of the content, its importance, and the time of its last change."""
 
     audience: list[Role] | None = None
     priority: float | None = None

@@ -1,4 +1,4 @@
-"""What a server lists, and how it describes itself: tools, resources, prompts, implementations, models."""
+"""The lists of a server, and its description of itself: tools, resources, prompts, implementations, models."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""One table of the methods of both eras: who sends each, which capability it needs, how it is treated."""
+"""One table of the methods of both eras: the sender, the capability and the treatment of each."""
 
 from enum import Enum
 from typing import Final

@@ -1,4 +1,4 @@
-"""Adapt what we send to an older revision.
+"""Adapt our messages to an older revision.
 
 A client never receives a member or a kind of content that is newer than the revision of its session. `LATER` names them.
 `fit` leaves the members out, and turns a link to a resource into text if the revision has no links. Nothing necessary is

@@ -58,7 +58,7 @@ class ClientCounts:
 
 
 class ClientQuirks:
-    """The table that a server uses. It counts by client what the table changed, and reports it."""
+    """The table that a server uses. It counts the uses of the table by client, and reports them."""
 
     __slots__ = ("_counts", "_observer", "_table")
 

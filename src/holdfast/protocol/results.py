@@ -25,7 +25,7 @@ class Result(Leaf, frozen=True, kw_only=True):
 
 
 class CacheableResult(Result, frozen=True, kw_only=True):
-    """A result with hints how long it stays fresh and who may share it. Only 2026-07-28 has these members."""
+    """A result with caching hints: a time to live and a sharing scope. Only 2026-07-28 has these members."""
 
     ttl_ms: int | None = None
     cache_scope: Literal["public", "private"] | None = None

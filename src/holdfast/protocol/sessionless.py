@@ -1,6 +1,6 @@
-"""Protocol 2026-07-28: no session, every request says who it is from and what its client can do.
+"""Protocol 2026-07-28: no session, every request names its client and its capabilities.
 
-Pure: what a request's `_meta` must carry, and the errors this revision defines.
+Pure: the members of a request's `_meta`, and the errors this revision defines.
 """
 
 from typing import Any, Final
@@ -50,7 +50,7 @@ NAMED: Final = {
 
 
 class RequestMeta(Struct, frozen=True, gc=False):
-    """What a request says about itself and its client."""
+    """A request's description of itself and its client."""
 
     version: str
     capabilities: dict[str, Any]
@@ -67,7 +67,7 @@ def declared_version(params: dict[str, Any]) -> str | None:
 
 
 def read_meta(params: dict[str, Any]) -> RequestMeta:
-    """Return what a request says about itself and its client.
+    """Return a request's description of itself and its client.
 
     Raises:
         InvalidParams: a required field is missing or malformed.

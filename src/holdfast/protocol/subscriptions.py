@@ -1,6 +1,6 @@
 """The filter of a listener (`subscriptions/listen` of 2026-07-28), and the changes that it receives. Pure.
 
-A change says what has changed, by kind and name. It becomes a message when the subscription that receives it is known.
+A change has a kind and a name. It becomes a message when the subscription that receives it is known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ class Topic(Struct, frozen=True):
     needs: tuple[str, ...]
     """The capability that the server must have declared, as a path."""
     name: str = ""
-    """The parameter with the name of what has changed; empty for a whole list."""
+    """The parameter with the name of the changed component; empty for a whole list."""
 
 
 TOPICS: Final[dict[Kind, Topic]] = {
@@ -53,7 +53,7 @@ class Change(Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        """What has changed. A newer change with the same key replaces an older one."""
+        """The changed component. A newer change with the same key replaces an older one."""
         return self.kind, self.name
 
     @property
@@ -69,7 +69,7 @@ def encode_change(change: Change, principal: str | None) -> bytes:
 
 
 def decode_change(event: bytes) -> tuple[Change, str | None]:
-    """Decode what `encode_change` returned."""
+    """Decode a result of `encode_change`."""
     return msgspec.json.decode(event, type=tuple[Change, str | None])
 
 
@@ -99,7 +99,7 @@ class Filter(Struct, frozen=True):
         )
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the filter for the wire, without what it does not request."""
+        """Return the filter for the wire, without the members that it does not request."""
         return {
             topic.member: list(names) if topic.name else True
             for kind, topic in TOPICS.items()
@@ -165,7 +165,7 @@ def change_message(subscription: RequestId, change: Change) -> bytes:
 
 
 def dropped_message(subscription: RequestId, reason: str) -> bytes:
-    """Return the last message of a subscription that ends while its connection goes on."""
+    """Return the last message of a subscription that ends while its connection stays open."""
     params = {"_meta": {SUBSCRIPTION_KEY: subscription}, "requestId": subscription, "reason": reason}
     return notification_message("notifications/cancelled", params)
 

@@ -1,4 +1,4 @@
-"""The revisions of the protocol that use sessions, and what differs between them."""
+"""The revisions of the protocol that use sessions, and their differences."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Structured content must be an object, so a plain result is wrapped in one. The output schema says so. Pure."""
+"""Structured content must be an object, so a plain result is wrapped in one. The output schema marks it. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -2,9 +2,9 @@
 
 | folder | answers the question |
 |---|---|
-| `authoring` | what does an author write: tools, resources, prompts, completions, middleware, routes, listeners |
+| `authoring` | which parts does an author write: tools, resources, prompts, completions, middleware, routes, listeners |
 | `functions` | how does a Python function become a component: signature, schema, dependencies, content, errors |
 | `catalog` | which components are registered, which clients see them, how are they listed |
-| `context` | what can a running function do: progress, log, ask the client, keep state |
+| `context` | which methods does a running function have: progress, log, ask the client, keep state |
 | `running` | which handler answers which method, and with which store |
 """

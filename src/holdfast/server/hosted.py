@@ -18,11 +18,11 @@ class Hosted(Proxy):
         protocol_version: str = "legacy",
         **shared: Unpack[ProxyArguments],
     ) -> None:
-        """Describe what is hosted. Its lifespan is entered when the process begins to serve.
+        """Describe the hosted object. Its lifespan is entered when the process begins to serve.
 
         found                the object: FastMCP, MCPServer or lowlevel.Server
         place                the file of the object, for error texts
-        protocol_version     what we speak with the object: legacy, so that its handlers can ask the client in the
+        protocol_version     the era that we speak with the object: legacy, so that its handlers can ask the client in the
                              middle of a call; or modern, for handlers that return `input_required` themselves
 
         The other arguments are those of `ProxyArguments`.

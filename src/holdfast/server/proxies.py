@@ -222,7 +222,7 @@ class Remote(Proxy):
         if self._users is None:
             return front
         if self.verifier is None:
-            raise ConfigError("each user signs in to the server behind, so a verifier must tell users apart")
+            raise ConfigError("each user signs in to the server behind, so a verifier must distinguish users")
         if self.engine.store.is_shared:
             raise ConfigError(
                 "a sign-in of users waits in one process: leave out the store, and serve with one worker"

@@ -1,4 +1,4 @@
-"""A back that follows a script: one function a method, and a memory of what happened to it."""
+"""A back that follows a script: one function for each method, and a list of its events."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -41,7 +41,7 @@ class ScriptedBack:
         """Every exchange that was started, in order."""
         self.notified: list[tuple[str, dict[str, Any]]] = []
         self.events: list[str] = []
-        """What happened to the back and its sessions: `start`, `opened`, `closed: idle`, … in order."""
+        """The events of the back and its sessions: `start`, `opened`, `closed: idle`, … in order."""
 
     def on(self, method: str) -> Callable[[Script], Script]:
         """Use the decorated function for a method."""

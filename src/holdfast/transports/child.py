@@ -50,7 +50,7 @@ INHERITED: Final = (
     "APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROCESSOR_ARCHITECTURE",
     "SYSTEMDRIVE", "SYSTEMROOT", "TMP", "USERNAME", "USERPROFILE",
 )  # fmt: skip
-"""The environment variables that a child inherits: enough to run, none of our secrets."""
+"""The environment variables that a child inherits: enough to run, without our secrets."""
 
 
 class ChildOptions(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@
 A connection carries one request at a time. After the last byte of a response it is free for the next request, unless
 the server asks to close it, or has sent more than was asked for.
 
-Limits. The head of a response is at most HEAD_BYTES, and so is what comes between two parts of its body or after the
+Limits. The head of a response is at most HEAD_BYTES, and so are the bytes between two parts of its body or after the
 last one. The body is buffered up to PAUSE_BYTES; then the connection is not
 read until the caller has taken them, so a fast server cannot fill the memory.
 
@@ -239,7 +239,7 @@ class HttpWire(asyncio.Protocol):
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived."""
+        """Parse the received bytes."""
         if self._waiter is None:
             # Nothing was asked.
             self.abort()

@@ -6,12 +6,12 @@ From the outside in:
     retries.py        which failed requests may be sent again
     negotiation.py    the first messages: which era and which version the server speaks
     connectors.py     how a link is opened: to a URL, or to a child process
-    link.py           what every link does, and where received messages go
+    link.py           the work of every link, and the ways of received messages
     http_link.py      a link over Streamable HTTP
     pipe_link.py      a link over a pair of pipes
     pending.py        requests of ours that wait for their response
     incoming.py       requests of the server that wait for ours
-    profile.py        what we tell the server about ourselves
+    profile.py        our description for the server
     slots.py          how many requests may run at the server at once
     settings.py       limits and times
 """

@@ -51,14 +51,14 @@ def no_mirror(method: str, params: dict[str, Any]) -> Headers:  # noqa: ARG001 -
 
 
 class Callbacks(Struct, frozen=True, kw_only=True):
-    """What the user of a connection does with what comes from the server."""
+    """The functions of a connection's user for messages of the server."""
 
     on_request: OnRequest
     on_notification: OnNotification
     on_end: OnEnd | None = None
     """Called exactly once for each link that was negotiated, when it ends."""
     on_reconnected: Callable[[UpstreamLink], Awaitable[None]] | None = None
-    """Restores on a new link what the old session had. No other request uses the link before this returns."""
+    """Restores on a new link the settings of the old session. No other request uses the link before this returns."""
     mirror: MirrorHeaders = no_mirror
 
 
@@ -238,7 +238,7 @@ class Connection:
     # Links
 
     async def open(self) -> Agreed:
-        """Connect for the first time and return what was negotiated.
+        """Connect for the first time and return the negotiated values.
 
         Raises:
             NotSent: the server cannot be reached. There is only one attempt.

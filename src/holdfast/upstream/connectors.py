@@ -26,7 +26,7 @@ class Connector(Protocol):
 
     @property
     def last_words(self) -> str:
-        """What is known about a server that does not answer, for error messages."""
+        """Details about a server that does not answer, for error messages."""
         ...
 
     async def connect(self, receiver: Receiver) -> UpstreamLink:

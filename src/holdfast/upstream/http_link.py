@@ -5,11 +5,11 @@ concerns that request only. The response is one JSON body, or a stream of events
 result is matched by its id, so it may also come on another stream: then the request ends, and its own stream is closed.
 
 Which messages belong to which request. A notification or a request of the server that comes on the stream of a POST
-belongs to that POST (`origin`); also after the stream was resumed by a GET. What comes on the standalone stream (the GET
+belongs to that POST (`origin`); also after the stream was resumed by a GET. A message of the standalone stream (the GET
 that is opened after `initialize`) has no origin.
 
 Resuming. In a session, a stream that breaks before its result is opened again by a GET with `Last-Event-ID`, the id of
-the last event that had one. The attempts go on for `times.patience`. A stream without event ids cannot be resumed. A
+the last event that had one. The attempts continue for `times.patience`. A stream without event ids cannot be resumed. A
 stream that could be resumed and sends no byte for `times.silence` is treated as broken. 2026-07-28 has no resumption:
 there a broken stream is the end, and closing the stream is how a request is cancelled.
 
@@ -56,7 +56,7 @@ GET_HEADERS: Final = {"accept": EVENTS}
 
 
 class HttpServer:
-    """The server's URL, and what every link to it uses."""
+    """The server's URL, and the parts that every link to it uses."""
 
     __slots__ = ("authorizer", "clock", "headers", "http", "limits", "observer", "random", "times", "url")
 
@@ -458,7 +458,7 @@ class HttpLink:
 
 
 class _Stream:
-    """What is kept of a stream when it is resumed: the last event id and the pauses."""
+    """The record of a stream when it is resumed: the last event id and the pauses."""
 
     __slots__ = ("_silence", "backoff", "backoff_failed", "last_id")
 

@@ -32,7 +32,7 @@ Ticket = tuple[object, RequestId]
 FREE: Final = 16 * KIB
 """Requests shorter than this are not charged."""
 UNSENT: Final = 1_024
-"""Responses to pings, and refusals, that may wait to be sent. A server that reads none of them gets no more."""
+"""Responses to pings, and refusals, that may wait to be sent. A server that does not read them gets no more."""
 
 
 class Answering(Protocol):
@@ -159,7 +159,7 @@ class IncomingRequests:
             answer = result_message(request.id, encode(result))
         except McpError as error:
             answer = refusal(request.id, error)
-        except Exception as error:  # noqa: BLE001 - the server gets an error, and the connection goes on
+        except Exception as error:  # noqa: BLE001 - the server gets an error, and the connection continues
             self._observer.note("client.handler_failed", method=request.method, error=error)
             answer = refusal(request.id, McpError(INTERNAL_ERROR, f"Internal error: {type(error).__name__}"))
         if charge is not None:

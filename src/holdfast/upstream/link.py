@@ -1,4 +1,4 @@
-"""What every link to a server does, and where its messages go.
+"""The work of every link to a server, and the ways of its messages.
 
 A link is one conversation with a server: one session (2025-03-26 to 2025-11-25), the sessionless conversation of
 2026-07-28 over HTTP, or one pair of pipes. When a link ends, the connection opens another one. A request never moves
@@ -163,7 +163,7 @@ class Receiver:
     def take_message(
         self, link: UpstreamLink, message: Message, origin: OutgoingRequest | None, size: int = 0
     ) -> None:
-        """Give a decoded message on. `size` is what it costs in memory; it matters for requests."""
+        """Pass a decoded message on. `size` is its cost in memory; it matters for requests."""
         match message:
             case Response():
                 self.pending.settle(message)

@@ -38,7 +38,7 @@ from holdfast.wire.jsonrpc import notification_message
 
 SESSIONLESS_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
 VERSIONS: Final = ("auto", "modern", "legacy", VERSION, *REVISIONS)
-"""What a user may ask for: either era, one era, or one version."""
+"""The versions that a user may choose: either era, one era, or one version."""
 
 
 class DiedOfProbe(NotSent):

@@ -23,7 +23,7 @@ class Pipe(Protocol):
 
     @property
     def last_words(self) -> str:
-        """What is known about the other end, for error messages."""
+        """Details about the other end, for error messages."""
         ...
 
     async def read(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What a client tells the server about itself: once, in `initialize`, or in `_meta` of every request (2026-07-28)."""
+"""The description of a client for the server: once, in `initialize`, or in `_meta` of every request (2026-07-28)."""
 
 from typing import Any
 

@@ -6,7 +6,7 @@ from holdfast.config import KIB, MIB
 
 
 class ClientLimits(Struct, frozen=True, kw_only=True):
-    """Limits on what a server can make a client keep in memory."""
+    """Limits on the memory that a server can make a client use."""
 
     message: int = 16 * MIB
     """Bytes of one message, in a body, a line or an event. Results may contain images."""

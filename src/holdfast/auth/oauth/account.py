@@ -141,7 +141,7 @@ class Account:
                     if not await self._refresh(web, place) and self._setup.grant.is_silent:
                         await self._authorize(web, place, kept.scopes)
             except (LinkError, AuthorizationFailed) as error:
-                # If a user can still be asked, go on: the server's refusal starts that.
+                # If a user can still be asked, continue: the server's refusal starts that.
                 is_final = isinstance(error, LinkError) or self._setup.grant.is_silent
                 if is_final and due.is_over(self._clock.wall()):
                     raise

@@ -19,7 +19,7 @@ class ClientIdentity(Struct, frozen=True, omit_defaults=True):
     """A client as an authorization server knows it.
 
     issuer        the authorization server that it is registered with; no other one receives it. It is required for a
-                  client with a secret: otherwise every MCP server could choose who receives the secret
+                  client with a secret: otherwise every MCP server could choose the receiver of the secret
     private_key   PEM, for `private_key_jwt`
     method        how to authenticate; by default, a method that the authorization server supports
     """

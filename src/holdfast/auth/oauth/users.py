@@ -46,7 +46,7 @@ MOST_USERS: Final = 10_000
 
 
 class LastingSignIn:
-    """An authorizer whose sign-in goes on when the request that waits for it is cancelled."""
+    """An authorizer whose sign-in continues when the request that waits for it is cancelled."""
 
     def __init__(self, inner: Authorizer) -> None:
         self._inner = inner

@@ -15,7 +15,7 @@ Claims = dict[str, Any]
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """What the claims of a token must say."""
+    """The required claims of a token."""
 
     issuer: str = ""
     """Empty: the issuer is not checked, because the token was checked by the issuer itself."""

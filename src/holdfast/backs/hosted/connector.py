@@ -12,7 +12,7 @@ from holdfast.upstream.settings import ClientTimes
 
 
 class HostedConnector:
-    """Links to one hosted object. A run that has had a client is never given to another one."""
+    """Links to one hosted object. A run that had a client is never given to another one."""
 
     def __init__(
         self,

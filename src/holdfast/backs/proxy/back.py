@@ -227,7 +227,7 @@ class ProxyBack:
         return record is None or not (record.key and self.has_home)
 
     def _offered(self, agreed: Agreed, caller: Caller) -> dict[str, Any]:
-        """Return what the server offers to a client of 2026-07-28."""
+        """Return the capabilities that the server offers to a client of 2026-07-28."""
         tasks = agreed.is_sessionless and self._passes_tasks and not self._is_for_one_call(caller)
         return server_capabilities(agreed.capabilities, sessionless=True, tasks=tasks)
 
@@ -376,7 +376,7 @@ class ProxyBack:
         await self._leave(session.record.key)
 
     async def _leave(self, key: str) -> None:
-        """End the upstream of a session, or let go of the one that it shares."""
+        """End the upstream of a session, or release the one that it shares."""
         self._upstreams.end(session_key_of(key))
         await self._stop_sharing(key)
 
@@ -386,7 +386,7 @@ class ProxyBack:
                 await upstream.leave(key)
 
     async def moved(self, record: SessionRecord) -> None:
-        """Serve a session here from now on. Its next request opens an upstream and restores what the record says."""
+        """Serve a session here from now on. Its next request opens an upstream and restores the settings of the record."""
         if self._options.strict:
             raise SessionGone(
                 f"the replica that had session {record.key[:8]} is gone, and sessions are strict"

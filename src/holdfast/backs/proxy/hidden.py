@@ -51,7 +51,7 @@ class HiddenComponents:
         self.is_hidden: Callable[[str, str, Caller], bool] = rules.is_hidden
 
     async def answer(self, exchange: Exchange, handle: Handle) -> bytes:
-        """Let the server answer: a list without what is hidden, or a request for an unknown component.
+        """Let the server answer: a list without the hidden components, or a request for an unknown component.
 
         Raises:
             McpError: the server's error.

@@ -50,7 +50,9 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
         if self.home not in get_args(Home):
             raise ConfigError(f"home is one of {', '.join(get_args(Home))}; not {self.home!r}")
         if self.shared_between and not self.shared:
-            raise ConfigError("shared_between names who shares, so it needs shared=True (--shared)")
+            raise ConfigError(
+                "shared_between names the principals that share, so it needs shared=True (--shared)"
+            )
         if self.shared and self.home == "any":
             raise ConfigError(
                 'shared does not fit home="any", where all sessions of a principal share anyway'

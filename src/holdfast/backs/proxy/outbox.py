@@ -1,13 +1,13 @@
 """Messages of the server that wait for a slow client: in order, bounded, sent by one task that lives only while it has work.
 
 The code that receives from the server must not wait: the next message may be the result of another call. So a flood of
-messages ends here. The queue is bounded by their number and by their bytes (law 9); they wait encoded, so their bytes are
-what they cost. When it is full:
+messages ends here. The queue is bounded by their number and by their bytes (law 9); they wait encoded, so their size
+is their cost in memory. When it is full:
 
     progress              replaces the progress that came just before it: only the newest value matters
     a change of a list    has room for as much again, so that log messages do not displace it. At any time it is
     or a resource         dropped if the same one waits already: the client reads the list after it anyway
-    any other message     is dropped and noted, and so is what follows, until everything that waits is sent. Then the
+    any other message     is dropped and noted, and so are the next ones, until all waiting messages are sent. Then the
                           client receives one log message that says how many of the server's log messages are missing
 
 A hosted object writes each message within one call, and so does the response to a POST. The code that reads them waits
@@ -157,5 +157,5 @@ class Outbox:
         try:
             await self._send(method, text)
         except (HoldfastError, OSError) as error:
-            # The exchange has ended, the answer is plain JSON, or the store is away: the call itself goes on.
+            # The exchange has ended, the answer is plain JSON, or the store is away: the call itself continues.
             self._observer.note("upstream.undelivered", method=method, error=error)

@@ -1,6 +1,6 @@
 """Headers of a client that are passed on to the server behind us: only those that the operator has named.
 
-The values of a request go with that request. What we send outside of calls, such as the standalone stream, has the
+The values of a request go with that request. Requests outside of calls, such as the standalone stream, have the
 newest values of the client. Clients whose values differ share no upstream unless they have one session, and a session
 belongs to one principal. So a credential of one principal never goes with a request of another one.
 """
@@ -79,7 +79,7 @@ NOTHING: Final = Passing()
 
 
 def passing(names: Sequence[str], *, token: bool, configured: Mapping[str, str]) -> Passing:
-    """Return what passes. `configured` are the headers that every request has.
+    """Return the headers that are passed on. `configured` are the headers that every request has.
 
     Raises:
         ConfigError: a header may not pass, or has a configured value.

@@ -1,4 +1,4 @@
-"""The next session at the server, also without a call: a client that only listens must learn what has changed.
+"""The next session at the server, also without a call: a client that only listens must receive the changes.
 
 A link that ended with its session is replaced by the next call. Until then the server reports no change to us. So we
 open the next one by ourselves, after a pause: a server that restarts loses all sessions at once, and the pauses are

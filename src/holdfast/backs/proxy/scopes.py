@@ -127,7 +127,7 @@ class TableRules:
         return f"<TableRules {sum(len(rows.needs) for rows in self._rows.values())} rows>"
 
     def component(self, kind: str, name: str) -> Needs:
-        """Return what a component needs."""
+        """Return the needs of a component."""
         spellings = uri_spellings(name) if kind == "resources" else (name,)
         return self._server.plus(self._rows[kind].of(spellings))
 
@@ -136,7 +136,7 @@ class TableRules:
         return bool(self._access.missing(self.component(kind, name).hidden, caller))
 
     def needs(self, request: Request, caller: Caller, session: str) -> Needs:  # noqa: ARG002
-        """Return what a request needs. A listener may name hidden resources among others: it does not receive them.
+        """Return the needs of a request. A listener may name hidden resources among others: it does not receive them.
 
         Raises:
             InvalidParams: its URIs are too long.

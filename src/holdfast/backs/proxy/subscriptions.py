@@ -2,7 +2,7 @@
 
 Several clients that listen to one URI need one subscription at the server. Each of them is a holder: a session by its
 key, and all listeners of 2026-07-28 together as LISTENERS. The first holder subscribes, the last one unsubscribes. A session
-lets go when it unsubscribes or closes; for the listeners the sweep of `upstreams.py` does it. Requests to the server are sent
+releases them when it unsubscribes or closes; for the listeners the sweep of `upstreams.py` does it. Requests to the server are sent
 one at a time, so that it never receives a second subscription for a URI, in any order of its answers.
 
 A 2026-07-28 server also reports changes of its lists only on a listen stream, so one is open as long as the upstream.

@@ -64,7 +64,7 @@ class Target(Protocol):
         ...
 
     def key(self, client: UpstreamClient) -> bytes:
-        """Return what two clients must have in common to share an upstream, besides the principal; mostly no bytes.
+        """Return the bytes that two clients must have in common, besides the principal, to share an upstream; mostly none.
 
         Raises:
             McpError: this client cannot be connected, for example because a header is missing.

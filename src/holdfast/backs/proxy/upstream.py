@@ -457,7 +457,7 @@ class Upstream:
         self._lists_changed(agreed)
 
     async def restore(self, record: SessionRecord, uris: list[str]) -> None:
-        """Give the server what a session had at its former home: the log level and the subscriptions.
+        """Give the server the settings that a session had at its former home: the log level and the subscriptions.
 
         The client receives `list_changed` for every list, because another upstream may offer something else.
         """
@@ -477,7 +477,7 @@ class Upstream:
             await self._noting("resources/subscribe", self.subscriptions.add(uri, self.agreed, session))
 
     async def _noting(self, method: str, request: Awaitable[None]) -> None:
-        """Send a request; if it fails, note it and go on."""
+        """Send a request; if it fails, note it and continue."""
         try:
             await request
         except HoldfastError as error:

@@ -52,7 +52,7 @@ def session_key_of(session: str) -> Key:
 def shared_key_of(client: UpstreamClient, also: bytes = b"", together: frozenset[str] = frozenset()) -> Key:
     """Return the key of the upstream of all clients of one principal that declared the same capabilities.
 
-    `also` is what else they have in common. `together` are the subjects of principals that share one upstream.
+    `also` are further values that they have in common. `together` are the subjects of principals that share one upstream.
     """
     declared = msgspec.json.encode(client.capabilities, order="deterministic")
     principal = client.caller.principal
@@ -202,7 +202,7 @@ class Upstreams:
             self._observer.note("upstream.ended_badly", error=error)
 
     async def _look_for_sessions(self) -> None:
-        """End upstreams of sessions that are closed or have another home: the wake-up that says so can be lost."""
+        """End upstreams of sessions that are closed or have another home: the wake-up about it can be lost."""
         for key in list(self._by_key):
             upstream = self.find(key)
             for session in tuple(upstream.sessions) if upstream is not None else ():

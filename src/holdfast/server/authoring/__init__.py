@@ -1,1 +1,1 @@
-"""What an author writes: tools, resources, prompts, completions, middleware, routes and listeners."""
+"""The parts that an author writes: tools, resources, prompts, completions, middleware, routes and listeners."""

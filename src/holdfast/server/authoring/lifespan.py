@@ -31,7 +31,7 @@ class Lifespan:
         self.value: Any = None
 
     async def enter(self) -> None:
-        """Enter the lifespan, or wait until another holder has entered it. Raises what entering raises."""
+        """Enter the lifespan, or wait until another holder has entered it. Raises the exception of the entry."""
         if self._factory is None:
             return
         self._holders += 1
@@ -47,7 +47,7 @@ class Lifespan:
             raise
 
     async def leave(self) -> None:
-        """Leave the lifespan. The last holder waits for its end, and gets what leaving raises."""
+        """Leave the lifespan. The last holder waits for its end, and gets its exception."""
         task = self._task
         if task is not None and self._let_go():
             await task

@@ -30,7 +30,7 @@ class SessionListeners:
         self._hooks[event].append((hook, taken))
 
     async def tell(self, event: str, session: SessionView, *reason: str, observer: Observer) -> None:
-        """Call each listener of the event in order; log what they raise."""
+        """Call each listener of the event in order; log their exceptions."""
         for hook, taken in self._hooks[event]:
             arguments = (session, *reason)[:taken]
             try:

@@ -127,7 +127,7 @@ class Catalog(Generic[E]):
         return None if entry is None or self._is_hidden(entry, viewer) else entry
 
     def switched(self, name: str, viewer: Viewer) -> E | None:
-        """Return the entry if it is switched on for the viewer, who may lack a hidden scope."""
+        """Return the entry if it is switched on for the viewer. The viewer may lack a hidden scope."""
         if self._choices:
             for audience in (
                 Audience(session=viewer.session_key),

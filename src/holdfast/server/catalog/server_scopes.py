@@ -36,14 +36,14 @@ def server_scopes(
 
 
 class ServerScopes:
-    """What a server knows of scopes."""
+    """The scopes of a server and of its components."""
 
     def __init__(self, access: Access, needs: Needs = NO_NEEDS) -> None:
         self.access: Access = access
         self.needs: Needs = needs
-        """What each component needs besides its own scopes."""
+        """The needs of each component besides its own scopes."""
         self.others: list[Needs] = []
-        """What routes beside the endpoint need."""
+        """The needs of routes beside the endpoint."""
         self._rules: ScopeRules | None = None
         self._is_open = False
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.engine.exchange import Exchange
 
 CLIENT_VISIBLE: Final = (ToolError, AskError, NoSession, HandleNotFound)
-"""Exceptions whose text is meant for the client."""
+"""Exceptions whose text the client receives."""
 ENDED_ELSEWHERE: Final = (Fenced, StreamClosed, SessionGone)
 MAX_TEXT: Final = 4_096
 """Characters of an exception's text that a client receives: the text may quote large input."""
@@ -93,7 +93,7 @@ def text_for_client(error: Exception, exchange: Exchange, server: Host) -> str:
 
 
 def visible_text(error: Exception) -> str:
-    """Return the text of one exception as valid UTF-8, after its type if its text is not meant for clients."""
+    """Return the text of one exception as valid UTF-8, after its type if the exception was not raised for clients."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - an author's __str__

@@ -50,7 +50,7 @@ class ServerRules:
         }
 
     def needs(self, request: Request, caller: Caller, session: str) -> Needs:
-        """Return what a request needs; nothing if it names no component, or an unknown one."""
+        """Return the needs of a request; nothing if it names no component, or an unknown one."""
         find = self._needs.get(request.method)
         return NO_NEEDS if find is None else find(request.params, View(caller, session))
 
@@ -94,7 +94,7 @@ class ServerRules:
         return needs if needs.scopes else self._resource(ref, view)
 
     def _listening(self, params: Params, view: View) -> Needs:
-        """Return what the resources and tasks of a filter need. Hidden resources are left out of the filter."""
+        """Return the needs of the resources and tasks of a filter. Hidden resources are left out of the filter."""
         wanted = params.get("notifications")
         if type(wanted) is not dict:
             return NO_NEEDS
@@ -108,7 +108,7 @@ class ServerRules:
         return needs
 
     def _task(self, params: Params, view: View) -> Needs:
-        """Return what the call needed that became the task.
+        """Return the needs of the call that became the task.
 
         Raises:
             UnknownTask: the call needed scopes that no component of this process has, or that are hidden from the caller.

@@ -1,4 +1,4 @@
-"""What a dead replica ran may be run again by another one, where it was kept for that."""
+"""Another replica may run the calls of a dead one again, if their requests were kept for that."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Asks: credit, the first answer, and what comes after it."""
+"""Asks: credit, the first answer, and later answers."""
 
 import asyncio
 from collections import Counter

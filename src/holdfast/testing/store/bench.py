@@ -45,7 +45,7 @@ def record(key: str = KEY, principal: str = PRINCIPAL, **fields: Any) -> Session
 
 
 class Bench:
-    """A store and what a test does with it, in few words."""
+    """A store and short methods for a test."""
 
     def __init__(self, store: Store, clock: VirtualClock) -> None:
         self.store = store
@@ -109,7 +109,7 @@ class Bench:
         return attached
 
     async def sweep(self) -> list[tuple[str, Input]]:
-        """Close what is due; return which and why."""
+        """Close the sessions that are due; return which and why."""
         return [(closed.record.key, closed.reason) for closed in await self.store.sweep()]
 
     async def ends(self, seconds: float, reason: Input) -> None:
@@ -153,10 +153,10 @@ def reasons(closed: list[Closed] | Refusal) -> list[tuple[str, Input]]:
 
 
 class Contract:
-    """What every part of the contract needs: a store to test."""
+    """The base of every part of the contract: a store to test."""
 
     def make_store(self, limits: Limits, clock: VirtualClock) -> AbstractAsyncContextManager[Store]:
-        """Return a context in which a fresh, empty store lives; leaving it must let go of everything."""
+        """Return a context in which a fresh, empty store lives; leaving it must release everything."""
         raise NotImplementedError("say how your store is made: override make_store")
 
 

@@ -1,4 +1,4 @@
-"""What stays replayable has bounds, and what matters most goes last (law 9)."""
+"""Replayable events have bounds, and the most important are removed last (law 9)."""
 
 from holdfast.core.stream import Continuity, Position
 from holdfast.stores.base import STANDALONE_FENCE, Attached, Duplicate

@@ -1,4 +1,4 @@
-"""A closing ends what is in flight in the same step, and lets readers read to the end."""
+"""A closing ends the exchanges in flight in the same step, and lets readers read to the end."""
 
 import asyncio
 from typing import Final

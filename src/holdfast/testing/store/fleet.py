@@ -28,7 +28,7 @@ class Fleet:
             await self.benches[number].store.renew(LEASE)
 
     async def left_by_the_dead(self, number: int = 1) -> list[Orphan]:
-        """Let all leases but one's end; return what it finds."""
+        """Let all leases but one end; return the orphans that its replica finds."""
         await self.sail(LEASE * 1.25, number)
         return await self.benches[number].store.orphans()
 
@@ -47,7 +47,7 @@ class Fleet:
 
 
 class FleetContract:
-    """What every contract of several replicas needs: a function that makes the stores."""
+    """The base of every contract of several replicas: a function that makes the stores."""
 
     def make_stores(
         self, limits: Limits, clock: VirtualClock, count: int

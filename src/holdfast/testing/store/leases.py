@@ -1,4 +1,4 @@
-"""Who may declare whom dead: what replicas keep through an outage of their store, a pause and a jump of the clock."""
+"""Which replica may declare another one dead, and how leases survive an outage of the store, a pause and a jump of the clock."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ class LeaseContract(FleetContract):
         assert await two.store.orphans() == []
         await fleet.sail(LEASE / 2, 1)
         assert await two.store.orphans() == []
-        assert await one.store.renew(LEASE) == first, "it takes back what is still its own"
+        assert await one.store.renew(LEASE) == first, "it takes back its own lease"
         await fleet.sail(LEASE * 2, 0, 1)
         assert await two.store.orphans() == []
         await one.store.settle(KEY, "a", fence, None)
@@ -86,9 +86,7 @@ class LeaseContract(FleetContract):
         again = await one.store.renew(LEASE)
         assert again.incarnation != first.incarnation
         fence = await one.begin(2, "b")
-        assert [left.stream for left in await two.store.orphans()] == ["a"], (
-            "what it claimed since is its own"
-        )
+        assert [left.stream for left in await two.store.orphans()] == ["a"], "its later claims are its own"
         assert await two.store.reap(orphan, DEAD, tag=9)
         await refused(one.store.settle(KEY, "a", old, b"late", tag=5), (Fenced,))
         await one.store.settle(KEY, "b", fence, None)

@@ -95,7 +95,7 @@ class LifeContract(Contract):
         assert isinstance(back, Attached)
         assert back.generation > new.generation
         assert back.returned, "it had been left without a reader"
-        assert back.cursor == one, "not back to what the newer reader had"
+        assert back.cursor == one, "not back to the events of the newer reader"
         assert await again(one, since=new.generation) is Refusal.BUSY
         assert await bench.store.detach(KEY, opened.standalone, back.generation, None, broke=True)
 

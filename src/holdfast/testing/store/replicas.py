@@ -1,4 +1,4 @@
-"""What replicas need of a store: first with one of them, then with several that share what is stored."""
+"""The methods of a store for replicas: first with one replica, then with several that share one store."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ from holdfast.testing.store.turns import FleetTurnContract
 
 
 class ReplicaContract(Contract):
-    """renew, forward, announce, secret, closings: what every store has, also one that is not shared."""
+    """renew, forward, announce, secret, closings: every store has these, also one that is not shared."""
 
     @scenario()
     async def test_a_lease_is_the_same_incarnation_while_it_runs(self, bench: Bench) -> None:
@@ -216,7 +216,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         await asyncio.gather(*(use(fleet.benches[number % 3], number) for number in range(12)))
         cell = await fleet.benches[0].store.get_state(scope, "n")
         assert cell is not None
-        assert cell.value == b"12", "a second beginning would have lost what was counted before it"
+        assert cell.value == b"12", "a second beginning would have lost the earlier count"
 
     @voyage()
     async def test_an_ask_of_an_exchange_that_others_have_ended_wakes_its_asker(self, fleet: Fleet) -> None:
@@ -388,7 +388,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert again.incarnation != first.incarnation
         fence = await one.begin(2, "b")
         assert await two.store.reap(orphan, DEAD, tag=9)
-        assert await two.store.orphans() == [], "what it claimed since is its own"
+        assert await two.store.orphans() == [], "its later claims are its own"
         await one.store.settle(KEY, "b", fence, None)
 
     @voyage()

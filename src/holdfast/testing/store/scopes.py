@@ -37,7 +37,7 @@ class ScopeContract(Contract):
         assert not await bench.store.find_scope(SCOPE, STRANGER)
         assert not await bench.store.find_scope("none", PRINCIPAL)
         await bench.open()
-        assert not await bench.store.find_scope(KEY, PRINCIPAL), "a session is no scope"
+        assert not await bench.store.find_scope(KEY, PRINCIPAL), "a session is not a scope"
 
     @scenario()
     async def test_a_scope_is_forgotten_once_unused_for_its_time(self, bench: Bench) -> None:
@@ -80,7 +80,7 @@ class ScopeContract(Contract):
         assert not await bench.store.open_scope(own_scope(""), "", TTL), "two principals have state already"
         assert await bench.store.open_scope(OWN, PRINCIPAL, TTL), "the first one still has its own"
         bench.clock.advance(TTL)
-        assert await bench.store.open_scope(own_scope(""), "", TTL), "what has expired makes room"
+        assert await bench.store.open_scope(own_scope(""), "", TTL), "an expired scope makes room"
         assert await bench.store.open_scope("other", PRINCIPAL, TTL)
 
     @scenario(state_bytes=100, principal_state_bytes=300)
@@ -104,7 +104,7 @@ class ScopeContract(Contract):
         assert await bench.store.open_scope("other", STRANGER, TTL)
         assert not await bench.store.open_scope("another", STRANGER, TTL)
         bench.clock.advance(TTL)
-        assert await bench.store.open_scope("another", STRANGER, TTL), "what has expired makes room"
+        assert await bench.store.open_scope("another", STRANGER, TTL), "an expired scope makes room"
 
     @scenario(handles=3, handles_per_principal=2)
     async def test_anonymous_clients_have_only_the_limit_of_all(self, bench: Bench) -> None:

@@ -85,7 +85,7 @@ class SessionContract(Contract):
             assert await bench.store.find(key, principal) is None
             await bench.store.cancel(key, principal, 1)
         assert bench.wakeups == [(WakeUp.CLOSED, "closed", "")]
-        # And nothing of the session has changed by it.
+        # And the session has not changed.
         assert await bench.store.take_answer(KEY, "a.1") is None
         assert await bench.begin(2, "b") == fence + 1
 
@@ -221,7 +221,7 @@ class SessionContract(Contract):
         assert not await bench.store.subscribe(OTHER, "u:2")
         assert await bench.store.subscribe("foreign", "u:2"), "another principal has its own total"
         await bench.store.unsubscribe(KEY, "u:1")
-        assert await bench.store.subscribe(OTHER, "u:2"), "what is gone makes room"
+        assert await bench.store.subscribe(OTHER, "u:2"), "a removed entry makes room"
         await bench.store.close(OTHER, Input.DELETED)
         assert [await bench.store.subscribe(KEY, uri) for uri in ("u:1", "u:2", "u:3")] == [True, True, False]
 

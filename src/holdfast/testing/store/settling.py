@@ -54,7 +54,7 @@ class SettleContract(Contract):
         for _ in range(2):
             await bench.store.settle(KEY, "a", plain, None)
             await bench.store.settle(KEY, "b", streamed, None)
-        # Counted twice, the exchange that goes on would no longer be seen as work, nor its POST as a reader.
+        # Counted twice, the exchange that still runs would no longer count as work, nor its POST as a reader.
         bench.clock.advance(500)
         assert await bench.sweep() == []
         await bench.store.settle(KEY, "c", busy, None)

@@ -1,4 +1,4 @@
-"""A stream is appended, read from any position that was ever given out, and says what is missing."""
+"""A stream is appended, read from any position that was ever given out, and names missing events."""
 
 from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Continuity, Position

@@ -1,4 +1,4 @@
-"""What one principal keeps beside streams and tasks has one total: it cannot fill the store for the others."""
+"""The data of one principal beside streams and tasks has one total: it cannot fill the store for the others."""
 
 from holdfast.core.lifecycle import Input
 from holdfast.errors import StateError
@@ -8,7 +8,7 @@ from holdfast.testing.store.bench import PRINCIPAL, STRANGER, Bench, Contract, r
 
 TTL, SIZE = 100.0, 700
 COST = ENTRY_BYTES + len("f") + SIZE
-"""What a field `f` of this size counts."""
+"""The counted bytes of a field `f` of this size."""
 TOTAL = 5 * COST + ENTRY_BYTES
 """Room for five of them and for less than one more, also in a store that grants room in steps."""
 VALUE = b"x" * SIZE
@@ -62,7 +62,7 @@ class TotalContract(Contract):
         assert found is not None
         assert found.value == VALUE
         assert await bench.store.set_state(opened[1], "f", None, op="gone") == 0
-        assert await fill(bench, opened[5:]) == opened[5:], "what is gone makes room"
+        assert await fill(bench, opened[5:]) == opened[5:], "a removed entry makes room"
 
     @scenario(principal_kept_bytes=TOTAL)
     async def test_a_field_that_grows_or_shrinks_is_counted_again(self, bench: Bench) -> None:
@@ -118,7 +118,7 @@ class TotalContract(Contract):
         assert await bench.store.subscribe(other, uris[0])
         await refused(bench.store.set_state(two, "f", VALUE, op="1"), StateError)
         await bench.store.unsubscribe(one, uris[0])
-        assert await bench.store.subscribe(two, uris[0]), "what is gone makes room"
+        assert await bench.store.subscribe(two, uris[0]), "a removed entry makes room"
         assert sorted(await bench.store.subscribers(uris[0])) == sorted([two, other])
 
     @scenario(principal_kept_bytes=TOTAL)
