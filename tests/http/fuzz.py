@@ -6,6 +6,7 @@ What must hold for every input:
 - the connection never raises, and no task fails;
 - the parts do not matter: the same bytes in one part and in single bytes lead to the same answers, and to the same requests of
   the application;
+- requests that differ in a few values, each in one read, are read as in single bytes: the connection remembers heads;
 - after a refusal, nothing more is served;
 - every request of the application has an answer, in order.
 """
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from holdfast.config import Limits
+from holdfast.fronts.http.head import RawHeaders
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.protocol import HttpProtocol
@@ -32,12 +34,34 @@ PIECES: Final = (
 )  # fmt: skip
 
 
+VALUED: Final = (
+    b"Mcp-Session-Id", b"mcp-name", b"Authorization", b"MCP-Protocol-Version", b"X", b"Connection", b"Expect", b"Host",
+    b"Transfer-Encoding", b"User-Agent", b"X-Forwarded-For",
+)  # fmt: skip
+VALUES: Final = (
+    b"a",
+    b"b",
+    b"a b",
+    b"2025-11-25",
+    b"",
+    b" a",
+    b"a ",
+    b"\xe9",
+    b"a\tb",
+    b"close",
+    b"chunked",
+    b"c" * 1_500,
+)
+
+
 class Outcome(NamedTuple):
     """What a connection did with some bytes."""
 
     statuses: list[int]
     served: list[tuple[str, str, bytes]]
     """Method, path and body of each request that the application has read."""
+    heads: list[tuple[RawHeaders, dict[str, str], str, str]]
+    """Header lines, headers, session and version of each of them."""
 
 
 async def _whole_body(channel: Channel) -> bytes:
@@ -54,11 +78,14 @@ async def _whole_body(channel: Channel) -> bytes:
 async def outcome(parts: Sequence[bytes]) -> Outcome:
     """Give the parts to a connection, and return what it did. Raises if a task or the connection failed."""
     served: list[tuple[str, str, bytes]] = []
+    heads: list[tuple[RawHeaders, dict[str, str], str, str]] = []
     failed: list[BaseException] = []
 
     async def serve(request: RawRequest, channel: Channel) -> None:
         try:
             served.append((request.method, request.path, await _whole_body(channel)))
+            lines = channel.asgi()[0]["headers"]
+            heads.append((lines, dict(request.head), request.session_id, request.version))
             assert channel.answer(200, [(b"content-length", b"0")], b"") or channel.is_closing()
         except Gone:
             return
@@ -81,7 +108,7 @@ async def outcome(parts: Sequence[bytes]) -> Outcome:
         await asyncio.sleep(0)
     assert not failed, failed
     assert not members.connections
-    return Outcome([status for status in paper.statuses if status != 100], served)
+    return Outcome([status for status in paper.statuses if status != 100], served, heads)
 
 
 def mutated(chance: random.Random) -> bytes:
@@ -103,6 +130,31 @@ def mutated(chance: random.Random) -> bytes:
     return bytes(data)
 
 
+def alike(chance: random.Random) -> list[bytes]:
+    """Return requests whose heads differ in some values, a few of them changed at random."""
+    names = [b"Content-Type", *chance.sample(VALUED, 3)]
+    reads: list[bytes] = []
+    for _ in range(chance.randint(2, 5)):
+        lines = [b"%b: %b" % (name, chance.choice(VALUES)) for name in names]
+        body = b"x" * chance.randint(0, 12)
+        if chance.randrange(4) == 0:
+            changed = bytearray(b"\r\n".join(lines))
+            at = chance.randrange(len(changed))
+            changed[at : at + chance.randint(0, 2)] = chance.choice(PIECES)
+            lines = [bytes(changed)]
+        length = len(body) + (chance.randrange(8) == 0)
+        lines.append(b"Content-Length: %d\r\n\r\n" % length)
+        reads.append(b"\r\n".join((b"POST /x HTTP/1.1\r\nHost: a", *lines)) + body)
+    return reads
+
+
+async def check_alike(reads: list[bytes]) -> None:
+    """Check that remembered heads do not change anything: a connection that gets single bytes remembers none."""
+    found = await outcome(reads)
+    plain = await outcome([bytes([byte]) for byte in b"".join(reads)])
+    assert _known(found) == _known(plain), (reads, found, plain)
+
+
 def split(data: bytes, chance: random.Random) -> list[bytes]:
     """Return the data in random parts."""
     marks = sorted(chance.randrange(len(data) + 1) for _ in range(chance.randint(1, 6)))
@@ -120,20 +172,21 @@ async def check(data: bytes, chance: random.Random) -> None:
         assert _known(other) == _known(whole), (data, whole, other)
 
 
-def _known(found: Outcome) -> tuple[list[int], list[tuple[str, str, bytes]]]:
+def _known(found: Outcome) -> tuple[object, ...]:
     """Return what must not depend on the parts. A request may be wrong in two ways, and which is found first depends on them."""
-    return [min(status, 400) for status in found.statuses], found.served
+    return [min(status, 400) for status in found.statuses], found.served, found.heads
 
 
 def fuzz(seed: int, rounds: int) -> None:
     """Check so many inputs of a seed."""
     for number in range(rounds):
         chance = random.Random(f"{seed}.{number}")
-        data = mutated(chance)
+        data, reads = mutated(chance), alike(chance)
         try:
             asyncio.run(check(data, chance))
+            asyncio.run(check_alike(reads))
         except BaseException as error:
-            raise AssertionError(f"seed {seed}, round {number}: {data!r}") from error
+            raise AssertionError(f"seed {seed}, round {number}: {data!r} {reads!r}") from error
 
 
 def main() -> None:

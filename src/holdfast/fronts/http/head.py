@@ -4,6 +4,7 @@ Pure decisions: headers in, a refusal or nothing out. A verdict depends on nothi
 values it looks at, and clients send the same values again and again: passed heads are remembered.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -39,9 +40,10 @@ _REMEMBERED: Final = 1_024
 class Head(Mapping[str, str]):
     """A request's headers. Several lines of one header are one value. Texts are Latin-1, as in HTTP."""
 
-    __slots__ = ("_values", "twice")
+    __slots__ = ("_headers", "_values", "twice")
 
     def __init__(self, headers: RawHeaders) -> None:
+        self._headers = headers
         self._values = dict(headers)
         self.twice: bytes = b""
         """A header that was sent twice although it may be sent once only; empty if every header is allowed."""
@@ -55,6 +57,19 @@ class Head(Mapping[str, str]):
             lines.setdefault(name, []).append(value)
         self._values = {name: b", ".join(values) for name, values in lines.items()}
         self.twice = next((name for name in _SINGLE if len(lines.get(name, ())) > 1), b"")
+
+    def changed(self, values: dict[bytes, bytes]) -> "Head":
+        """Return this head with other values of some headers. Each of them must have been sent once."""
+        head = Head.__new__(Head)
+        head._headers, head.twice = self._headers, self.twice
+        head._values = self._values | values
+        return head
+
+    @property
+    def lines(self) -> RawHeaders:
+        """The headers in the order in which they were sent, one for each line."""
+        several = Counter(name for name, _ in self._headers)
+        return [(name, value if several[name] > 1 else self._values[name]) for name, value in self._headers]
 
     def __getitem__(self, name: str) -> str:
         return self._values[name.lower().encode("latin-1", "replace")].strip().decode("latin-1")

@@ -42,6 +42,18 @@ class RawRequest:
         self.passed: object = None
         """The rules that this head has passed (`HttpFront`), so that an equal head is not checked again."""
 
+    def changed(self, values: dict[bytes, bytes]) -> "RawRequest":
+        """Return this request with other values of headers that were sent once and that `HeadRules` does not read."""
+        other = RawRequest.__new__(RawRequest)
+        head = other.head = self.head.changed(values)
+        other.method, other.path, other.client = self.method, self.path, self.client
+        other.has_origin, other.passed = self.has_origin, self.passed
+        other.version = head.text(b"mcp-protocol-version")
+        other.session_id = head.text(b"mcp-session-id")
+        # A principal belongs to its token. With another token it is not known yet.
+        other.known = None if b"authorization" in values else self.known
+        return other
+
 
 class Channel(Protocol):
     """The body of one request, and the way of its response to the client.

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.fronts.http.head import Head
 from tests.asgi import Call
 from tests.messages import BOTH, LATEST, notification, request
 from tests.unit.fronts.http.bench import REVISIONS, bench, front_test
@@ -377,3 +378,11 @@ async def test_anything_but_http_and_lifespan_is_refused_loudly() -> None:
     async with bench() as b:
         with pytest.raises(RuntimeError, match="websocket"):
             await b.peer().send("GET", type="websocket").done()
+
+
+def test_a_changed_head_keeps_its_lines_in_their_order() -> None:
+    lines = [(b"a", b"1"), (b"mcp-name", b"one"), (b"a", b"2")]
+    head = Head(lines).changed({b"mcp-name": b"two"})
+    assert head.lines == [(b"a", b"1"), (b"mcp-name", b"two"), (b"a", b"2")]
+    assert dict(head) == {"a": "1, 2", "mcp-name": "two"}
+    assert Head(lines).lines == lines

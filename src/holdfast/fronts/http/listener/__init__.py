@@ -2,7 +2,7 @@
 
 sockets      addresses, Unix sockets, inherited descriptors, TLS
 parser       bytes in, requests out, within bounds
-known        a head that a connection has sent before is not parsed again
+known        a head like one that a connection has sent before is not parsed again
 framing      where a body ends, and what is refused because two servers could read it differently
 protocol     one connection: its requests are served one after another
 channel      one request on a connection: its body, and its response with back-pressure

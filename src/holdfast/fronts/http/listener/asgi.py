@@ -36,7 +36,7 @@ def scope_of(channel: "SocketChannel") -> Scope:
         "raw_path": raw_path,
         "query_string": query,
         "root_path": "",
-        "headers": list(parsed.headers),
+        "headers": request.head.lines,
         "client": connection.peer,
         "server": connection.address,
         "state": {},

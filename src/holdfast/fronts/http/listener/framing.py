@@ -9,9 +9,6 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from holdfast.fronts.http.head import RawHeaders
-from holdfast.fronts.http.request import RawRequest
-
 LENGTH: Final = b"content-length"
 CODING: Final = b"transfer-encoding"
 EXPECT: Final = b"expect"
@@ -26,15 +23,11 @@ _LONGEST_TARGET: Final = 65_535
 
 
 class Parsed(NamedTuple):
-    """A request's head, as its connection has parsed it."""
+    """The parts of a request's head that only its connection needs."""
 
-    request: RawRequest
     target: bytes
     """Path and query, as they were sent."""
     version: str
-    headers: RawHeaders
-    length: int
-    """Bytes of the body, or `CHUNKED`."""
     is_last: bool
     """The client sends no other request on this connection."""
     is_bodiless: bool

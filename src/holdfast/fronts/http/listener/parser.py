@@ -46,7 +46,7 @@ class Sink(Protocol):
         """Report the first byte of a request behind another one."""
         ...
 
-    def request_came(self, parsed: Parsed, *, expects: bool) -> None:
+    def request_came(self, request: RawRequest, parsed: Parsed, *, expects: bool) -> None:
         """Report a complete head; `expects`: the client waits for "100 Continue"."""
         ...
 
@@ -64,7 +64,7 @@ class RequestParser:
 
     __slots__ = (
         "_chunk", "_fed", "_headers", "_is_unsure", "_limit", "_notable", "_overhead", "_parser", "_sink", "_target",
-        "_trailers", "began", "phase",
+        "_trailers", "began", "length", "phase",
     )  # fmt: skip
 
     def __init__(self, sink: Sink, limit: int) -> None:
@@ -75,6 +75,8 @@ class RequestParser:
         """What is expected. A new connection owes a head; a later one may be idle."""
         self.began: int = 0
         """Requests that began in what was fed last."""
+        self.length: int = 0
+        """Bytes of the body of the last head, or `CHUNKED`."""
         self._target = b""
         self._headers: RawHeaders = []
         self._notable: RawHeaders = []
@@ -185,15 +187,15 @@ class RequestParser:
         check_start(method, self._target, version)
         if parser.should_upgrade():
             return
-        length = length_of(self._notable, version)
+        length = self.length = length_of(self._notable, version)
         self.phase = BODY
         self._trailers, self._overhead = 0, 0 if length == CHUNKED else None
         expects = any(name == EXPECT and value.lower() == b"100-continue" for name, value in self._notable)
         request = RawRequest(method.decode("ascii"), split(self._target)[0], self._headers, self._sink.client)
         is_last = version == "1.0" or not parser.should_keep_alive()
         is_bodiless = method == b"HEAD"
-        parsed = Parsed(request, self._target, version, self._headers, length, is_last, is_bodiless)
-        self._sink.request_came(parsed, expects=expects and version != "1.0")
+        parsed = Parsed(self._target, version, is_last, is_bodiless)
+        self._sink.request_came(request, parsed, expects=expects and version != "1.0")
 
     def on_body(self, part: bytes) -> None:
         """Take a part of the body."""

@@ -3,7 +3,7 @@
 Nothing of a request runs while its bytes are parsed: after each read the next request is served. So a request whose framing is
 wrong is refused before anything of it runs, if its error is in the bytes that were read.
 
-A request whose head is the last one of its connection is not parsed again (`known.py`).
+A request whose head is like one of the last heads of its connection is not parsed again (`known.py`).
 
 The requests that wait for their turn are bounded. A long read goes to the parser in slices; when enough requests wait, the rest
 of the read waits too.
@@ -22,9 +22,10 @@ from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
 from holdfast.fronts.http.listener.framing import Parsed, Refused
 from holdfast.fronts.http.listener.half_closed import HalfClosed
 from holdfast.fronts.http.listener.heads import STATUS_LINES
-from holdfast.fronts.http.listener.known import KnownHead, known_head
+from holdfast.fronts.http.listener.known import SHAPES, KnownHead, known_head
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.parser import BODY, HEAD, IDLE, RequestParser
+from holdfast.fronts.http.request import RawRequest
 from holdfast.fronts.http.started import StartedCall
 
 LOGGER: Final = logging.getLogger("holdfast")
@@ -72,7 +73,8 @@ class HttpProtocol(asyncio.Protocol):
         """The rest of a read, behind requests that wait."""
         self._is_paused = False
         """Nothing is read: too many requests wait, or too much of a body does."""
-        self._known: KnownHead | None = None
+        self._known: tuple[KnownHead, ...] = ()
+        """The last heads, the newest first."""
         self._after: Refused | None = None
         """The refusal that follows the answers of earlier requests."""
         self.half_closed: HalfClosed | None = None
@@ -107,7 +109,7 @@ class HttpProtocol(asyncio.Protocol):
         self.resume_writing()
         # These break the reference cycles: a closed connection must not wait for the garbage collector.
         self._parser.close()
-        self._newest = self._known = None
+        self._newest, self._known = None, ()
 
     def _lose_all(self) -> None:
         self._unread = b""
@@ -138,22 +140,18 @@ class HttpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
-        known = self._known
-        if (
-            known is not None
-            and self._served is None
-            and self._parser.phase == IDLE
-            and (start := known.match(data))
-        ):
-            # The head is the last one's, and the request is complete.
-            self._since = self._deadlines.now
-            parsed = known.parsed
-            channel = self._newest = self._served = SocketChannel(
-                self, parsed, parsed.request, self.transport,
-                _body=data[start:], has_all=True, is_bodiless=parsed.is_bodiless,
-            )  # fmt: skip
-            self._begin(channel)
-        elif self._unread:
+        if self._served is None and self._parser.phase == IDLE:
+            for known in self._known:
+                if start := known.match(data):
+                    # The request is complete, and its head need not be parsed.
+                    self._since = self._deadlines.now
+                    channel = self._newest = self._served = SocketChannel(
+                        self, known.parsed, known.request, self.transport,
+                        _body=data[start:], has_all=True, is_bodiless=known.parsed.is_bodiless,
+                    )  # fmt: skip
+                    self._begin(channel)
+                    return
+        if self._unread:
             self._unread += data
         else:
             self._feed(data)
@@ -176,7 +174,7 @@ class HttpProtocol(asyncio.Protocol):
             parser.feed(data)
             newest = self._newest
             if is_fresh and parser.phase == IDLE and parser.began == 1 and newest and not newest.expects:
-                self._known = known_head(data, newest.parsed)
+                self._remember(data, newest)
             return
         rest = memoryview(data)
         while rest:
@@ -187,17 +185,24 @@ class HttpProtocol(asyncio.Protocol):
             parser.feed(rest[:size])
             rest = rest[size:]
 
+    def _remember(self, data: bytes, channel: SocketChannel) -> None:
+        """Remember the head of a request that was exactly one read."""
+        limit = self._deadlines.limits.headers
+        known = known_head(data, self._parser.length, channel.request, channel.parsed, limit)
+        if known is not None:
+            self._known = (known, *self._known[: SHAPES - 1])
+
     # What the parser reports
 
     def head_began(self) -> None:
         """Begin to wait for a head."""
         self._since = self._deadlines.now
 
-    def request_came(self, parsed: Parsed, *, expects: bool) -> None:
+    def request_came(self, request: RawRequest, parsed: Parsed, *, expects: bool) -> None:
         """Let a request wait for its turn, and begin to wait for its body."""
         self._since = self._deadlines.now
         channel = self._newest = SocketChannel(
-            self, parsed, parsed.request, self.transport,
+            self, parsed, request, self.transport,
             is_last=parsed.is_last, expects=expects, is_bodiless=parsed.is_bodiless,
         )  # fmt: skip
         self._waiting.append(channel)
