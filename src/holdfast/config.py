@@ -252,6 +252,8 @@ class Times(Struct, frozen=True, kw_only=True):
     """The interval of renewals: at least three in a lease, so that a replica survives one lost renewal."""
     loop_patience: float = 30.0
     """A replica whose event loop is blocked for longer than this is reported as not alive."""
+    report_after: float = 30.0
+    """A call that has not ended after this time gets a line in the log, which says what it waits for."""
     sweep: float = 1.0
     """The interval of the search for sessions that are due to close."""
     drain_notice: float = 0.0

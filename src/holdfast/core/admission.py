@@ -51,6 +51,11 @@ class Gate(Generic[T]):
         """True if the next ticket has to wait, or is refused."""
         return self._inside >= self._places or bool(self._waiting)
 
+    @property
+    def refuses(self) -> bool:
+        """True if the next ticket is refused."""
+        return self._inside >= self._places and len(self._waiting) >= self._queue
+
     def enter(self, ticket: T) -> Admission:
         """Let the ticket in, queue it, or refuse it. Tickets that wait go first."""
         if self._inside < self._places and not self._waiting:

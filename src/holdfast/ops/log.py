@@ -55,13 +55,19 @@ LEVELS: Final = {
     "upstream.stderr": logging.INFO,
     "upstream.unreachable": logging.WARNING,
     "audit.done": logging.INFO,
+    "call.slow": logging.WARNING,
+    "ask.unanswered": logging.WARNING,
+    "reader.slow": logging.WARNING,
+    "stream.stalled": logging.WARNING,
+    "queue.full": logging.WARNING,
+    "replica.gone": logging.WARNING,
+    "replica.left": logging.INFO,
     "call.ended": logging.INFO,
     "call.failed": logging.INFO,
     "session.opened": logging.INFO,
     "session.detached": logging.INFO,
     "session.resumed": logging.INFO,
     "session.closed": logging.INFO,
-    "stream.stalled": logging.INFO,
 }
 """Events that are not on this list are for debugging."""
 TRACED: Final = frozenset({"handler.failed", "listener.failed", "notification.failed", "route.failed"})
@@ -83,6 +89,9 @@ REPEATING: Final = frozenset(
     }
 )
 """Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines left out."""
+ATTENTION: Final = frozenset({"call.slow", "ask.unanswered", "reader.slow", "stream.stalled", "queue.full"})
+"""Warnings that clients can cause. They share one limit: `ATTENTION_LINES` in `REPEAT_SECONDS`."""
+ATTENTION_LINES: Final = 100
 REPEAT_SECONDS: Final = 10.0
 LINES_PER_SECOND: Final = 100
 """How many lines of level INFO are logged in a second. Clients cause them: a flood of sessions must not fill the disk.
@@ -131,6 +140,8 @@ class LogObserver:
         """Return the limit that an event shares with others; None: each one is logged."""
         if event in REPEATING:
             name, lines, seconds = (event, loop), 1, REPEAT_SECONDS
+        elif event in ATTENTION:
+            name, lines, seconds = ("attention", None), ATTENTION_LINES, REPEAT_SECONDS
         elif level == logging.INFO and event not in _LIMITED_BEFORE:
             name, lines, seconds = ("", None), LINES_PER_SECOND, 1.0
         else:

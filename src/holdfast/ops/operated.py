@@ -2,6 +2,8 @@
 
 from holdfast.config import Limits
 from holdfast.engine.back import Back
+from holdfast.engine.engine import Engine
+from holdfast.ops.attention import Attention
 from holdfast.ops.figures import Figures
 from holdfast.ops.log import LogObserver
 from holdfast.ops.ring import Ring
@@ -38,3 +40,9 @@ class Operated:
         """Return a back that answers as the given one does, and is watched."""
         self.watch = Watch(self._clock, observer, store, self.figures)
         return self.watch.over(back)
+
+    def attend(self, engine: Engine) -> None:
+        """Warn of calls that hang, full queues and dead replicas while the engine runs."""
+        if self.watch is not None:
+            attention = Attention(engine, self.watch, self._clock, engine.observer)
+            self.watch.on_start, self.watch.on_stop = attention.start, attention.stop

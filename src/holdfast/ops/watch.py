@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.lifecycle import Input
-from holdfast.engine.back import Back
+from holdfast.engine.back import Back, Outside
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.failures import NAMED
 from holdfast.engine.session import Session
@@ -59,6 +59,9 @@ class Watch:
         self._successes = LineLimit(LINES_PER_SECOND, 1.0)
         self._failures = LineLimit(LINES_PER_SECOND, 1.0)
         self._running: dict[Exchange, float] = {}
+        self.on_start: Callable[[], None] | None = None
+        self.on_stop: Callable[[], None] | None = None
+        """Called when the engine has started its back, and before it stops it."""
 
     def __repr__(self) -> str:
         return f"<Watch {len(self._running)} calls>"
@@ -71,6 +74,10 @@ class Watch:
         """Yield the requests whose handlers run, each with the seconds since it began."""
         now = self._now()
         return ((exchange, now - began) for exchange, began in list(self._running.items()))
+
+    def began_at(self, exchange: Exchange) -> float | None:
+        """Return when the handler of a request began; None: it does not run."""
+        return self._running.get(exchange)
 
     def handler(self, handle: Handle) -> Handle:
         """Return a function that calls a back's `handle` and watches it.
@@ -170,6 +177,18 @@ class _WatchedBack:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._back, name)
+
+    async def start(self, outside: Outside) -> None:
+        """Start the back."""
+        await self._back.start(outside)
+        if self._watch.on_start is not None:
+            self._watch.on_start()
+
+    async def stop(self) -> None:
+        """Stop the back."""
+        if self._watch.on_stop is not None:
+            self._watch.on_stop()
+        await self._back.stop()
 
     async def closed(self, session: Session, reason: Input) -> None:
         """Count the session, and tell the back."""

@@ -113,6 +113,8 @@ class Served(ABC):
                 observer=self._observer,
                 forward_key=self.forward_key,
             )
+            if self._operated is not None:
+                self._operated.attend(self._engine)
         return self._engine
 
     def operate(self, operated: Operated) -> None:

@@ -1,0 +1,145 @@
+"""Warns operators of what needs attention now: a call that hangs, a question without an answer, a full queue, a dead replica.
+
+A loop looks at the live objects once a second, so a call pays nothing for it. A call that has not ended after `Times.report_after` seconds gets one
+line, which says what it waits for; one more if it later waits so long for something else. Its `call` is the name of the call on the dashboard.
+
+A full queue is reported when it becomes full, once until it has room again.
+
+A replica that stops gives its lease back, and one that dies does not: the lease of a dead replica has been seen to run out.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.engine.failures import NAMED
+from holdfast.errors import StoreError
+from holdfast.ops.call_names import call_name
+from holdfast.ops.waits import waits_for
+from holdfast.ops.watch import Watch
+from holdfast.ports import Clock, Observer
+from holdfast.protocol.quirks import SHOWN_NAME
+from holdfast.protocol.versions import SESSIONLESS
+from holdfast.supervision import supervise
+
+SECONDS: Final = 1.0
+_EVENTS: Final = {"ask": "ask.unanswered", "reader": "reader.slow"}
+"""By the reason why a call waits: the event. All others are `call.slow`."""
+
+
+class Attention:
+    """Looks at one engine."""
+
+    def __init__(self, engine: Engine, watch: Watch, clock: Clock, observer: Observer) -> None:
+        self._engine = engine
+        self._watch = watch
+        self._now = clock.now
+        self._note = observer.note
+        self._observer = observer
+        self._seen: dict[Exchange, tuple[str, float]] = {}
+        """By call: what it waits for, and since when."""
+        self._full: set[str] = set()
+        """Names of the sessions whose queues are full; empty: that of sessionless calls."""
+        self._leases: dict[str, float] = {}
+        """By replica: what was left of its lease at the last look."""
+        self._looked_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Attention to {len(self._seen)} calls>"
+
+    def start(self) -> None:
+        """Look once a second until stopped, on the running loop."""
+        self.stop()
+        self._task = supervise("attention", self._run, self._observer)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(SECONDS)
+            self.look()
+            await self._look_at_replicas()
+
+    def look(self) -> None:
+        """Report what needs attention and was not reported yet."""
+        exchanges = self._engine.live_exchanges()
+        self._look_at_calls(exchanges)
+        self._look_at_queues(exchanges)
+
+    # Calls
+
+    def _look_at_calls(self, exchanges: Iterable[Exchange]) -> None:
+        before, self._seen = self._seen, {}
+        now, patience = self._now(), self._engine.settings.times.report_after
+        for exchange in exchanges:
+            waits, since = before.get(exchange) or ("", self._watch.began_at(exchange) or now)
+            if now - since >= patience and (found := waits_for(exchange)) != waits:
+                self._report(exchange, found, now - (self._watch.began_at(exchange) or since))
+                waits, since = found, now
+            self._seen[exchange] = waits, since
+
+    def _report(self, exchange: Exchange, waits: str, seconds: float) -> None:
+        request, client = exchange.request, exchange.session
+        named = NAMED.get(request.method)
+        name = request.params.get("name") if named is not None else request.method
+        facts: dict[str, Any] = {
+            named or "method": name[:SHOWN_NAME] if type(name) is str else "",
+            "call": call_name(exchange, self._watch.began_at(exchange)),
+            "waits_for": waits,
+            "seconds": round(seconds),
+            "client": client.client_name,
+            "era": "sessionless" if client.revision is SESSIONLESS else "session",
+        }
+        if isinstance(exchange, SessionExchange):
+            facts["session"] = client.name
+        if exchange.store.is_shared:
+            facts["replica"] = exchange.store.replica
+        self._note(_EVENTS.get(waits, "call.slow"), **facts)
+
+    # Queues
+
+    def _look_at_queues(self, exchanges: Iterable[Exchange]) -> None:
+        full: set[str] = set()
+        for session in self._engine.live_sessions():
+            if session.gate.refuses:
+                full.add(session.name)
+                if session.name not in self._full:
+                    self._note(
+                        "queue.full",
+                        session=session.name,
+                        client=session.client_name,
+                        running=session.gate.inside,
+                        queued=session.gate.waiting,
+                    )
+        running = sum(not isinstance(exchange, SessionExchange) for exchange in exchanges)
+        if running >= self._engine.settings.limits.sessionless_calls:
+            full.add("")
+            if "" not in self._full:
+                self._note("queue.full", era="sessionless", running=running)
+        self._full = full
+
+    # Replicas
+
+    async def _look_at_replicas(self) -> None:
+        engine, now = self._engine, self._now()
+        times = engine.settings.times
+        if not engine.store.is_shared or now - self._looked_at < times.lease_renewal:
+            return
+        self._looked_at = now
+        try:
+            leases = await engine.store.replicas()
+        except StoreError:
+            # After an outage every lease may have ended.
+            self._leases = {}
+            return
+        for name, left in self._leases.items():
+            if name not in leases:
+                self._note("replica.gone" if left < times.lease / 2 else "replica.left", name=name)
+        self._leases = dict(leases)

@@ -1,0 +1,129 @@
+"""Attention: what an operator is warned of, once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast import Context, Limits, Server, Settings, Times
+from holdfast.client import Client
+from holdfast.engine.engine import Engine
+from holdfast.errors import McpError, StoreUnavailable
+from holdfast.ops.attention import Attention
+from holdfast.ops.operated import Operated
+from holdfast.ops.ring import Ring
+from holdfast.ops.watch import Watch
+from holdfast.testing import NotingObserver
+from tests.stores import ScriptedStore
+from tests.support import LoopClock, virtual_test
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+SETTINGS = Settings(times=Times(report_after=5.0), limits=Limits(running=2, queued=1, sessionless_calls=3))
+
+
+@asynccontextmanager
+async def observed(era: str, ring: Ring, **options: Any) -> AsyncIterator[Client]:
+    server = Server("observed", settings=SETTINGS)
+    server.operate(Operated(LoopClock(), ring=ring))
+
+    @server.tool
+    async def hang(ctx: Context) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    @server.tool
+    async def interview(ctx: Context) -> str:
+        return str(await ctx.elicit("Your name?", FORM))
+
+    async with Client(server, version=era, **options) as client:
+        yield client
+
+
+def warned(ring: Ring, *events: str) -> list[dict[str, str]]:
+    return [happened.facts for happened in ring.after() if happened.event in events]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@virtual_test
+async def test_a_call_that_hangs_gets_one_line_that_says_what_it_waits_for(era: str) -> None:
+    ring = Ring()
+    async with observed(era, ring) as client:
+        hanging = asyncio.create_task(client.call_tool("hang", timeout=1_000))
+        await asyncio.sleep(4)
+        assert not warned(ring, "call.slow")
+        await asyncio.sleep(60)
+        (line,) = warned(ring, "call.slow")
+        assert (line["tool"], line["waits_for"], line["client"]) == ("hang", "handler", "holdfast")
+        assert 5 <= int(line["seconds"]) <= 7
+        assert len(line["call"]) == 12
+        assert ("session" in line) == (era == "legacy")
+        hanging.cancel()
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@virtual_test
+async def test_a_question_without_an_answer_is_another_event(era: str) -> None:
+    ring, asked = Ring(), asyncio.Event()
+
+    async def never(question: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with observed(era, ring, elicitation=never) as client:
+        waiting = asyncio.create_task(client.call_tool("interview", timeout=1_000))
+        await asked.wait()
+        await asyncio.sleep(20)
+        (line,) = warned(ring, "ask.unanswered", "call.slow")
+        assert (line["tool"], line["waits_for"]) == ("interview", "ask")
+        waiting.cancel()
+
+
+@pytest.mark.parametrize(("era", "places"), [("legacy", 3), ("modern", 3)])
+@virtual_test
+async def test_a_full_queue_is_reported_once_until_it_has_room_again(era: str, places: int) -> None:
+    ring = Ring()
+    async with observed(era, ring) as client:
+        for times in (1, 2):
+            calls = [asyncio.create_task(client.call_tool("hang", timeout=1_000)) for _ in range(places)]
+            await asyncio.sleep(4)
+            assert len(warned(ring, "queue.full")) == times
+            with pytest.raises(McpError, match="Busy"):
+                await client.call_tool("hang", timeout=2)
+            for call in calls:
+                call.cancel()
+            await asyncio.sleep(4)
+
+
+class Leases:
+    """A store that says which replicas live."""
+
+    is_shared = True
+    replica = "me"
+
+    def __init__(self) -> None:
+        self.left: dict[str, float] | None = {}
+
+    async def replicas(self) -> dict[str, float]:
+        if self.left is None:
+            raise StoreUnavailable("away")
+        return self.left
+
+
+@virtual_test
+async def test_a_replica_whose_lease_ran_out_is_gone_and_one_that_gave_it_back_has_left() -> None:
+    notes, leases = NotingObserver(), Leases()
+    server = Server("s")
+    engine = Engine(server.back, Settings(times=Times(lease=9.0, lease_renewal=3.0)), store=ScriptedStore())
+    engine.store = leases  # type: ignore[assignment]
+    attention = Attention(engine, Watch(LoopClock(), notes), LoopClock(), notes)
+    attention.start()
+    for left in ({"a": 8.0, "b": 7.0}, {"a": 8.0, "b": 2.0}, {}, {"c": 1.0}, None, {}):
+        leases.left = left
+        await asyncio.sleep(3.1)
+    attention.stop()
+    assert [(event, facts["name"]) for event, facts in notes.notes if event.startswith("replica.")] == [
+        ("replica.left", "a"),
+        ("replica.gone", "b"),
+    ]
