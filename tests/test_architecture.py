@@ -48,7 +48,6 @@ LAZY_MODULES: Final = POSIX_MODULES | {
     "asyncio",
     "jwt",
     "opentelemetry",
-    "prometheus_client",
     "pydantic",
     "redis",
     "rich",

@@ -1,0 +1,137 @@
+"""The table of metrics in docs/observe.md is the code's, and alert rules and the Grafana dashboard use only metrics that exist."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import pytest
+import yaml
+
+from holdfast.engine.audit import REASONS
+from holdfast.ops.figures import CallOutcome
+from holdfast.ops.metrics.families import FAMILIES, Family
+from holdfast.ops.metrics.reading import STATES
+from holdfast.ops.waits import WAITS
+from tools import grafana
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = (ROOT / "docs" / "observe.md").read_text()
+GIVEN_BY_PROMETHEUS: Final = {"instance", "job"}
+VALUES: Final[dict[str, set[str]]] = {
+    "waits_for": set(WAITS),
+    "reason": set(REASONS),
+    "outcome": set(get_args(CallOutcome)),
+    "state": {*STATES.values(), "ending", "attached", "detached"},
+    "error": {"unavailable", "fenced", "other"},
+    "mcp_method_name": {"tools/call"},
+}
+"""By label: the values that the code gives it. Others are not checked."""
+
+FAULTS: Final = {
+    "a hung call": "holdfast_exchange_oldest_seconds",
+    "a stalled reader": "holdfast_stream_stalls_total",
+    "a lost store": "holdfast_store_unreachable",
+    "a dead replica": "holdfast_exchanges_reaped_total",
+    "a full queue": "holdfast_refusals_total",
+    "an unanswered ask": 'holdfast_exchange_oldest_seconds{waits_for="ask"}',
+    "a blocked loop": "holdfast_loop_delay_max_seconds",
+    "restarts of a server behind": "holdfast_upstream_ended_total",
+}
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((ROOT / "deploy" / "prometheus-alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    for rule in rules():
+        yield rule["alert"], rule["expr"]
+    board = json.loads(grafana.FILE.read_text())
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+
+
+def family_of(name: str) -> Family | None:
+    """Return the metric of a name in an expression; a histogram has three names."""
+    plain = re.sub(r"_(bucket|sum|count)$", "", name)
+    family = FAMILIES.get(name) or FAMILIES.get(plain)
+    is_histogram = family is not None and family.kind == "histogram"
+    return family if is_histogram == (plain != name) else None
+
+
+def faults_of(expression: str) -> list[str]:
+    """Return what is wrong with the names, labels and values of an expression."""
+    found: list[str] = []
+    labels = set(GIVEN_BY_PROMETHEUS)
+    for name, selector in re.findall(r"\b((?:holdfast|mcp_server|process)_\w+|up)\b(\{[^}]*\})?", expression):
+        if name == "up":
+            continue
+        family = family_of(name)
+        if family is None:
+            found.append(f"no metric {name}")
+            continue
+        own = {*family.labels, *GIVEN_BY_PROMETHEUS, *(["le"] if family.kind == "histogram" else [])}
+        labels |= own
+        for label, value in re.findall(r'(\w+)\s*[=!]~?\s*"([^"]*)"', selector):
+            if label not in own:
+                found.append(f"{name} has no label {label}")
+            unknown = set(value.split("|")) - VALUES.get(label, {value, *value.split("|")})
+            found += [f"{label} is never {one}" for one in unknown]
+    for listed in re.findall(r"\bby \(([^)]*)\)", expression):
+        found += [f"no label {label}" for label in re.split(r",\s*", listed) if label not in labels]
+    return found
+
+
+@pytest.mark.parametrize(("where", "expression"), list(expressions()))
+def test_alerts_and_charts_use_metrics_and_labels_that_exist(where: str, expression: str) -> None:
+    assert faults_of(expression) == [], where
+
+
+@pytest.mark.parametrize(
+    ("expression", "fault"),
+    [
+        ("holdfast_absent > 1", "no metric holdfast_absent"),
+        ("holdfast_exchanges_bucket > 1", "no metric holdfast_exchanges_bucket"),
+        ("mcp_server_operation_duration_seconds > 1", "no metric mcp_server_operation_duration_seconds"),
+        ('holdfast_exchanges{tool="x"} > 1', "holdfast_exchanges has no label tool"),
+        ('holdfast_refusals_total{reason=~"busy|moon"} > 1', "reason is never moon"),
+        ("sum by (colour) (holdfast_exchanges)", "no label colour"),
+    ],
+)
+def test_a_wrong_name_label_or_value_would_be_found(expression: str, fault: str) -> None:
+    assert faults_of(expression) == [fault]
+
+
+def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
+    names = [rule["alert"] for rule in rules()]
+    assert len(names) == len(set(names))
+    for rule in rules():
+        assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+        assert set(rule["annotations"]) == {"summary", "action"}
+        for label in re.findall(r"\$labels\.(\w+)", str(rule["annotations"])):
+            assert label in rule["expr"] or label in GIVEN_BY_PROMETHEUS | {"server"}, (rule["alert"], label)
+
+
+@pytest.mark.parametrize(("fault", "metric"), FAULTS.items())
+def test_there_is_an_alert_for_each_fault_that_an_operator_must_see(fault: str, metric: str) -> None:
+    assert any(metric in rule["expr"] for rule in rules()), fault
+
+
+def test_the_grafana_dashboard_is_the_one_of_its_table() -> None:
+    assert grafana.FILE.read_text() == grafana.text(), "run python tools/grafana.py"
+
+
+def test_the_page_has_a_row_for_each_metric_with_its_kind_and_labels() -> None:
+    rows = re.findall(
+        r"^\| `((?:holdfast|mcp_server|process)_\w+)` \| (\w+) \| ([^|]*) \|", PAGE, re.MULTILINE
+    )
+    written = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert written == {
+        name: (family.kind, tuple(label for label in family.labels if label != "server"))
+        for name, family in FAMILIES.items()
+    }
+    assert len(rows) == len(written)
