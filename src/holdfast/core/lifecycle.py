@@ -4,7 +4,8 @@
   (none) ──────────▶ ATTACHED ─────────────────────────▶ DETACHED ──────────▶ CLOSED
                         ▲                                    │                   ▲
                         └───────────── RETURNED ─────────────┘                   │
-                        └───── DELETED · IDLE · EXPIRED · EVICTED · SHUTDOWN ────┘
+                        └─ DELETED · IDLE · EXPIRED · EVICTED · SHUTDOWN ·───────┘
+                           OPERATOR
 
 Every change of a session's state is in this table; an input that the table does not name leaves the state as it is.
 No input leads out of CLOSED: a session is closed once, by the first closing input.
@@ -33,10 +34,11 @@ class Input(Enum):
     EXPIRED = "expired"
     EVICTED = "evicted"
     SHUTDOWN = "shutdown"
+    OPERATOR = "by an operator"
 
 
 _CLOSES: Final = dict.fromkeys(
-    (Input.DELETED, Input.IDLE, Input.EXPIRED, Input.EVICTED, Input.SHUTDOWN), State.CLOSED
+    (Input.DELETED, Input.IDLE, Input.EXPIRED, Input.EVICTED, Input.SHUTDOWN, Input.OPERATOR), State.CLOSED
 )
 
 TRANSITIONS: Final[dict[State, dict[Input, State]]] = {

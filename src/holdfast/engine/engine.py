@@ -19,7 +19,7 @@ from holdfast.engine.adoption import Adoption
 from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
 from holdfast.engine.caller import Caller
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.failures import note_failure
 from holdfast.engine.forwarding import Forwarding
@@ -29,6 +29,7 @@ from holdfast.engine.listening import Listening
 from holdfast.engine.load import Load
 from holdfast.engine.outside import EngineOutside
 from holdfast.engine.pulse import Pulse
+from holdfast.engine.questions import Questions
 from holdfast.engine.rates import RateLimiter
 from holdfast.engine.reader import End
 from holdfast.engine.readers import Readers
@@ -110,6 +111,7 @@ class Engine:
     tasks: Tasks
     forwarding: Forwarding
     replica: Replica
+    questions: Questions
     readiness: Readiness
     pulse: Pulse
 
@@ -158,7 +160,7 @@ class Engine:
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
         inbox = Inbox(runtime, Credentials(forward_key, self.random))
         self.forwarding = Forwarding(runtime, self.readers, self.sessionless, inbox)
-        self._homes = self._made_homes(inbox)
+        self.questions, self._homes = Questions(runtime, inbox), self._made_homes(inbox)
         adoption = Adoption(runtime, self.exchanges)
         self.replica = Replica(runtime, self.sessions, self.listening, inbox, adoption)
         self.readiness = Readiness(runtime)
@@ -358,6 +360,13 @@ class Engine:
         """Return the requests of this process that have not ended: those that wait, run or are parked."""
         sessions = self.runtime.sessions.values()
         return [*self.sessionless.live(), *(e for session in sessions for e in session.exchanges.values())]
+
+    async def cancel(self, exchange: Exchange, reason: str) -> None:
+        """End a request of this process as its client could. Its client receives one error, which names the reason."""
+        if isinstance(exchange, SessionExchange):
+            await self.exchanges.end(exchange, Cancelled(reason))
+        elif not await self.tasks.cancelled(exchange):
+            await self.sessionless.end(exchange, Cancelled(reason))
 
     def in_flight(self) -> list[str]:
         """Return the name of the tool or prompt, or else the method, of each request that a stop waits for."""

@@ -5,6 +5,7 @@
     Retry       received a retry (2026-07-28)         has the parked call           Began
     Submit      received a request of a session       is the session's home         Began, Ended, Refused, Late, Moved
     Notify      received a client's notification      is the session's home         none
+    Question    an operator has asked                 lives (every one)             Answer
     Reply       took a message                        sent it                       none
 
 A request is also stored with a claim, so that another replica can run the call again (`encode_forwarded`).
@@ -82,6 +83,19 @@ class Notify(Struct, frozen=True, tag="notify"):
     params: dict[str, Any]
 
 
+class Question(Struct, frozen=True, tag="question"):
+    """A question of an operator. The engine does not read it (`questions.py`)."""
+
+    reply_to: str
+    question: msgspec.Raw
+
+
+class Answer(Struct, frozen=True, tag="answer"):
+    """The answer to a question of an operator."""
+
+    answer: msgspec.Raw
+
+
 class Began(Struct, frozen=True, tag="began"):
     """The request is claimed, and its stream can be read."""
 
@@ -113,7 +127,7 @@ class Moved(Struct, frozen=True, tag="moved"):
     """The home as the replica knows it. Its own name: it is stopping, and another one may take the home."""
 
 
-Verdict = Began | Ended | Refused | Late | Moved
+Verdict = Began | Ended | Refused | Late | Moved | Answer
 
 
 class Reply(Struct, frozen=True, tag="reply"):
@@ -124,7 +138,7 @@ class Reply(Struct, frozen=True, tag="reply"):
     verdict: Verdict
 
 
-InboxMessage = Retry | Submit | Notify | Reply
+InboxMessage = Retry | Submit | Notify | Question | Reply
 
 
 def carried(caller: Caller, *, is_sealed: bool = False) -> dict[str, Any]:

@@ -319,17 +319,17 @@ class Sessions:
             self.closed_elsewhere(session)
         return closed is not None
 
-    async def close_key(self, key: str, reason: Input) -> None:
-        """End a session, also one of which this process has nothing."""
+    async def close_key(self, key: str, reason: Input) -> bool:
+        """End a session, also one of which this process has nothing. False if it was closed already."""
         runtime = self._runtime
         session = runtime.sessions.get(key)
         if session is not None:
-            await self.close(session, reason)
-            return
+            return await self.close(session, reason)
         why = f"the session was closed ({reason.value})"
         closed = await runtime.store.close(key, reason, ending(Cancelled(why), runtime.random.tag()))
         if closed is not None:
             self.announce(closed)
+        return closed is not None
 
     async def _end_if_closed(self, session: Session) -> None:
         """End the local session if the store has closed it and only the reply was lost."""

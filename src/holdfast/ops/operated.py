@@ -25,7 +25,8 @@ class Operated:
         self.figures: Figures | None = figures
         self.log: LogObserver = LogObserver(self._clock, ring, None if figures is None else figures.events)
         self.watch: Watch | None = None
-        """Set when the server has built its engine."""
+        """Set when the server has built its engine, as `back` is."""
+        self.back: Back | None = None
 
     def __repr__(self) -> str:
         return f"<Operated {self.watch!r}>"
@@ -38,6 +39,7 @@ class Operated:
 
     def watched(self, back: Back, observer: Observer, store: Store | None) -> Back:
         """Return a back that answers as the given one does, and is watched."""
+        self.back = back
         self.watch = Watch(self._clock, observer, store, self.figures)
         return self.watch.over(back)
 

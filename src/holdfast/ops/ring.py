@@ -52,6 +52,11 @@ class Ring:
         while self._bytes > self._max_bytes or len(self._events) > self._max_events:
             self._bytes -= _size(self._events.popleft())
 
+    @property
+    def last(self) -> int:
+        """The number of the newest event; 0: there was none."""
+        return self._next - 1
+
     def after(self, number: int = 0, *, limit: int = 500) -> list[Happened]:
         """Return the newest events after a number, the oldest first."""
         newest: list[Happened] = []

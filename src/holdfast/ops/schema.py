@@ -15,6 +15,8 @@ class ServerView(Struct, frozen=True):
     name: str
     version: str
     store: str
+    is_away: bool = False
+    """Its store does not answer."""
 
 
 class CallView(Struct, frozen=True):
@@ -52,6 +54,9 @@ class SessionView(Struct, frozen=True):
     calls: int = 0
     streams: int = 0
     replica: str = ""
+    """Where it is used now, or its home; empty: any replica answers its next request."""
+    server: str = ""
+    kept_bytes: int = 0
 
 
 class ReplicaView(Struct, frozen=True):
@@ -59,11 +64,12 @@ class ReplicaView(Struct, frozen=True):
 
     name: str
     state: str
-    """live, stopping, or silent: it has not answered."""
+    """live, stopping, silent (it has a lease and has not answered), or gone (its lease has ended)."""
     sessions: int | None = None
     calls: int | None = None
     loop_delay: float | None = None
     lease_left: float | None = None
+    server: str = ""
 
 
 class UpstreamView(Struct, frozen=True):

@@ -1,16 +1,20 @@
 """What a call waits for, read from its task when an operator asks. A running call pays nothing for it.
 
-A suspended coroutine shows what it awaits (`cr_await`), which may be another coroutine, and so on to a future. The innermost module of ours
+A suspended coroutine shows what it awaits (`cr_await`), which may be another coroutine, and so on to a future. The innermost place of ours
 in this chain says what the call waits for: a module of a store, of a server behind, of the questions to clients, or of the writer, which
-waits for a client that reads slowly. If there is none, the author's function itself waits or computes.
+waits for a client that reads slowly. If there is none, the author's function itself waits or computes, or it has started other tasks
+and waits for them. Then an ask of the call that has no answer yet is what it waits for.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from types import CoroutineType, FrameType, GeneratorType
 from typing import Any, Final
 
 from holdfast.core.exchange import State
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.engine.rounds import RoundWriter
+from holdfast.engine.tasks import TaskWriter
 
 _BY_STATE: Final = {
     State.CLAIMED: "slot",
@@ -21,17 +25,24 @@ _BY_STATE: Final = {
     State.ENDING: "store",
     State.ENDING_HELD: "store",
 }
-_BY_MODULE: Final = {
+_BY_PLACE: Final = {
     "holdfast.engine.asks": "ask",
+    "holdfast.engine.asks._taken": "store",
     "holdfast.engine.rounds": "ask",
-    "holdfast.engine.tasks": "ask",
+    "holdfast.engine.rounds.RoundWriter.send": "reader",
+    "holdfast.engine.tasks": "store",
+    "holdfast.engine.tasks.TaskWriter.ask": "ask",
     "holdfast.engine.writer": "reader",
+    "holdfast.engine.writer.LogWriter._insist": "store",
     "holdfast.engine.stream_buffer": "reader",
     "holdfast.stores": "store",
     "holdfast.upstream": "upstream",
+    "holdfast.upstream.slots": "slot",
     "holdfast.backs.proxy": "upstream",
+    "holdfast.backs.proxy.turns": "slot",
     "holdfast.backs.hosted": "handler",
 }
+"""By module or function. A package stands for its modules, and a module for its functions, unless they are named too."""
 WAITS: Final = ("slot", "handler", "ask", "reader", "store", "upstream")
 _DEEPEST: Final = 200
 
@@ -41,11 +52,17 @@ def waits_for(exchange: Exchange) -> str:
     known = _BY_STATE.get(exchange.state)
     if known is not None or exchange.task is None:
         return known or "slot"
-    found = "handler"
+    found = ""
     for frame in _frames(exchange.task.get_coro()):
-        module: str = frame.f_globals.get("__name__", "")
-        found = _meaning(module) or found
-    return found
+        found = _meaning(frame.f_globals.get("__name__", ""), frame.f_code.co_qualname) or found
+    return found or ("ask" if _has_asked(exchange) else "handler")
+
+
+def _has_asked(exchange: Exchange) -> bool:
+    """True if an ask of a call waits for its answer, in whichever task."""
+    if isinstance(exchange, SessionExchange):
+        return any(name.startswith(exchange.key) for name in exchange.session.pending)
+    return isinstance(exchange.writer, RoundWriter | TaskWriter) and bool(exchange.writer.asks)
 
 
 def _frames(awaited: Any) -> Iterator[FrameType]:
@@ -61,9 +78,11 @@ def _frames(awaited: Any) -> Iterator[FrameType]:
             yield frame
 
 
-def _meaning(module: str) -> str:
-    while module:
-        if module in _BY_MODULE:
-            return _BY_MODULE[module]
-        module = module.rpartition(".")[0]
+@lru_cache(maxsize=4096)
+def _meaning(module: str, function: str) -> str:
+    place = f"{module}.{function}"
+    while place:
+        if place in _BY_PLACE:
+            return _BY_PLACE[place]
+        place = place.rpartition(".")[0]
     return ""

@@ -115,6 +115,11 @@ class ProxyBack:
         await self._upstreams.stop()
         await self._target.stop()
 
+    @property
+    def upstreams(self) -> Upstreams:
+        """The connections to the server behind us."""
+        return self._upstreams
+
     def _make(self, client: UpstreamClient) -> Upstream:
         if self._outside is None:
             raise RuntimeError("the back has not been started")

@@ -84,6 +84,8 @@ class Upstreams:
         self._single: set[asyncio.Task[Upstream]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
+        self.is_failing: bool = False
+        """The last attempt to open one has failed."""
 
     def __repr__(self) -> str:
         return f"<Upstreams {len(self)}/{self._options.upstreams}>"
@@ -176,7 +178,9 @@ class Upstreams:
 
     async def _open(self, client: UpstreamClient, restore: Restore | None = None) -> Upstream:
         upstream = self._make(client)
+        self.is_failing = True
         await upstream.open()
+        self.is_failing = False
         if restore is not None:
             try:
                 await restore(upstream)

@@ -1,0 +1,390 @@
+"""The state of all replicas, for operators: this process asks each living replica of its stores and merges the answers.
+
+    an operator ──▶ this process ──┬──▶ the store: sessions page by page, totals, leases
+                                   ├──▶ its own live work (`process.py`)
+                                   └──▶ a question to each other living replica, through the store (`engine/questions.py`)
+
+A replica has two seconds to answer. One that does not is shown as silent, with what is left of its lease, and gets less time until it
+answers again: a dead replica must not slow down each answer for as long as its lease runs. One whose lease has ended is shown as gone for a
+while. If the store is away, this process still shows its own work.
+
+Several operators, and a page that asks each second, share one round of questions (`_gather`).
+
+Events. Each process numbers its own. This process asks each other one for the events after the last number that it knows, and gives
+all of them numbers of its own, in a ring of its own (`_feed`). So one number says what an operator has seen of all processes.
+
+A session is found by the beginning of its key, which is its short name: a listing of the store begins there (`OverviewPart`).
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+from typing import Final
+
+import msgspec
+
+from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import State as SessionState
+from holdfast.engine.audit import short
+from holdfast.errors import StoreError
+from holdfast.ops.history import Point
+from holdfast.ops.metrics.text import prometheus_text
+from holdfast.ops.process import MOST_CALLS, MOST_EVENTS, Asked, Live, Part, Process, Said
+from holdfast.ops.ring import Happened, Ring
+from holdfast.ops.schema import (
+    CallView,
+    FiguresView,
+    FleetState,
+    ReplicaView,
+    ServerView,
+    SessionView,
+)
+from holdfast.ports import Random
+from holdfast.protocol.quirks import shown_name
+from holdfast.protocol.versions import SESSIONLESS
+from holdfast.stores.base import Status, Totals
+
+PAGE_SESSIONS: Final = 50
+PATIENCE: Final = 2.0
+"""Seconds that a replica has to answer."""
+LESS_PATIENCE: Final = 0.3
+"""Seconds that a replica has which did not answer the last question."""
+FRESH_SECONDS: Final = 0.5
+"""Seconds for which the answers of a round are used again."""
+GONE_SECONDS: Final = 300.0
+"""How long a replica is shown after its lease has ended."""
+_SHORTEST: Final = 8
+"""Characters of a session's short name."""
+_LONGEST: Final = 64
+"""Characters of a name that an operator may ask for."""
+
+_answer: Final = msgspec.json.Decoder(Said)
+
+
+class Round:
+    """What the replicas of all servers have said at one time."""
+
+    def __init__(self) -> None:
+        self.lives: list[tuple[Part, Live]] = []
+        self.replicas: list[ReplicaView] = []
+        self.totals: list[Totals] = []
+        self.away: set[str] = set()
+        """Servers whose store does not answer."""
+
+
+class Fleet:
+    """The source of the admin surface."""
+
+    def __init__(self, parts: Sequence[Part], ring: Ring, *, random: Random | None = None) -> None:
+        """Show these servers; `ring` has the events of this process. Answers the questions of other replicas from now on."""
+        self._process = Process(parts, ring, random=random)
+        self._silent: set[str] = set()
+        self._seen: dict[str, tuple[str, float]] = {}
+        """By the name of a replica that has answered: its server, and when it last did."""
+        self._process_of: dict[str, str] = {}
+        self._known: dict[str, int] = {}
+        """By process: the number of the last event that is in the feed."""
+        self._feed = Ring()
+        self._round: asyncio.Task[Round] | None = None
+        self._round_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Fleet seen by {self._process!r}>"
+
+    def start(self) -> None:
+        """Take a sample for the charts each second until stopped, on the running loop."""
+        self._process.start()
+
+    def stop(self) -> None:
+        """Take no more samples."""
+        self._process.stop()
+
+    async def metrics(self) -> bytes:
+        """Return the metrics of this process in the text format of Prometheus."""
+        return prometheus_text(await self._process.metrics())
+
+    # The state
+
+    async def state(self, page: str, after: int) -> FleetState:
+        """Return the present state, with one page of sessions and the events after a number."""
+        gathered = await self._shared_round()
+        sessions, next_page = await self._sessions(page, gathered)
+        lives = [live for _, live in gathered.lives]
+        calls = sorted((call for live in lives for call in live.calls), key=_age, reverse=True)
+        counts = Counter[str]()
+        for live in lives:
+            counts.update(live.counts)
+        processes = {live.process: live for live in lives}
+        if after > self._feed.last:
+            # The number of another process, which has answered before this one.
+            after = 0
+        return FleetState(
+            replica=", ".join(part.replica for part in self._process.parts),
+            servers=[
+                ServerView(part.name, part.version, part.store, is_away=part.name in gathered.away)
+                for part in self._process.parts
+            ],
+            figures=_figures(lives, processes.values(), gathered.totals),
+            calls=calls[:MOST_CALLS],
+            sessions=sessions,
+            next_page=next_page,
+            replicas=gathered.replicas,
+            upstreams=[upstream for live in lives for upstream in live.upstreams],
+            counts=dict(counts),
+            history=_history(processes.values()),
+            events=self._feed.after(after, limit=MOST_EVENTS),
+        )
+
+    async def _shared_round(self) -> Round:
+        """Return what the replicas say now. Callers at about the same time share one round."""
+        loop = asyncio.get_running_loop()
+        if self._round is None or (self._round.done() and loop.time() - self._round_at > FRESH_SECONDS):
+            self._round = loop.create_task(self._gather())
+            self._round.add_done_callback(lambda _: self._note_round(loop.time()))
+        return await asyncio.shield(self._round)
+
+    def _note_round(self, now: float) -> None:
+        self._round_at = now
+
+    async def _gather(self) -> Round:
+        gathered = Round()
+        await asyncio.gather(*(self._ask_all(part, gathered) for part in self._process.parts))
+        gathered.replicas.sort(key=lambda view: view.name)
+        return gathered
+
+    async def _ask_all(self, part: Part, gathered: Round) -> None:
+        """Ask the store and all replicas of one server."""
+        own = await self._process.answer(part, self._asked_live(part.replica))
+        self._take_events(part.replica, own)
+        lives = [own.live] if own.live is not None else []
+        leases: dict[str, float] = {}
+        if part.engine.started:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    leases, totals = await asyncio.gather(
+                        part.engine.store.replicas(), part.engine.store.totals()
+                    )
+                gathered.totals.append(totals)
+            except (StoreError, TimeoutError):
+                gathered.away.add(part.name)
+        others = [name for name in leases if name != part.replica]
+        answers = await asyncio.gather(*(self._ask_live(part, name) for name in others))
+        lives += [answer for answer in answers if answer is not None]
+        gathered.lives += [(part, live) for live in lives]
+        gathered.replicas += self._replicas(part, lives, leases)
+
+    def _asked_live(self, replica: str) -> Asked:
+        return Asked("live", after=self._known.get(self._process_of.get(replica, ""), 0))
+
+    async def _ask_live(self, part: Part, replica: str) -> Live | None:
+        said = await self._ask(part, replica, self._asked_live(replica))
+        if said is None or said.live is None:
+            self._silent.add(replica)
+            return None
+        self._silent.discard(replica)
+        self._take_events(replica, said)
+        return said.live
+
+    async def _ask(self, part: Part, replica: str, asked: Asked) -> Said | None:
+        """Ask one replica of a server; None: it has not answered."""
+        patience = LESS_PATIENCE if replica in self._silent else PATIENCE
+        try:
+            async with asyncio.timeout(PATIENCE):
+                answer = await part.engine.questions.ask(
+                    replica, msgspec.json.encode(asked), seconds=patience
+                )
+            return None if answer is None else _answer.decode(answer)
+        except (StoreError, TimeoutError, msgspec.DecodeError):
+            # A replica of another release may say something that this one cannot read.
+            return None
+
+    def _take_events(self, replica: str, said: Said) -> None:
+        """Put the new events of a process into the feed."""
+        self._process_of[replica] = said.process
+        known = self._known.get(said.process, 0)
+        for happened in said.events:
+            if happened.number > known:
+                self._feed.add(happened.at, happened.event, {**happened.facts, "replica": replica})
+                self._known[said.process] = happened.number
+
+    def _replicas(self, part: Part, lives: list[Live], leases: dict[str, float]) -> list[ReplicaView]:
+        """Return the replicas of a server: those that have answered, those that are silent, and those that are gone."""
+        now = asyncio.get_running_loop().time()
+        said = {live.replica: live for live in lives}
+        for name in said:
+            self._seen[name] = part.name, now
+        views = [_replica(part, name, said.get(name), leases.get(name)) for name in {**leases, **said}]
+        for name, (server, seen_at) in list(self._seen.items()):
+            if now - seen_at > GONE_SECONDS:
+                del self._seen[name]
+                self._silent.discard(name)
+                self._known.pop(self._process_of.pop(name, ""), None)
+            elif server == part.name and name not in leases and name not in said:
+                views.append(ReplicaView(name, "gone", server=server))
+        return views
+
+    # Sessions
+
+    async def _sessions(self, page: str, gathered: Round) -> tuple[list[SessionView], str]:
+        """Return a page of sessions and the cursor of the next one. The servers follow one after another."""
+        number, _, after = page.partition(".")
+        index = int(number) if number.isdecimal() and len(number) < _SHORTEST else 0
+        where = {call.session: call.replica for _, live in gathered.lives for call in live.calls}
+        for at, part in list(enumerate(self._process.parts))[index:]:
+            if not part.engine.started or part.name in gathered.away:
+                continue
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    listing = await part.engine.store.sessions_after(
+                        after if at == index else "", limit=PAGE_SESSIONS
+                    )
+            except (StoreError, TimeoutError):
+                continue
+            views = [_session(part, status, where) for status in listing.sessions if _is_shown(status)]
+            if listing.after:
+                return views, f"{at}.{listing.after}"
+            if views:
+                return views, f"{at + 1}." if at + 1 < len(self._process.parts) else ""
+        return [], ""
+
+    async def _find(self, name: str) -> tuple[Part, Status] | None:
+        """Return the session of a short name, and its server; None: there is none, or more than one."""
+        found: list[tuple[Part, Status]] = []
+        if len(name) < _SHORTEST or not name.isalnum():
+            return None
+        for part in self._process.parts:
+            if part.engine.started:
+                listing = await part.engine.store.sessions_after(name, limit=2)
+                found += [(part, one) for one in listing.sessions if one.record.key.startswith(name)]
+        return found[0] if len(found) == 1 else None
+
+    async def session(self, name: str) -> tuple[SessionView | None, list[Happened]]:
+        """Return a session and its last events."""
+        found = await self._find(name)
+        events = await self._events(Asked("session", short(name)))
+        return (None if found is None else _session(*found, {})), events
+
+    async def find(self, correlation: str) -> list[Happened]:
+        """Return the events of a correlation id."""
+        return await self._events(Asked("correlation", correlation[:_LONGEST]))
+
+    async def close_session(self, name: str) -> bool:
+        """Close a session, wherever its calls run; False: there is none of this name."""
+        found = await self._find(name)
+        if found is None:
+            return False
+        part, status = found
+        engine = part.engine
+        # It must go to its end, also if the operator's connection ends first.
+        closing = engine.begin(engine.sessions.close_key(status.record.key, Input.OPERATOR))
+        return await asyncio.shield(closing)
+
+    async def cancel_call(self, name: str) -> bool:
+        """Cancel a call of any replica; False: there is none of this name."""
+        for part in self._process.parts:
+            if await self._process.cancel(part, name):
+                return True
+        return any(said.done for said in await self._others(Asked("cancel", name[:_LONGEST])))
+
+    # All other replicas
+
+    async def _events(self, asked: Asked) -> list[Happened]:
+        """Return the events that the rings of all processes have, the oldest first."""
+        own = await self._process.answer(self._process.parts[0], asked)
+        by_process = {said.process: said.events for said in (own, *await self._others(asked))}
+        events = sorted((one for found in by_process.values() for one in found), key=lambda one: one.at)
+        return events[-MOST_EVENTS:]
+
+    async def _others(self, asked: Asked) -> list[Said]:
+        """Return the answers of all other living replicas of all servers."""
+        asking: list[tuple[Part, str]] = []
+        for part in self._process.parts:
+            if part.engine.started and part.engine.store.is_shared:
+                living = await part.engine.store.replicas()
+                asking += [(part, name) for name in living if name != part.replica]
+        answers = await asyncio.gather(*(self._ask(part, name, asked) for part, name in asking))
+        return [answer for answer in answers if answer is not None]
+
+
+def _age(call: CallView) -> float:
+    return -1.0 if call.age is None else call.age
+
+
+def _is_shown(status: Status) -> bool:
+    """True if a session is one of a client. A retry that one replica forwards to another has a session for itself."""
+    return status.record.version != SESSIONLESS.name
+
+
+def _session(part: Part, status: Status, where: Mapping[str, str]) -> SessionView:
+    record, is_detached = status.record, status.state is SessionState.DETACHED
+    name = short(record.key)
+    is_here = not part.engine.store.is_shared
+    return SessionView(
+        id=name,
+        client=shown_name(record.client),
+        era=record.version,
+        state=status.state.value,
+        closes_in=status.closes_in if is_detached else None,
+        principal=short(record.principal),
+        log_bytes=status.log_bytes,
+        kept_bytes=status.kept_bytes,
+        calls=status.running,
+        streams=status.readers,
+        replica=part.replica if is_here else record.home or where.get(name, ""),
+        server=part.name,
+    )
+
+
+def _replica(part: Part, name: str, live: Live | None, lease: float | None) -> ReplicaView:
+    lease = lease if lease is not None and isfinite(lease) else None
+    if live is None:
+        return ReplicaView(name, "silent", lease_left=lease, server=part.name)
+    return ReplicaView(
+        name,
+        "stopping" if live.is_stopping else "live",
+        sessions=live.sessions,
+        calls=live.figures.running + live.figures.queued + live.figures.parked,
+        loop_delay=live.figures.loop_delay,
+        lease_left=lease,
+        server=part.name,
+    )
+
+
+def _figures(lives: list[Live], processes: Iterable[Live], totals: list[Totals]) -> FiguresView:
+    """Return the sums. The median of all replicas is taken as the mean of their medians, by their rates."""
+    figures = [live.figures for live in lives]
+    rated = [live.figures for live in processes]
+    rate = sum(one.calls_per_second for one in rated)
+    detached = sum(one.detached for one in totals)
+    return FiguresView(
+        attached=sum(one.sessions for one in totals) - detached,
+        detached=detached,
+        running=sum(one.running for one in figures),
+        queued=sum(one.queued for one in figures),
+        parked=sum(one.parked for one in figures),
+        asks=sum(one.asks for one in figures),
+        streams=sum(one.streams for one in figures),
+        log_bytes=sum(one.log_bytes for one in totals),
+        calls_per_second=rate,
+        p50=sum(one.p50 * one.calls_per_second for one in rated) / rate if rate else 0.0,
+        p95=max((one.p95 for one in rated), default=0.0),
+        loop_delay=max((one.loop_delay for one in rated), default=0.0),
+    )
+
+
+def _history(processes: Iterable[Live]) -> list[Point]:
+    """Merge the charts of all processes; their newest points are of about the same second."""
+    return [_point(points) for points in _together([live.history for live in processes])]
+
+
+def _together(histories: list[list[Point]]) -> Iterator[list[Point]]:
+    longest = max(map(len, histories), default=0)
+    for back in range(longest, 0, -1):
+        yield [points[-back] for points in histories if len(points) >= back]
+
+
+def _point(points: list[Point]) -> Point:
+    rate = sum(point[0] for point in points)
+    median = sum(point[0] * point[1] for point in points) / rate if rate else 0.0
+    return rate, median, max(point[2] for point in points)

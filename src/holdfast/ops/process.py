@@ -1,0 +1,321 @@
+"""The live work of this process, for operators: read from the live objects when an operator asks. A running call pays nothing for it.
+
+A process has one or more servers, and each of them may have other replicas. So what is said here is about one server: `live` is
+the part of this process in the state of a fleet (`fleet.py`), and `answer` says it to another replica, as JSON.
+
+A call is named by a short hash that means nothing to another process. The hash contains the moment of the call's start, so that a call
+which has ended is never mistaken for one that has its place in memory.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.backs.proxy.back import ProxyBack
+from holdfast.core.exchange import State
+from holdfast.engine.audit import short
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.engine.failures import NAMED
+from holdfast.ops.figures import Durations
+from holdfast.ops.history import History, Point
+from holdfast.ops.loop_delay import LoopDelay
+from holdfast.ops.metrics.reading import samples_of
+from holdfast.ops.metrics.samples import Sample
+from holdfast.ops.operated import Operated
+from holdfast.ops.ring import Happened, Ring
+from holdfast.ops.schema import CallView, FiguresView, UpstreamView
+from holdfast.ops.waits import waits_for
+from holdfast.ports import Random, SystemRandom
+from holdfast.protocol.quirks import SHOWN_NAME
+
+MOST_CALLS: Final = 500
+"""How many calls a state has at most: the oldest ones."""
+MOST_EVENTS: Final = 200
+"""How many events an answer has at most: the newest ones."""
+ANSWER_BYTES: Final = 512 * 1024
+"""How long an answer to another replica is at most: it travels through the store."""
+SAMPLE_SECONDS: Final = 1.0
+CANCELLED: Final = "by an operator"
+QUEUED: Final = frozenset({State.CLAIMED, State.QUEUED, State.QUEUED_OPEN, State.RERUN})
+COUNTED: Final = {
+    "duplicates refused": "exchange.duplicate",
+    "sessions resumed": "session.resumed",
+    "calls repeated": "exchange.repeated",
+    "calls reaped": "exchange.reaped",
+    "calls run again": "exchange.adopted",
+    "calls fenced": "exchange.fenced",
+    "readers stalled": "stream.stalled",
+    "handlers failed": "handler.failed",
+    "leases lost": "replica.lease_lost",
+    "upstreams ended": "upstream.ended",
+    "store failures": "store.unreachable",
+}
+"""What the dashboard counts, and the event of the log that stands for it."""
+
+
+class Part(Struct, frozen=True):
+    """One server of the process."""
+
+    name: str
+    version: str
+    store: str
+    """The kind of its store, for people: memory, sqlite, redis."""
+    engine: Engine
+    operated: Operated
+
+    @property
+    def replica(self) -> str:
+        """The name of this process among the replicas of the store."""
+        return self.engine.store.replica
+
+
+class Live(Struct, frozen=True):
+    """What one process says of the live work of one server."""
+
+    process: str
+    """The same for all servers of a process."""
+    replica: str
+    is_stopping: bool
+    sessions: int
+    """Sessions of which this process has something."""
+    figures: FiguresView
+    """Without those that only the store knows."""
+    calls: list[CallView]
+    upstreams: list[UpstreamView]
+    counts: dict[str, int]
+    history: list[Point]
+    """Of all servers of the process."""
+
+
+class Asked(Struct, frozen=True, omit_defaults=True):
+    """A question to a replica."""
+
+    about: Literal["live", "session", "correlation", "cancel"]
+    name: str = ""
+    """The short name of a session or call, or a correlation id."""
+    after: int = 0
+    """The number of the last event that is known of its process."""
+
+
+class Said(Struct, frozen=True, omit_defaults=True):
+    """The answer of a replica."""
+
+    process: str
+    live: Live | None = None
+    events: list[Happened] = []
+    done: bool = False
+
+
+_question: Final = msgspec.json.Decoder(Asked)
+
+
+class Process:
+    """All servers of this process."""
+
+    def __init__(self, parts: Sequence[Part], ring: Ring, *, random: Random | None = None) -> None:
+        """Answer the questions of other replicas from now on. The servers of a process share one ring."""
+        self.parts: Sequence[Part] = parts
+        self.name: str = (random or SystemRandom()).token(6)
+        self._ring = ring
+        self._history = History()
+        self._loop_delay = LoopDelay()
+        self._timer: asyncio.TimerHandle | None = None
+        self._answers: dict[str, Callable[[Part, Asked], Awaitable[Said]]] = {
+            "live": self._say_live,
+            "session": self._say_session,
+            "correlation": self._say_correlation,
+            "cancel": self._say_cancelled,
+        }
+        for part in parts:
+            part.engine.questions.answer = self._answerer(part)
+
+    def __repr__(self) -> str:
+        return f"<Process {self.name} of {', '.join(part.name for part in self.parts)}>"
+
+    # Samples for the charts
+
+    def start(self) -> None:
+        """Take a sample each second until stopped, on the running loop."""
+        self.stop()
+        self._loop_delay.start()
+        self._sample_at(asyncio.get_running_loop())
+
+    def stop(self) -> None:
+        """Take no more samples."""
+        self._loop_delay.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _sample_at(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(SAMPLE_SECONDS, self._sample, loop)
+
+    def _sample(self, loop: asyncio.AbstractEventLoop) -> None:
+        every = Durations()
+        for part in self.parts:
+            if part.operated.figures is not None:
+                every.merge(part.operated.figures.all_calls())
+        self._history.sample(loop.time(), every)
+        self._sample_at(loop)
+
+    async def metrics(self) -> list[Sample]:
+        """Return the metrics of this process."""
+        servers = [(part.name, part.engine, part.operated) for part in self.parts]
+        return await samples_of(servers, self._loop_delay)
+
+    # Questions of other replicas
+
+    def _answerer(self, part: Part) -> Callable[[bytes], Awaitable[bytes]]:
+        async def answer(question: bytes) -> bytes:
+            return bounded(await self.answer(part, _question.decode(question)))
+
+        return answer
+
+    async def answer(self, part: Part, asked: Asked) -> Said:
+        """Return what this process says of one of its servers."""
+        return await self._answers[asked.about](part, asked)
+
+    async def _say_live(self, part: Part, asked: Asked) -> Said:
+        return Said(self.name, live=self.live(part), events=self._ring.after(asked.after, limit=MOST_EVENTS))
+
+    async def _say_session(self, part: Part, asked: Asked) -> Said:  # noqa: ARG002 - the ring is of all servers
+        return Said(self.name, events=_newest(self._ring.of_session(asked.name)))
+
+    async def _say_correlation(self, part: Part, asked: Asked) -> Said:  # noqa: ARG002 - the ring is of all servers
+        return Said(self.name, events=_newest(self._ring.with_correlation(asked.name)))
+
+    async def _say_cancelled(self, part: Part, asked: Asked) -> Said:
+        return Said(self.name, done=await self.cancel(part, asked.name))
+
+    # The live work
+
+    def live(self, part: Part) -> Live:
+        """Return the live work of a server in this process."""
+        engine = part.engine
+        sessions, exchanges = engine.live_sessions(), engine.live_exchanges()
+        rate, median, slow = self._history.last
+        running = [exchange for exchange in exchanges if _is_shown(part, exchange)]
+        queued = sum(exchange.state in QUEUED for exchange in running)
+        parked = sum(exchange.state is State.PARKED for exchange in running)
+        figures = FiguresView(
+            running=len(running) - queued - parked,
+            queued=queued,
+            parked=parked,
+            asks=sum(len(session.pending) for session in sessions) + parked,
+            streams=sum(len(readers) for session in sessions for readers in session.readers.values()),
+            calls_per_second=rate,
+            p50=median,
+            p95=slow,
+            loop_delay=self._loop_delay.last,
+        )
+        return Live(
+            self.name,
+            part.replica,
+            engine.leaving or engine.draining,
+            len(sessions),
+            figures,
+            self._calls(part, running),
+            list(_upstreams(part)),
+            dict(_counts(part)),
+            list(self._history.points),
+        )
+
+    def _calls(self, part: Part, running: list[Exchange]) -> list[CallView]:
+        """Return the oldest calls. A call that waits for its turn has no known age; it counts as new."""
+        began = _ages(part)
+        aged = [(began.get(exchange) or _waited(part, exchange), exchange) for exchange in running]
+        aged.sort(key=lambda one: -1.0 if one[0] is None else one[0], reverse=True)
+        return [self._call(part, exchange, age) for age, exchange in aged[:MOST_CALLS]]
+
+    def _call(self, part: Part, exchange: Exchange, age: float | None) -> CallView:
+        request, client = exchange.request, exchange.session
+        name = request.params.get("name") if request.method in NAMED else ""
+        return CallView(
+            id=self._name_of(part, exchange),
+            method=request.method[:SHOWN_NAME],
+            name=name[:SHOWN_NAME] if type(name) is str else "",
+            age=age,
+            waits_for=waits_for(exchange),
+            client=client.client_name,
+            session=client.name if isinstance(exchange, SessionExchange) else "",
+            era=client.revision.name,
+            principal=short(exchange.caller.key),
+            replica=part.replica,
+        )
+
+    def _name_of(self, part: Part, exchange: Exchange) -> str:
+        """Return the short name of a call. A call without a session gets its key late, so its start stands for it."""
+        if isinstance(exchange, SessionExchange):
+            own = exchange.key
+        else:
+            watch = part.operated.watch
+            own = f"{id(exchange)} {watch.began_at(exchange) if watch is not None else ''}"
+        return sha256(f"{self.name} {own}".encode()).hexdigest()[:12]
+
+    async def cancel(self, part: Part, name: str) -> bool:
+        """Cancel a call of this process by its short name; False: there is none, or it has ended."""
+        for exchange in part.engine.live_exchanges():
+            if _is_shown(part, exchange) and self._name_of(part, exchange) == name:
+                # It must go to its end, also if the operator's connection ends first.
+                await asyncio.shield(part.engine.begin(part.engine.cancel(exchange, CANCELLED)))
+                return True
+        return False
+
+
+def _is_shown(part: Part, exchange: Exchange) -> bool:
+    """True if a call has not ended. One without a session is shown from the first step of its handler: then it has its name."""
+    if exchange.has_ended:
+        return False
+    watch = part.operated.watch
+    return isinstance(exchange, SessionExchange) or watch is None or watch.began_at(exchange) is not None
+
+
+def _ages(part: Part) -> Mapping[Exchange, float]:
+    watch = part.operated.watch
+    return {} if watch is None else dict(watch.running())
+
+
+def _waited(part: Part, exchange: Exchange) -> float | None:
+    """Return how long a call has waited for its slot, by the timer that will refuse it."""
+    waiting = exchange.waiting if isinstance(exchange, SessionExchange) else None
+    if waiting is None or waiting.deadline is None:
+        return None
+    left = waiting.deadline.when() - asyncio.get_running_loop().time()
+    return max(0.0, part.engine.settings.limits.queue_seconds - left)
+
+
+def _upstreams(part: Part) -> Iterator[UpstreamView]:
+    back, figures = part.operated.back, part.operated.figures
+    if not isinstance(back, ProxyBack):
+        return
+    connections = len(back.upstreams)
+    state = "failing" if back.upstreams.is_failing else "connected" if connections else "idle"
+    ended = 0 if figures is None else figures.events["upstream.ended"]
+    yield UpstreamView(part.name, connections, state, ended, part.replica)
+
+
+def _counts(part: Part) -> Iterator[tuple[str, int]]:
+    figures = part.operated.figures
+    if figures is not None:
+        yield from ((name, figures.events[event]) for name, event in COUNTED.items())
+
+
+def _newest(events: Iterable[Happened]) -> list[Happened]:
+    return list(events)[-MOST_EVENTS:]
+
+
+def bounded(said: Said) -> bytes:
+    """Encode an answer. The newest calls and the oldest events are left out until it is short enough."""
+    encoded = msgspec.json.encode(said)
+    while len(encoded) > ANSWER_BYTES and (said.events or (said.live is not None and said.live.calls)):
+        live = said.live
+        if live is not None:
+            live = msgspec.structs.replace(live, calls=live.calls[: len(live.calls) // 2])
+        said = msgspec.structs.replace(said, live=live, events=said.events[(len(said.events) + 1) // 2 :])
+        encoded = msgspec.json.encode(said)
+    return encoded

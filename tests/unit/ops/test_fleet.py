@@ -1,0 +1,158 @@
+"""The source of the admin surface: the live work of one process, and of several that share a store."""
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from holdfast import Server
+from holdfast.client import Client
+from holdfast.errors import McpError
+from holdfast.ops.figures import Figures
+from holdfast.ops.fleet import Fleet
+from holdfast.ops.operated import Operated
+from holdfast.ops.process import Part
+from holdfast.ops.ring import Ring
+from holdfast.stores.base import Store
+from tests.stores import ScriptedStore
+from tests.support import async_test, until
+
+ERAS: Final = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+class Operation:
+    """One process with one server, and its fleet."""
+
+    def __init__(self, store: Store | str | None = None, **options: Any) -> None:
+        self.server = server = Server("shop", version="1.2", store=store, **options)
+        self.ring = Ring()
+        operated = Operated(ring=self.ring, figures=Figures())
+        server.operate(operated)
+        self.release = asyncio.Event()
+
+        @server.tool
+        async def hang() -> str:
+            await self.release.wait()
+            return "done"
+
+        @server.tool
+        async def crash() -> str:
+            raise ValueError("a secret")
+
+        @server.tool
+        async def echo(text: str) -> str:
+            return text
+
+        self.fleet = Fleet([Part("shop", "1.2", "memory", server.engine, operated)], self.ring)
+
+    async def calling(self, tool: str) -> None:
+        """Wait until a call of this tool runs."""
+
+        async def is_there() -> bool:
+            return any(call.name == tool for call in (await self.fleet.state("", 0)).calls)
+
+        async with asyncio.timeout(10):
+            while not await is_there():
+                self.fleet._round = None
+                await asyncio.sleep(0.01)
+
+
+@ERAS
+@async_test
+async def test_a_state_shows_the_calls_that_run_and_nothing_secret(era: str) -> None:
+    shop = Operation()
+    async with Client(shop.server, version=era) as client:
+        call = asyncio.ensure_future(client.call_tool("hang"))
+        await shop.calling("hang")
+        state = await shop.fleet.state("", 0)
+        (shown,) = state.calls
+        assert (shown.name, shown.method, shown.waits_for) == ("hang", "tools/call", "handler")
+        assert shown.age is not None
+        assert shown.age < 30
+        assert (state.figures.running, state.figures.queued) == (1, 0)
+        assert [server.name for server in state.servers] == ["shop"]
+        text = msgspec.json.encode(state).decode()
+        for key in await shop.server.engine.store.sessions():
+            assert key not in text
+            assert key[:8] in text, "the session is shown by its short name"
+        shop.release.set()
+        await call
+    await until(lambda: not shop.server.engine.live_exchanges())
+
+
+@ERAS
+@async_test
+async def test_an_operator_cancels_a_call_and_its_client_receives_one_error(era: str) -> None:
+    shop = Operation()
+    async with Client(shop.server, version=era) as client:
+        call = asyncio.ensure_future(client.call_tool("hang"))
+        await shop.calling("hang")
+        (shown,) = (await shop.fleet.state("", 0)).calls
+        assert not await shop.fleet.cancel_call("0123456789ab")
+        assert await shop.fleet.cancel_call(shown.id)
+        with pytest.raises(McpError, match="by an operator"):
+            await call
+        assert not await shop.fleet.cancel_call(shown.id), "it has ended"
+        assert (await client.call_tool("echo", {"text": "hi"})).data == "hi", "its session goes on"
+
+
+@async_test
+async def test_an_operator_closes_a_session_by_its_short_name() -> None:
+    shop = Operation()
+    async with Client(shop.server, version="legacy") as client:
+        call = asyncio.ensure_future(client.call_tool("hang"))
+        await shop.calling("hang")
+        (session,) = (await shop.fleet.state("", 0)).sessions
+        assert (session.state, session.calls, session.closes_in) == ("attached", 1, None)
+        assert not await shop.fleet.close_session("ffffffff")
+        assert not await shop.fleet.close_session(session.id[:4]), "too short to be a name"
+        assert await shop.fleet.close_session(session.id)
+        with pytest.raises(McpError, match=r"closed \(by an operator\)"):
+            await call
+        assert not await shop.fleet.close_session(session.id)
+        _, events = await shop.fleet.session(session.id)
+        closed = next(event for event in events if event.event == "session.closed")
+        assert closed.facts["reason"] == "by an operator"
+
+
+@async_test
+async def test_events_are_found_by_the_correlation_id_that_the_client_received() -> None:
+    shop = Operation(mask_errors=True)
+    async with Client(shop.server, raise_on_error=False) as client:
+        answer = await client.call_tool("crash")
+        correlation = answer.text.partition("correlation id ")[2][:12]
+        (found,) = await shop.fleet.find(correlation)
+        assert found.facts["tool"] == "crash"
+        assert await shop.fleet.find("unknown") == []
+
+
+@async_test
+async def test_events_have_numbers_of_the_process_that_is_asked() -> None:
+    shop = Operation()
+    shop.ring.add(1.0, "first", {})
+    first = await shop.fleet.state("", 0)
+    assert [one.event for one in first.events] == ["first"]
+    shop.ring.add(2.0, "second", {})
+    await asyncio.sleep(0.6)  # the answers of a round are used again for half a second
+    later = await shop.fleet.state("", first.events[-1].number)
+    assert [one.event for one in later.events] == ["second"]
+    other = await shop.fleet.state("", 1_000_000)
+    assert [one.event for one in other.events] == ["first", "second"], "a number of another process"
+
+
+@async_test
+async def test_a_process_whose_store_is_away_still_shows_its_own_work() -> None:
+    store = ScriptedStore()
+    shop = Operation(store)
+    async with Client(shop.server, version="legacy") as client:
+        call = asyncio.ensure_future(client.call_tool("hang"))
+        await shop.calling("hang")
+        store.fail("totals", "replicas", "sessions_after")
+        await asyncio.sleep(0.6)  # the answers of a round are used again for half a second
+        state = await shop.fleet.state("", 0)
+        assert state.servers[0].is_away
+        assert [shown.name for shown in state.calls] == ["hang"]
+        store.recover()
+        shop.release.set()
+        await call
