@@ -9,6 +9,7 @@ import pytest
 from holdfast.core.stream import Position
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Attached, Claim, Claimed
+from holdfast.stores.redis import core
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import NotingObserver, VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
@@ -65,7 +66,10 @@ async def test_a_redis_that_returns_is_used_again() -> None:
 
 
 @async_test_within(40)
-async def test_a_redis_that_hangs_is_given_up_and_used_again_when_it_wakes() -> None:
+async def test_a_redis_that_hangs_is_given_up_and_used_again_when_it_wakes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(core, "PATIENCE", 0.3)
     with redis_server() as server:
         store = RedisStore(server.url)
         await store.open(record(), evict=False)
@@ -127,14 +131,16 @@ async def test_a_refused_claim_on_a_full_redis_changes_nothing() -> None:
 
 
 @async_test
-async def test_a_primary_that_became_a_replica_is_unavailable_until_it_is_one_again() -> None:
+async def test_a_primary_that_became_a_replica_is_unavailable_until_it_is_one_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(core, "PATIENCE", 0.3)
     with redis_pair() as (primary, replica):
         store = RedisStore(primary.url)
         await store.open(record(), evict=False)
         primary.tell("REPLICAOF", "127.0.0.1", str(replica.port))
         assert await unavailable(store)
         primary.tell("REPLICAOF", "NO", "ONE")
-        await asyncio.sleep(0.1)
         await store.open(record(), evict=False)
         assert await store.find(*ROUND) is not None
         await store.aclose()

@@ -14,6 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Claim, Claimed
+from holdfast.stores.redis import core
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.urls import open_store
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
@@ -145,7 +146,10 @@ async def test_a_store_works_over_tls_with_a_certificate_of_its_own(guarded: Gua
 
 @pytest.mark.parametrize("scheme", ["rediss://{}?", "redis+cluster://{}?ssl=1&"])
 @async_test
-async def test_a_redis_with_an_untrusted_certificate_is_not_used(guarded: Guarded, scheme: str) -> None:
+async def test_a_redis_with_an_untrusted_certificate_is_not_used(
+    guarded: Guarded, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "PATIENCE", 0.1)
     for believed in (guarded.stranger, ""):
         store = RedisStore(f"{scheme.format(guarded.address)}{believed}&{guarded.own}")
         with pytest.raises(StoreUnavailable, match=r"certificate verify failed|Cluster cannot be connected"):
