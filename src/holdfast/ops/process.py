@@ -8,6 +8,7 @@ which has ended is never mistaken for one that has its place in memory.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final, Literal
@@ -200,10 +201,10 @@ class Process:
         sessions, exchanges = engine.live_sessions(), engine.live_exchanges()
         rate, median, slow = self._history.last
         running = [exchange for exchange in exchanges if _is_shown(part, exchange)]
-        queued = sum(exchange.state in QUEUED for exchange in running)
-        parked = sum(exchange.state is State.PARKED for exchange in running)
+        states = Counter(map(_state, running))
+        queued, parked = states["queued"], states["parked"]
         figures = FiguresView(
-            running=len(running) - queued - parked,
+            running=states["running"],
             queued=queued,
             parked=parked,
             asks=sum(len(session.pending) for session in sessions) + parked,
@@ -246,6 +247,7 @@ class Process:
             era=client.revision.name,
             principal=short(exchange.caller.key),
             replica=part.replica,
+            state=_state(exchange),
         )
 
     def _name_of(self, part: Part, exchange: Exchange) -> str:
@@ -299,9 +301,17 @@ def _upstreams(part: Part) -> Iterator[UpstreamView]:
     yield UpstreamView(part.name, connections, state, ended, part.replica)
 
 
+def _state(exchange: Exchange) -> str:
+    if exchange.state in QUEUED:
+        return "queued"
+    return "parked" if exchange.state is State.PARKED else "running"
+
+
 def _counts(part: Part) -> Iterator[tuple[str, int]]:
     figures = part.operated.figures
     if figures is not None:
+        yield "streams resumed", figures.store.resumes
+        yield "gaps", figures.store.gaps
         yield from ((name, figures.events[event]) for name, event in COUNTED.items())
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast import Server
+from holdfast import Context, Server, Settings
 from holdfast.client import Client
 from holdfast.errors import McpError
 from holdfast.ops.figures import Figures
@@ -39,6 +39,10 @@ class Operation:
         @server.tool
         async def crash() -> str:
             raise ValueError("a secret")
+
+        @server.tool
+        async def question(ctx: Context) -> str:
+            return str(await ctx.elicit("Sure?", {"type": "object", "properties": {}}))
 
         @server.tool
         async def echo(text: str) -> str:
@@ -79,6 +83,41 @@ async def test_a_state_shows_the_calls_that_run_and_nothing_secret(era: str) -> 
         shop.release.set()
         await call
     await until(lambda: not shop.server.engine.live_exchanges())
+
+
+@async_test
+async def test_a_call_is_running_queued_or_parked() -> None:
+    shop = Operation(settings=Settings(in_order=True))
+    async with Client(shop.server, version="legacy") as client:
+        calls = [asyncio.ensure_future(client.call_tool("hang")) for _ in range(2)]
+
+        async def states() -> set[str]:
+            shop.fleet._round = None
+            return {call.state for call in (await shop.fleet.state("", 0)).calls}
+
+        async def is_queued() -> bool:
+            return await states() == {"running", "queued"}
+
+        async def is_parked() -> bool:
+            return await states() == {"parked"}
+
+        await until(is_queued)
+        figures = (await shop.fleet.state("", 0)).figures
+        assert (figures.running, figures.queued, figures.parked) == (1, 1, 0)
+        shop.release.set()
+        await asyncio.gather(*calls)
+
+    async def silent(asked: object) -> None:
+        await shop.release.wait()
+
+    shop.release.clear()
+    async with Client(shop.server, version="modern", elicitation=silent) as client:
+        call = asyncio.ensure_future(client.call_tool("question"))
+        await until(is_parked)
+        figures = (await shop.fleet.state("", 0)).figures
+        assert (figures.running, figures.queued, figures.parked, figures.asks) == (0, 0, 1, 1)
+        shop.release.set()
+        await call
 
 
 @ERAS

@@ -2,7 +2,7 @@
 
 import { follow } from "./charts.js";
 import { $, element, pairs } from "./elements.js";
-import { feed, lines, recent, showFeed } from "./events.js";
+import { feed, forget, lines, showFeed } from "./events.js";
 import { bytes, clock, short, time } from "./text.js";
 import { show } from "./view.js";
 
@@ -207,7 +207,7 @@ function take(part) {
 /** Another process answers now: its events have numbers of their own. */
 function restart() {
   lastEvent = 0;
-  recent.length = 0;
+  forget();
   live();
 }
 

@@ -7,7 +7,7 @@ const LATE_LOOP_SECONDS = 0.25;
 const RECENT_SECONDS = 30;
 
 const LONG_WAITS = {
-  handler: (calls) => `${count(calls, "call")} of the server’s own code ${calls === 1 ? "does" : "do"} not return. Look at what the function waits for, or cancel.`,
+  handler: (calls) => `${count(calls, "call")} ${calls === 1 ? "does" : "do"} not return from the server’s own code. Look at the function, or cancel.`,
   ask: (calls) => `${count(calls, "call")} ${calls === 1 ? "waits" : "wait"} for an answer of the client’s user. The call ends when the question’s time is over.`,
   upstream: (calls) => `${count(calls, "call")} ${calls === 1 ? "waits" : "wait"} for the server behind, which does not answer.`,
   store: (calls) => `${count(calls, "call")} ${calls === 1 ? "waits" : "wait"} for the store. Check that it is reachable and not overloaded.`,

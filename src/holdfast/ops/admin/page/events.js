@@ -6,7 +6,8 @@ import { short, time } from "./text.js";
 const KEPT = 300;
 const BAD = /failed|unreachable|lost|reaped|not_renewed|refused|dropped|not_ready|ended$/;
 const QUIET = new Set(["call.ended"]);
-export const recent = []; // The oldest first.
+export const recent = []; // The oldest first. Calls that succeeded are kept apart: they are many.
+const quiet = [];
 
 /** Return the lines of events: the time, the event, its facts. */
 export function lines(events) {
@@ -24,14 +25,27 @@ export function lines(events) {
   });
 }
 
+function keep(kept, events) {
+  kept.push(...events);
+  kept.sort((one, other) => one.at - other.at); // Replicas report at different moments.
+  kept.splice(0, Math.max(0, kept.length - KEPT));
+}
+
 /** Take new events, and show the feed, the newest event first. */
 export function feed(events) {
-  recent.push(...events);
-  recent.splice(0, Math.max(0, recent.length - KEPT));
-  if (events.length) showFeed();
+  if (!events.length) return;
+  keep(recent, events.filter((happened) => !QUIET.has(happened.event)));
+  keep(quiet, events.filter((happened) => QUIET.has(happened.event)));
+  showFeed();
+}
+
+/** Forget all events: another process numbers them now. */
+export function forget() {
+  recent.length = quiet.length = 0;
 }
 
 export function showFeed() {
-  const withCalls = $("#feed-calls").checked;
-  $("#feed-list").replaceChildren(...lines(recent.filter((happened) => withCalls || !QUIET.has(happened.event))).reverse());
+  const shown = $("#feed-calls").checked ? [...recent] : recent;
+  if (shown !== recent) keep(shown, quiet);
+  $("#feed-list").replaceChildren(...lines(shown).reverse());
 }
