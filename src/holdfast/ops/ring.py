@@ -7,12 +7,15 @@ no session id, token or payload, because the log does not either.
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from heapq import merge
+from itertools import islice, takewhile
 from typing import Final
 
 from msgspec import Struct
 
 MAX_EVENTS: Final = 5_000
 MAX_BYTES: Final = 2 * 1024 * 1024
+_MANY: Final = "call.ended"
 _MAX_FACT: Final = 500
 _EVENT_BYTES: Final = 300
 """About the memory that an entry takes beside its texts."""
@@ -29,28 +32,23 @@ class Happened(Struct, frozen=True):
 
 
 class Ring:
-    """The last events, the oldest first."""
+    """The last events, the oldest first. Calls that succeeded are many, so they have a quarter of the room, and no more."""
 
-    __slots__ = ("_bytes", "_events", "_max_bytes", "_max_events", "_next")
+    __slots__ = ("_calls", "_next", "_others")
 
     def __init__(self, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES) -> None:
-        self._events: deque[Happened] = deque()
-        self._max_events = max_events
-        self._max_bytes = max_bytes
-        self._bytes = 0
+        self._calls = _Kept(max_events // 4, max_bytes // 4)
+        self._others = _Kept(max_events - max_events // 4, max_bytes - max_bytes // 4)
         self._next = 1
 
     def __repr__(self) -> str:
-        return f"<Ring {len(self._events)} events>"
+        return f"<Ring {len(self._others.events)} events, {len(self._calls.events)} calls>"
 
     def add(self, at: float, event: str, facts: Mapping[str, object]) -> None:
         """Keep an event; drop the oldest ones that have no room."""
         kept = Happened(self._next, at, event, {name: _text(value) for name, value in facts.items()})
         self._next += 1
-        self._events.append(kept)
-        self._bytes += _size(kept)
-        while self._bytes > self._max_bytes or len(self._events) > self._max_events:
-            self._bytes -= _size(self._events.popleft())
+        (self._calls if event == _MANY else self._others).add(kept)
 
     @property
     def last(self) -> int:
@@ -58,21 +56,47 @@ class Ring:
         return self._next - 1
 
     def after(self, number: int = 0, *, limit: int = 500) -> list[Happened]:
-        """Return the newest events after a number, the oldest first."""
-        newest: list[Happened] = []
-        for happened in reversed(self._events):
-            if happened.number <= number or len(newest) == limit:
-                break
-            newest.append(happened)
-        return newest[::-1]
+        """Return the newest events after a number, the oldest first. Calls that succeeded are left out first."""
+        others = self._others.after(number, limit)
+        return sorted([*others, *self._calls.after(number, limit - len(others))], key=_number)
 
     def of_session(self, name: str) -> Iterator[Happened]:
         """Yield the events of a session, by its short name in the log."""
-        return (happened for happened in self._events if happened.facts.get("session") == name)
+        return (happened for happened in self._all() if happened.facts.get("session") == name)
 
     def with_correlation(self, correlation: str) -> Iterator[Happened]:
         """Yield the events of a correlation id that a client received."""
-        return (happened for happened in self._events if happened.facts.get("correlation") == correlation)
+        return (happened for happened in self._all() if happened.facts.get("correlation") == correlation)
+
+    def _all(self) -> Iterator[Happened]:
+        return merge(self._others.events, self._calls.events, key=_number)
+
+
+class _Kept:
+    """Events up to a number and a size, the oldest first."""
+
+    __slots__ = ("_bytes", "_max_bytes", "_max_events", "events")
+
+    def __init__(self, max_events: int, max_bytes: int) -> None:
+        self.events: deque[Happened] = deque()
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._bytes = 0
+
+    def add(self, kept: Happened) -> None:
+        self.events.append(kept)
+        self._bytes += _size(kept)
+        while self._bytes > self._max_bytes or len(self.events) > self._max_events:
+            self._bytes -= _size(self.events.popleft())
+
+    def after(self, number: int, limit: int) -> list[Happened]:
+        """Return the newest events after a number, the newest first."""
+        newer = takewhile(lambda happened: happened.number > number, reversed(self.events))
+        return list(islice(newer, limit))
+
+
+def _number(happened: Happened) -> int:
+    return happened.number
 
 
 def _text(value: object) -> str:
