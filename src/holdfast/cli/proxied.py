@@ -40,6 +40,18 @@ def remote(url: str, options: Options) -> Served:
     )
 
 
+def authorizer(options: Options) -> str | OAuth | None:
+    """Return the credentials of a client of a URL: our token, or the sign-in of the user of this machine.
+
+    Raises:
+        ConfigError: an option is invalid.
+    """
+    token, oauth = upstream_token(options.token_file, options.token_env), _oauth(options)
+    if token is not None and oauth:
+        raise ConfigError("--oauth signs in, and there is a token too: use one of them")
+    return oauth if isinstance(oauth, OAuth) else token
+
+
 def _oauth(options: Options) -> bool | OAuth | UserOAuth:
     for name, others in _NEEDS.items():
         if getattr(options, name) is not None and not any(getattr(options, other) for other in others):

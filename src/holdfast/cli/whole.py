@@ -5,24 +5,21 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand
 
 from holdfast import __version__
 from holdfast.cli import sessions
 from holdfast.cli.asked import Asked, run
 from holdfast.cli.collecting import collected
+from holdfast.cli.commands import COMMAND, WithCommand
 from holdfast.cli.options import Options, ProcessOptions
 from holdfast.cli.parameters import parameters
-from holdfast.errors import ConfigError
-
-_COMMAND: Final = "holdfast.command"
-"""Where the words after `--` are kept."""
+from holdfast.cli.using.commands import register
 
 app: Final = typer.Typer(
     name="holdfast",
     help="Serve MCP servers. Their sessions survive broken connections and restarts.",
     no_args_is_help=True,
-    add_completion=False,
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
 
@@ -57,20 +54,6 @@ def holdfast(version: Version = False) -> None:
     """Serve MCP servers whose sessions hold."""
 
 
-class _ServeCommand(TyperCommand):
-    """Takes everything after `--` as the command of the server behind, its options included."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        own, command = args, list[str]()
-        if "--" in args:
-            at = args.index("--")
-            own, command = args[:at], args[at + 1 :]
-            if not command:
-                raise ConfigError("-- needs a command after it, such as -- npx -y some-server")
-        ctx.meta[_COMMAND] = tuple(command)
-        return super().parse_args(ctx, own)
-
-
 def _serve(
     context: typer.Context, target: str | None, stdio: bool, only: list[str] | None, **given: Any
 ) -> None:
@@ -81,7 +64,7 @@ def _serve(
     """
     asked = Asked(
         target=target,
-        command=context.meta[_COMMAND],
+        command=context.meta[COMMAND],
         stdio=stdio,
         only=tuple(only or ()),
         options=collected(Options, given),
@@ -111,5 +94,6 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-app.command("serve", cls=_ServeCommand)(_with_options(_serve))
-app.add_typer(sessions.app, name="sessions")
+app.command("serve", cls=WithCommand)(_with_options(_serve))
+register(app)
+app.add_typer(sessions.app, name="sessions", rich_help_panel="Operate")

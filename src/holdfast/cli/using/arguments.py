@@ -1,0 +1,138 @@
+"""Arguments as words of the command line: `key=value`, typed by the tool's schema.
+
+The value is a text if the schema of the member says string, else JSON: `count=3`, `tags='["a","b"]'`. `key:=JSON` is JSON for
+every schema. `@file` reads the value from a file. A word without `=` is refused with the form that is right.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import ConfigError
+
+_WORD: Final = re.compile(r"([^=:@\s]+)(:?=)(.*)", re.DOTALL)
+_BOOLEANS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_MOST_BYTES: Final = 16 * 1024 * 1024
+
+
+def typed(words: Iterable[str], schema: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the arguments for a tool, or for a prompt.
+
+    Raises:
+        ConfigError: a word has the wrong form, its value the wrong type, or a required argument is missing.
+    """
+    properties: Mapping[str, Any] = schema.get("properties") or {}
+    found: dict[str, Any] = {}
+    for word in words:
+        match = _WORD.fullmatch(word)
+        if match is None:
+            raise ConfigError(f"{word!r} is not an argument: write key=value, or key:=JSON")
+        key, sign, text = match.groups()
+        if properties and key not in properties and schema.get("additionalProperties") is not True:
+            raise ConfigError(f"{name} has no argument {key!r}; it has {', '.join(properties)}")
+        if key in found:
+            raise ConfigError(f"the argument {key!r} is given twice")
+        found[key] = _value(key, _text(text), {} if sign == ":=" else _resolved(properties.get(key), schema))
+    missing = [key for key in schema.get("required") or () if key not in found]
+    if missing:
+        known = ", ".join(_shown(key, _resolved(properties.get(key), schema)) for key in missing)
+        raise ConfigError(f"{name} needs {known}")
+    return found
+
+
+def _text(text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    path = Path(text[1:])
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) > _MOST_BYTES:
+        raise ConfigError(f"{path} is larger than {_MOST_BYTES // 1024 // 1024} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a text in UTF-8") from None
+
+
+def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
+    """Return the value of a text: the first type of the schema that it fits."""
+    kinds = kinds_of(schema)
+    if "boolean" in kinds and text.lower() in _BOOLEANS:
+        return _BOOLEANS[text.lower()]
+    if kinds == {"string"}:
+        return _one_of(key, text, schema)
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        if not kinds or "string" in kinds:
+            return _one_of(key, text, schema)
+        raise ConfigError(f"{key}={text[:60]}: {key} must be {' or '.join(sorted(kinds))}") from None
+    if kinds and not (kinds & _kinds(value)):
+        if "string" in kinds:
+            return _one_of(key, text, schema)
+        raise ConfigError(f"{key}={text[:60]}: {key} must be {' or '.join(sorted(kinds))}")
+    return value
+
+
+def _one_of(key: str, text: str, schema: Mapping[str, Any]) -> str:
+    allowed = schema.get("enum")
+    if isinstance(allowed, list) and text not in allowed:
+        raise ConfigError(f"{key} must be one of {', '.join(map(str, allowed))}, not {text[:60]!r}")
+    return text
+
+
+def _kinds(value: object) -> set[str]:
+    """Return the types of JSON schema that a value has."""
+    match value:
+        case None:
+            return {"null"}
+        case bool():
+            return {"boolean"}
+        case int():
+            return {"integer", "number"}
+        case float():
+            return {"number"}
+        case str():
+            return {"string"}
+        case list():
+            return {"array"}
+        case _:
+            return {"object"}
+
+
+def kinds_of(schema: Mapping[str, Any]) -> set[str]:
+    """Return the types that a schema names; empty: any."""
+    given = schema.get("type")
+    if isinstance(given, str):
+        return {given}
+    if isinstance(given, list):
+        return set(given)
+    either = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(either, list):
+        every = [kinds_of(one) for one in either if isinstance(one, Mapping)]
+        return set[str]().union(*every) if all(every) else set()
+    return {"string"} if schema.get("enum") else set()
+
+
+def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema that a reference within the same document names."""
+    if not isinstance(schema, Mapping):
+        return {}
+    reference = schema.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return schema
+    found: Any = root
+    for part in reference[2:].split("/"):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _shown(key: str, schema: Mapping[str, Any]) -> str:
+    kinds = kinds_of(schema)
+    return f"{key}=<{'|'.join(sorted(kinds)) or 'value'}>"

@@ -1,0 +1,286 @@
+"""The commands that use a server: their words, their options and their exit status.
+
+A command writes its result to standard output, and everything else (progress, questions, log messages) to standard error.
+Its exit status is 0; 1 if the server or the tool answers with an error or cannot be reached; 2 for wrong usage.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final, Self
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from holdfast.cli.commands import COMMAND, WithCommand
+from holdfast.cli.options import Options
+from holdfast.cli.using.arguments import typed
+from holdfast.cli.using.connecting import client_of
+from holdfast.cli.using.showing import plain, show_blocks, show_contents, tree
+from holdfast.client.client import Client
+from holdfast.errors import ConfigError, HoldfastError
+
+_FAILED: Final = 1
+_TARGET: Final = (
+    "TARGET is what `holdfast serve` takes: file.py:object, package.module:object, a URL, or a file with servers (with "
+    "--only). For a program, leave TARGET out and write `-- COMMAND…` at the end."
+)
+_PANEL: Final = "The server"
+
+Words = Annotated[list[str] | None, typer.Argument(metavar="[TARGET] …", help=_TARGET, show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Header = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A header for the URL; may be repeated.", rich_help_panel=_PANEL),
+]
+TokenFile = Annotated[
+    str | None, typer.Option(metavar="PATH", help="A file with the bearer token.", rich_help_panel=_PANEL)
+]
+TokenEnv = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The variable with the bearer token.", rich_help_panel=_PANEL),
+]
+OAuthFlag = Annotated[
+    bool, typer.Option("--oauth", help="Sign in with OAuth in the browser.", rich_help_panel=_PANEL)
+]
+Env = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE", help="A variable for the program; may be repeated.", rich_help_panel=_PANEL
+    ),
+]
+Only = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The server of the file.", rich_help_panel=_PANEL)
+]
+Revision = Annotated[
+    str,
+    typer.Option(
+        "--protocol", metavar="VERSION", help="auto, modern, legacy, or one revision.", rich_help_panel=_PANEL
+    ),
+]
+Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long an answer may take.")]
+
+Use = Callable[[Client, list[str]], Awaitable[int]]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    for name, use, words, text in (
+        ("inspect", _inspect, 0, _INSPECT),
+        ("call", _call, 1, _CALL),
+        ("read", _read, 1, _READ),
+        ("prompt", _prompt, 1, _PROMPT),
+    ):
+        app.command(name, cls=WithCommand, help=text, rich_help_panel="Use a server")(
+            _command(name, use, words)
+        )
+
+
+_INSPECT: Final = """Show the tools, resources and prompts of a server, with their schemas.
+
+[bold]holdfast inspect server.py[/bold]
+[bold]holdfast inspect https://example.com/mcp --oauth[/bold]
+[bold]holdfast inspect -- npx -y some-server[/bold]"""
+_CALL: Final = """Call a tool: holdfast call TARGET TOOL key=value…
+
+A value is read by the tool's schema; key:=JSON gives JSON, key=@FILE reads a file. Questions of the tool are asked in the terminal.
+
+[bold]holdfast call server.py add a=1 b=2[/bold]
+[bold]holdfast call https://example.com/mcp search query="red wine" --json[/bold]
+[bold]holdfast call echo text=hi -- npx -y some-server[/bold]"""
+_READ: Final = """Read a resource: holdfast read TARGET URI
+
+[bold]holdfast read server.py note://1[/bold]"""
+_PROMPT: Final = """Get a prompt: holdfast prompt TARGET NAME key=value…
+
+[bold]holdfast prompt server.py greeting name=Ada[/bold]"""
+
+
+class _Output:
+    """Where results go, and in which form."""
+
+    as_json = False
+    console = Console(highlight=False, soft_wrap=True)
+
+
+def _command(name: str, use: Use, needed: int) -> Callable[..., None]:
+    def command(  # noqa: PLR0913, PLR0917 - the options of a command
+        context: typer.Context,
+        words: Words = None,
+        json: Json = False,
+        timeout: Timeout = 60.0,
+        header: Header = None,
+        token_file: TokenFile = None,
+        token_env: TokenEnv = None,
+        oauth: OAuthFlag = False,
+        env: Env = None,
+        only: Only = None,
+        protocol: Revision = "auto",
+    ) -> None:
+        given = list(words or ())
+        program = context.meta[COMMAND]
+        target = None if program or not given else given.pop(0)
+        if len(given) < needed:
+            raise ConfigError(f"holdfast {name} needs more words: see holdfast {name} --help")
+        options = Options(
+            headers=_pairs(header, "--header"),
+            token_file=token_file,
+            token_env=token_env,
+            oauth=oauth or None,
+            env=_pairs(env, "--env"),
+        )
+        client = client_of(
+            target, program, options, only, version=protocol, timeout=timeout, on_log=_show_log
+        )
+        _Output.as_json = json
+        raise typer.Exit(asyncio.run(_used(client, use, given)))
+
+    return command
+
+
+def _pairs(texts: list[str] | None, flag: str) -> dict[str, str] | None:
+    if not texts:
+        return None
+    for text in texts:
+        if "=" not in text:
+            raise ConfigError(f"{flag} {text}: write NAME=VALUE")
+    return dict(text.split("=", 1) for text in texts)
+
+
+async def _used(client: Client, use: Use, words: list[str]) -> int:
+    try:
+        async with client:
+            return await use(client, words)
+    except ConfigError:
+        raise
+    except HoldfastError as error:
+        sys.stderr.write(f"holdfast: {plain(error)}\n")
+        return _FAILED
+
+
+# The commands
+
+
+async def _inspect(client: Client, words: list[str]) -> int:
+    if words:
+        raise ConfigError(f"holdfast inspect takes one target; {words[0]!r} is too many")
+    able = client.agreed.capabilities
+    tools = await client.list_tools() if "tools" in able else []
+    resources = await client.list_resources() if "resources" in able else []
+    templates = await client.list_resource_templates() if "resources" in able else []
+    prompts = await client.list_prompts() if "prompts" in able else []
+    info, version = client.agreed.server, client.agreed.version
+    if _Output.as_json:
+        _print_json(
+            {
+                "server": info,
+                "protocolVersion": version,
+                "capabilities": able,
+                "instructions": client.agreed.instructions,
+                "tools": tools,
+                "resources": resources,
+                "resourceTemplates": templates,
+                "prompts": prompts,
+            }
+        )
+        return 0
+    title = f"{info.get('name', 'server')} {info.get('version', '')} ({version})"
+    _Output.console.print(tree(title, tools, resources, templates, prompts))
+    return 0
+
+
+async def _call(client: Client, words: list[str]) -> int:
+    name, *given = words
+    tools = {tool.name: tool for tool in await client.list_tools()}
+    if name not in tools:
+        known = ", ".join(plain(one) for one in tools) or "none"
+        raise ConfigError(f"the server has no tool {name!r}; it has: {known}")
+    arguments = typed(given, tools[name].input_schema, name)
+    with _Bar() as bar:
+        result = await client.call_tool(name, arguments, progress=bar.report, raise_on_error=False)
+    if _Output.as_json:
+        _print_json(
+            {
+                "content": result.content,
+                "structuredContent": result.structured_content,
+                "isError": result.is_error,
+            }
+        )
+    else:
+        show_blocks(_Output.console, result.content)
+    return _FAILED if result.is_error else 0
+
+
+async def _read(client: Client, words: list[str]) -> int:
+    for uri in words:
+        contents = await client.read_resource(uri)
+        if _Output.as_json:
+            _print_json(contents)
+        else:
+            for one in contents:
+                show_contents(_Output.console, one)
+    return 0
+
+
+async def _prompt(client: Client, words: list[str]) -> int:
+    name, *given = words
+    prompts = {prompt.name: prompt for prompt in await client.list_prompts()}
+    if name not in prompts:
+        raise ConfigError(
+            f"the server has no prompt {name!r}; it has: {', '.join(map(plain, prompts)) or 'none'}"
+        )
+    wanted = prompts[name].arguments or []
+    schema = {
+        "properties": {argument.name: {"type": "string"} for argument in wanted},
+        "required": [argument.name for argument in wanted if argument.required],
+    }
+    result = await client.get_prompt(name, typed(given, schema, name))
+    if _Output.as_json:
+        _print_json(result)
+        return 0
+    for message in result.messages:
+        _Output.console.print(Text(message.role, style="bold"))
+        show_blocks(_Output.console, [message.content])
+    return 0
+
+
+# Output
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _show_log(message: Any) -> None:
+    sys.stderr.write(f"{plain(message.level)}: {plain(message.data)}\n")
+
+
+class _Bar:
+    """The progress of a call on standard error, once there is some."""
+
+    def __init__(self) -> None:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+        )
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def report(self, done: float, total: float | None, message: str | None) -> None:
+        """Show progress."""
+        if self._task is None:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=total)
+        self._bar.update(self._task, completed=done, total=total, description=plain(message or ""))

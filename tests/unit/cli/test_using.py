@@ -1,0 +1,263 @@
+"""`holdfast inspect`, `call`, `read` and `prompt`: a server used from the terminal."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from holdfast.cli.using.arguments import typed
+from holdfast.cli.whole import app
+from holdfast.errors import ConfigError
+
+SERVER = '''
+from typing import Literal
+from holdfast import Context, Image, Server, ToolError
+from pydantic import BaseModel
+
+server = Server("kitchen", version="2")
+
+class Order(BaseModel):
+    dish: Literal["soup", "stew"]
+    portions: int = 2
+
+@server.tool
+async def add(a: int, b: float = 1.5, tags: list[str] | None = None, loud: bool = False) -> str:
+    """Add numbers."""
+    return f"{a + b} {tags} {loud}"
+
+@server.tool
+async def fail() -> str:
+    raise ToolError("burnt \\x1b[31m")
+
+@server.tool
+async def order(ctx: Context) -> str:
+    answer = await ctx.elicit("What would you like?", Order)
+    return f"{answer.action} {answer.data}"
+
+@server.tool
+async def slow(ctx: Context) -> str:
+    for step in range(3):
+        await ctx.progress(step + 1, 3, f"step {step + 1}")
+    return "done"
+
+@server.tool
+async def picture() -> Image:
+    return Image(b"12345")
+
+@server.resource("note://{name}")
+async def note(name: str) -> str:
+    """A note."""
+    return f"about {name}"
+
+@server.prompt
+async def menu(guest: str) -> str:
+    return f"Cook for {guest}."
+'''
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    place = tmp_path / f"kitchen_{tmp_path.name}.py"
+    place.write_text(SERVER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return str(place)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def run_json(*words: str) -> Any:
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+# Commands
+
+
+def test_inspect_shows_every_component_with_its_schema(server: str) -> None:
+    result = run("inspect", server)
+    assert result.exit_code == 0, result.output
+    for part in (
+        "kitchen 2 (2026-07-28)",
+        "tools (5)",
+        "a: integer",
+        "b: number = 1.5",
+        "note://{name}",
+        "A note.",
+        "menu",
+        "guest: string",
+    ):
+        assert part in result.stdout
+    found = run_json("inspect", server)
+    assert found["server"] == {"name": "kitchen", "version": "2"}
+    assert [tool["name"] for tool in found["tools"]] == ["add", "fail", "order", "slow", "picture"]
+
+
+@pytest.mark.parametrize("protocol", ["2026-07-28", "2025-11-25"])
+def test_call_takes_arguments_by_the_schema(server: str, protocol: str) -> None:
+    result = run("call", server, "add", "a=1", 'tags=["x"]', "loud=yes", "--protocol", protocol)
+    assert (result.exit_code, result.stdout) == (0, "2.5 ['x'] True\n")
+    found = run_json("call", server, "add", "a=2", "b:=3")
+    assert found["structuredContent"] == {"result": "5.0 None False"}
+
+
+def test_a_failed_tool_has_exit_status_one_and_no_control_characters(server: str) -> None:
+    result = run("call", server, "fail")
+    assert result.exit_code == 1
+    assert result.stdout == "burnt �[31m\n"
+
+
+def test_media_is_described(server: str) -> None:
+    assert run("call", server, "picture").stdout == "[image image/png, 5 bytes]\n"
+
+
+def test_progress_does_not_reach_standard_output(server: str) -> None:
+    result = run("call", server, "slow")
+    assert (result.exit_code, result.stdout) == (0, "done\n")
+
+
+def test_read_and_prompt(server: str) -> None:
+    assert run("read", server, "note://soup", "note://stew").stdout == "about soup\nabout stew\n"
+    assert run_json("read", server, "note://soup")[0]["text"] == "about soup"
+    assert run("prompt", server, "menu", "guest=Ada").stdout == "user\nCook for Ada.\n"
+    assert run("read", server, "none://x").exit_code == 1
+
+
+def test_a_program_is_used_without_a_target(server: str) -> None:
+    program = Path(server)
+    program.write_text(SERVER + "\nserver.run()\n")
+    assert run("call", "add", "a=1", "--", sys.executable, str(program)).stdout == "2.5 None False\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("call", "{server}"), "holdfast call needs more words"),
+        (("call", "{server}", "nothing"), "has no tool 'nothing'; it has: add, fail, order, slow, picture"),
+        (("call", "{server}", "add"), "add needs a=<integer>"),
+        (("call", "{server}", "add", "a=x"), "a must be integer"),
+        (("call", "{server}", "add", "a=1", "c=2"), "add has no argument 'c'; it has a, b, tags, loud"),
+        (("prompt", "{server}", "menu"), "menu needs guest=<string>"),
+        (("prompt", "{server}", "none"), "no prompt 'none'; it has: menu"),
+        (("inspect", "{server}", "more"), "'more' is too many"),
+        (("inspect", "{server}", "--header", "x"), "write NAME=VALUE"),
+        (("inspect",), "serve needs a target"),
+        (("inspect", "none.py"), "there is no file none.py"),
+    ],
+)
+def test_wrong_words_are_explained(server: str, words: tuple[str, ...], message: str) -> None:
+    result = run(*(word.format(server=server) for word in words))
+    assert isinstance(result.exception, ConfigError)
+    assert message in str(result.exception)
+
+
+def test_a_server_that_cannot_be_reached_has_exit_status_one() -> None:
+    result = run("inspect", "http://127.0.0.1:9/mcp", "--timeout", "5")
+    assert result.exit_code == 1
+    assert "holdfast: " in result.stderr
+
+
+def test_a_file_with_several_servers_needs_a_choice(server: str, tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text(f'[servers.a]\nobject = "{server}"\n[servers.b]\nobject = "{server}"\n')
+    result = run("inspect", str(file))
+    assert "choose one server of the file with --only NAME; it has a, b" in str(result.exception)
+    assert run("call", str(file), "add", "a=1", "--only", "a").stdout == "2.5 None False\n"
+
+
+# Questions
+
+
+class Tty(io.StringIO):
+    """Standard input of a person."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("typed_in", "answer"),
+    [
+        ("soup\n3\n", "accept dish='soup' portions=3"),
+        ("pie\nstew\n\n", "accept dish='stew' portions=2"),
+        ("\nsoup\nmany\n1\n", "accept dish='soup' portions=1"),
+        (":decline\n", "decline None"),
+        ("soup\n:cancel\n", "cancel None"),
+        ("", "cancel None"),
+    ],
+)
+def test_a_form_is_asked_in_the_terminal(
+    server: str,
+    typed_in: str,
+    answer: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Tty(typed_in))
+    with pytest.raises(SystemExit) as ended:
+        app(["call", server, "order"])
+    assert not ended.value.code
+    shown = capfd.readouterr()
+    assert shown.out == f"{answer}\n"
+    assert "What would you like?" in shown.err
+
+
+def test_without_a_terminal_a_form_is_declined(server: str) -> None:
+    assert run("call", server, "order").stdout == "decline None\n"
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "string"}, "3", "3"),
+        ({"type": "integer"}, "3", 3),
+        ({"type": "number"}, "3", 3),
+        ({"type": "boolean"}, "off", False),
+        ({"type": "array"}, "[1]", [1]),
+        ({"type": "object"}, '{"a":1}', {"a": 1}),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "null", None),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "7", 7),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "[7]", "[7]"),
+        ({"enum": ["a", "b"]}, "a", "a"),
+        ({}, "word", "word"),
+        ({}, "7", 7),
+        ({"$ref": "#/$defs/Kind"}, "a", "a"),
+    ],
+)
+def test_a_value_has_the_type_of_its_schema(schema: dict[str, Any], text: str, value: object) -> None:
+    whole = {"properties": {"x": schema}, "$defs": {"Kind": {"enum": ["a", "b"], "type": "string"}}}
+    assert typed([f"x={text}"], whole, "t") == {"x": value}
+
+
+def test_a_value_may_come_from_a_file(tmp_path: Path) -> None:
+    place = tmp_path / "text"
+    place.write_text("from a file\n")
+    schema = {"properties": {"x": {"type": "string"}}}
+    assert typed([f"x=@{place}"], schema, "t") == {"x": "from a file\n"}
+    with pytest.raises(ConfigError, match="cannot be read"):
+        typed(["x=@/none"], schema, "t")
+    place.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="not a text in UTF-8"):
+        typed([f"x=@{place}"], schema, "t")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["x"], "write key=value"),
+        (["x=a", "x=b"], "given twice"),
+        (["x=c"], "must be one of a, b"),
+    ],
+)
+def test_wrong_arguments_are_explained(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        typed(words, {"properties": {"x": {"enum": ["a", "b"], "type": "string"}}}, "t")
