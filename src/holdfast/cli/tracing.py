@@ -6,7 +6,6 @@ read by the SDK itself. A provider that `opentelemetry-instrument` has set stays
 """
 
 import os
-from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from holdfast import tracing
@@ -14,8 +13,6 @@ from holdfast.errors import ConfigError
 
 _EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_OTLP: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 
 
 def begin_tracing() -> None:
@@ -32,6 +29,8 @@ def begin_tracing() -> None:
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+        from holdfast.cli.exporters import exporter_of  # noqa: PLC0415 - a command imports what it needs
     except ImportError:
         raise ConfigError(
             "the OTEL_* variables ask for traces: install holdfast[tracing] and opentelemetry-sdk, or set "
@@ -41,7 +40,7 @@ def begin_tracing() -> None:
         "service.name" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "") or "OTEL_SERVICE_NAME" in os.environ
     )
     provider = TracerProvider(resource=Resource.create({} if named else {"service.name": "holdfast"}))
-    provider.add_span_processor(BatchSpanProcessor(_found(name).load()()))
+    provider.add_span_processor(BatchSpanProcessor(exporter_of(name).load()()))
     trace.set_tracer_provider(provider)
 
 
@@ -53,18 +52,3 @@ def _exporter() -> str:
     if not name and any(os.environ.get(variable) for variable in _ENDPOINTS):
         name = "otlp"
     return "" if name == "none" else name
-
-
-def _found(name: str) -> EntryPoint:
-    """Return the exporter of a name. `otlp` is the one for the protocol that is set, or the one that is installed."""
-    protocol = next((os.environ[variable] for variable in _PROTOCOLS if os.environ.get(variable)), "")
-    wanted = [name]
-    if name == "otlp":
-        wanted = [_OTLP[protocol]] if protocol in _OTLP else list(_OTLP.values())
-    for one in wanted:
-        for found in entry_points(group="opentelemetry_traces_exporter", name=one):
-            return found
-    hint = "opentelemetry-exporter-otlp-proto-http or -grpc" if name == "otlp" else "its package"
-    raise ConfigError(
-        f"the exporter {name!r} of OpenTelemetry is not installed: install {hint}, or change {_EXPORTER}"
-    )
