@@ -269,7 +269,7 @@ class Tasks:
         await self._change_known(task_id, principal, lambda state: core.ended(state, TaskInput.CANCEL))
 
     async def cancelled(self, exchange: Exchange) -> bool:
-        """Cancel the task that an exchange of this process has become; False: it is none."""
+        """Cancel the task that an exchange of this process has become; False: it has not become a task."""
         writer = exchange.writer
         if not isinstance(writer, TaskWriter):
             return False
