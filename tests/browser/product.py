@@ -55,7 +55,7 @@ async def night(port: int) -> AsyncIterator[None]:
         while True:
             await client.call("search", text="rope")
             if chance.random() < 0.02:
-                response = await client.start("orders", customer="nobody")
+                response = await client.start("orders", customer="unknown")
                 await response.answer()
                 response.connection.cut()
             await asyncio.sleep(chance.uniform(0.05, 0.3))
