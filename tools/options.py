@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.options import ALL, COMMAND, OBJECT, URL, Entry, Options, ProcessOptions, entries
+from holdfast.cli.options import ALL, COMMAND, OBJECT, URL, Entry, Options, entries
+from holdfast.cli.process_options import ProcessOptions
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "configuration.md"
 BEGIN: Final = "<!-- The table is made by `make docs`. -->\n"

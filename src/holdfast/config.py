@@ -446,9 +446,32 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"public_url={self.public_url!r}: write the whole URL, such as https://tools.example/mcp"
             )
-        for name in ("allowed_hosts", "allowed_origins", "scopes_supported", "trusted_proxies"):
-            if isinstance(getattr(self, name), str):
-                raise ConfigError(f"{name} is a list of texts, not one text: write [{getattr(self, name)!r}]")
+        _refuse_single(self, "allowed_hosts", "allowed_origins", "scopes_supported", "trusted_proxies")
+
+
+class AdminSettings(Struct, frozen=True, kw_only=True):
+    """The admin surface: metrics, state and dashboard of a process, on an address of its own.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    address: str
+    """`HOST:PORT`, or `unix:PATH` for a Unix socket."""
+    token: str = ""
+    """What operators must present; the same for all replicas. Empty: the variable `HOLDFAST_ADMIN_TOKEN`, or a new token that is
+    printed, if standard error is a terminal."""
+    allowed_hosts: Sequence[str] = LOOPBACK_HOSTS
+    """The accepted Host headers, with or without port; others get 421. `*` accepts all."""
+
+    def __post_init__(self) -> None:
+        _refuse_single(self, "allowed_hosts")
+
+
+def _refuse_single(settings: Struct, *names: str) -> None:
+    for name in names:
+        if isinstance(getattr(settings, name), str):
+            raise ConfigError(f"{name} is a list of texts, not one text: write [{getattr(settings, name)!r}]")
 
 
 def _choose(name: str, word: str, choices: Any) -> None:

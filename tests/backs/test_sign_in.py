@@ -10,7 +10,8 @@ import pytest
 
 from holdfast import Client, McpError, Remote
 from holdfast.cli.config.sources import planned
-from holdfast.cli.options import Options, ProcessOptions
+from holdfast.cli.options import Options
+from holdfast.cli.process_options import ProcessOptions
 from tests.asgi import Peer
 from tests.backs.fake import Fake
 from tests.messages import request

@@ -15,6 +15,7 @@ from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.sockets import bind
 from holdfast.ops.admin import surface
+from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.ring import Happened
 from holdfast.ops.schema import (
     CallView,
@@ -133,8 +134,8 @@ class Fleet:
             self.done.append(f"{act} {name}")
         return bool(found)
 
-    async def metrics(self) -> bytes:
-        return b"holdfast_up 1\n"
+    async def metrics(self) -> list[Sample]:
+        return []
 
 
 class Served:

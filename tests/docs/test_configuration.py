@@ -8,7 +8,8 @@ import pytest
 from holdfast.cli.config.decoding import decoded
 from holdfast.cli.config.mcp_json import Entry
 from holdfast.cli.config.sources import planned
-from holdfast.cli.options import Options, ProcessOptions
+from holdfast.cli.options import Options
+from holdfast.cli.process_options import ProcessOptions
 from tools.options import PAGE, written
 
 

@@ -299,3 +299,15 @@ async def test_a_worker_that_keeps_dying_is_started_ever_later() -> None:
         assert running.output().count("ended with status 7") >= 4
         assert "another starts in 0.1 s" in running.output()
         assert "another starts in 0.2 s" in running.output()
+
+
+def test_a_replacement_that_starts_while_all_workers_are_replaced_leaves_no_extra_worker(pair: Fleet) -> None:
+    old = pair.workers()
+    os.kill(old[0], signal.SIGKILL)
+    wait_until(lambda: bool(set(pair.workers()) - set(old)))
+    # The replacement starts, and has not reported yet.
+    replaced = pair.output().count("every worker was replaced")
+    pair.tell(signal.SIGHUP)
+    wait_until(lambda: pair.output().count("every worker was replaced") > replaced)
+    wait_until(lambda: len(pair.workers()) == 2)
+    assert not set(pair.workers()) & set(old)

@@ -3,7 +3,8 @@
 from msgspec import Struct
 
 from holdfast.cli.config.sources import planned
-from holdfast.cli.options import Options, ProcessOptions
+from holdfast.cli.options import Options
+from holdfast.cli.process_options import ProcessOptions
 from holdfast.errors import ConfigError
 
 

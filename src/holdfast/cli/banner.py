@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from holdfast.server.served import Served
 
 
+Lines = Iterable[tuple[str, str]]
+"""Labels and values."""
 _COLOURS: Final = ("\033[1m", "\033[1;36m", "\033[0m")
 """Bold, bold and blue, and as before."""
 
@@ -69,8 +71,8 @@ def client_config(servers: Iterable[Facts]) -> str:
     return json.dumps({"mcpServers": entries})
 
 
-def show(known: Report, workers: int = 1) -> None:
-    """Print the banner."""
+def show(known: Report, workers: int = 1, admin: Lines = ()) -> None:
+    """Print the banner, with the lines of the admin surface."""
     bold, blue, plain = _COLOURS if _is_coloured() else ("", "", "")
     several = f", {workers} workers" if workers > 1 else ""
     for server in known.servers:
@@ -82,6 +84,13 @@ def show(known: Report, workers: int = 1) -> None:
         if len(known.servers) == 1:
             _print(f"  try       {initialize_call(server.url)}")
     _print(f"  clients   {client_config(known.servers)}")
+    show_lines(admin)
+
+
+def show_lines(lines: Lines) -> None:
+    """Print labels and values as the banner does."""
+    for label, value in lines:
+        _print(f"  {label:<9} {value}")
 
 
 def _is_coloured() -> bool:

@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 
-from holdfast.cli.options import DEFAULT_ADDRESS, ProcessOptions
+from holdfast.cli.process_options import DEFAULT_ADDRESS, ProcessOptions
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.listener.sockets import from_systemd, inherited, listening, tls_context
 

@@ -1,6 +1,6 @@
 """The options of `holdfast serve`: one table for the command line, for `HOLDFAST_*` and for `holdfast.toml`.
 
-A member of `Options` (for one server) or of `ProcessOptions` (for the whole process) is a row of the table: its name is
+A member of `Options` (for one server) or of `ProcessOptions` (for the whole process, `process_options.py`) is a row of the table: its name is
 the key in the file, its type says which values are allowed, and its `Row` says the rest. `holdfast.cli.parameters`
 makes the parameters of the command line from these rows. To add an option, add one member here and use it.
 
@@ -37,7 +37,6 @@ ALL: Final[tuple[Kind, ...]] = (URL, COMMAND, OBJECT, FILE)
 ONE_SERVER: Final[tuple[Kind, ...]] = (URL, COMMAND, OBJECT)
 BEHIND: Final[tuple[Kind, ...]] = (URL, COMMAND)
 
-DEFAULT_ADDRESS: Final = "127.0.0.1:8000"
 DEFAULT_PATH: Final = "/mcp"
 
 Count = Annotated[int, Meta(ge=1)]
@@ -351,53 +350,6 @@ class Options(Struct, frozen=True, kw_only=True):
             allow_anonymous=True if self.allow_anonymous else None,
             trusted_proxies=self.trusted_proxies or (),
         )
-
-
-class ProcessOptions(Struct, frozen=True, kw_only=True):
-    """The options of the process, which all its servers share. None: not given."""
-
-    http: Annotated[
-        str | None,
-        Row(
-            metavar="HOST:PORT",
-            help="Serve Streamable HTTP at this address, or at unix:PATH. Without it, sockets of systemd are used if there are any.",
-            default=DEFAULT_ADDRESS,
-        ),
-    ] = None
-    fd: Annotated[
-        Number | None,
-        Row(
-            metavar="N", help="Serve on this descriptor, a listening socket that another program has opened."
-        ),
-    ] = None
-    tls_cert: Annotated[
-        str | None,
-        Row(metavar="PATH", help="Serve HTTPS with this certificate and its chain, a PEM file."),
-    ] = None
-    tls_key: Annotated[
-        str | None,
-        Row(
-            metavar="PATH",
-            help="The key of the certificate, a PEM file without a passphrase. Default: in the certificate's file.",
-        ),
-    ] = None
-    workers: Annotated[
-        Count | None,
-        Row(
-            help="How many processes serve. Without --store they share a temporary SQLite file.", default="1"
-        ),
-    ] = None
-    log_level: Annotated[
-        str | None,
-        Row(
-            help="debug, info, warning, error or critical, for all loggers.",
-            default="info for Holdfast, warning for others",
-        ),
-    ] = None
-    log_format: Annotated[
-        str | None,
-        Row(help="human, json, or auto: human on a terminal and JSON lines elsewhere.", default="auto"),
-    ] = None
 
 
 class Entry(Struct, frozen=True):

@@ -21,19 +21,21 @@ from holdfast.ops.log import LOGGER
 from holdfast.ops.operated import Operated
 
 if TYPE_CHECKING:
+    from holdfast.server.running.operations import Operations
     from holdfast.server.served import Served
 
 
 class Prepared:
     """The servers of a plan, by name. A target of the command line has an empty name."""
 
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        """Load the servers. Nothing is connected or started.
+    def __init__(self, endpoints: Sequence[Endpoint], operations: "Operations | None" = None) -> None:
+        """Load the servers. Nothing is connected or started. `operations`: operators see them on an admin surface.
 
         Raises:
             ConfigError: an option cannot work.
         """
         self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
+        self._operations = operations
         self.servers: Mapping[str, Served] = {
             name: self._prepared(endpoint) for name, endpoint in self._endpoints.items()
         }
@@ -41,7 +43,9 @@ class Prepared:
     def _prepared(self, endpoint: Endpoint) -> "Served":
         with self.explained(lambda: endpoint.name):
             server = prepare(endpoint.source, endpoint.options)
-            if LOGGER.isEnabledFor(logging.INFO) and not server.is_built:
+            if self._operations is not None:
+                self._operations.take(server)
+            elif LOGGER.isEnabledFor(logging.INFO) and not server.is_built:
                 server.operate(Operated())
             return server
 

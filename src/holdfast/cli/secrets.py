@@ -48,14 +48,23 @@ def client_secret(file: str | None) -> str | None:
     return _secret(file, "--oauth-secret-file", SECRET_VARIABLE)
 
 
+def admin_token(file: str | None) -> str:
+    """Return the token of the admin surface; empty if none was configured.
+
+    Raises:
+        ConfigError: the file cannot be read or is empty.
+    """
+    return _secret(file, "--admin-token-file", ADMIN_VARIABLE) or ""
+
+
 def operator_token(file: str | None) -> str:
     """Return the token of the admin surface that a command asks.
 
     Raises:
         ConfigError: the file cannot be read or is empty, or there is no token at all.
     """
-    token = _secret(file, "--admin-token-file", ADMIN_VARIABLE)
-    if token is None:
+    token = admin_token(file)
+    if not token:
         raise ConfigError(
             f"the admin surface needs its token: give --admin-token-file FILE, or set {ADMIN_VARIABLE}"
         )

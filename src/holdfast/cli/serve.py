@@ -1,16 +1,21 @@
 """`holdfast serve` in one process: the servers of a plan over HTTP, or one of them over stdio."""
 
 import logging
-from typing import Final, cast, get_args
+from typing import TYPE_CHECKING, Final, cast, get_args
 
 from holdfast.cli import banner, collector
+from holdfast.cli.admin import admin
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.prepared import Prepared
 from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError
+from holdfast.fronts.beside import Beside
 from holdfast.fronts.http.serve import run_on
 from holdfast.ops.log_lines import LogFormat, log_to_stderr
+
+if TYPE_CHECKING:
+    from holdfast.server.running.operations import Operations
 
 LOG_FORMATS: Final = get_args(LogFormat)
 
@@ -36,32 +41,55 @@ def serve(plan: Plan, *, stdio: bool) -> None:
         ConfigError: the options cannot work.
     """
     begin_logging(plan.process.log_level, plan.process.log_format)
-    if stdio:
-        if len(plan.endpoints) > 1:
-            names = ", ".join(endpoint.name for endpoint in plan.endpoints)
-            raise ConfigError(f"--stdio serves one server: choose it with --only NAME; the file has {names}")
-        from holdfast.fronts.stdio import run_pipes  # noqa: PLC0415 - a command imports what it needs
-        from holdfast.transports.stdio import claimed_stdio  # noqa: PLC0415 - a command imports what it needs
+    if stdio and len(plan.endpoints) > 1:
+        names = ", ".join(endpoint.name for endpoint in plan.endpoints)
+        raise ConfigError(f"--stdio serves one server: choose it with --only NAME; the file has {names}")
+    with admin(plan.process) as surface:
+        operations = None if surface is None else _operations()
+        beside = None if surface is None or operations is None else operations.at(surface)
+        shown = () if surface is None else surface.lines()
+        if stdio:
+            _serve_stdio(plan, operations, beside, shown)
+        else:
+            _serve_http(plan, operations, beside, shown)
 
-        # Before the author's code is imported, because its output is not protocol.
-        with claimed_stdio() as pipes:
-            begin_tracing()
-            prepared = Prepared(plan.endpoints)
-            ((name, server),) = prepared.servers.items()
-            with prepared.explained(lambda: name):
-                engine = server.engine
-                collector.go_on()
-                run_pipes(engine, *pipes)
-        return
+
+def _operations() -> "Operations":
+    from holdfast.server.running.operations import Operations  # noqa: PLC0415 - a command imports what it needs
+
+    return Operations()
+
+
+def _serve_stdio(
+    plan: Plan, operations: "Operations | None", beside: Beside | None, shown: banner.Lines
+) -> None:
+    from holdfast.fronts.stdio import run_pipes  # noqa: PLC0415 - a command imports what it needs
+    from holdfast.transports.stdio import claimed_stdio  # noqa: PLC0415 - a command imports what it needs
+
+    # Before the author's code is imported, because its output is not protocol.
+    with claimed_stdio() as pipes:
+        begin_tracing()
+        prepared = Prepared(plan.endpoints, operations)
+        ((name, server),) = prepared.servers.items()
+        with prepared.explained(lambda: name):
+            engine = server.engine
+            collector.go_on()
+            banner.show_lines(shown)
+            run_pipes(engine, *pipes, beside=beside)
+
+
+def _serve_http(
+    plan: Plan, operations: "Operations | None", beside: Beside | None, shown: banner.Lines
+) -> None:
     begin_tracing()
     tls = tls_of(plan.process)
     with listeners(plan.process) as opened:
-        prepared = Prepared(plan.endpoints)
+        prepared = Prepared(plan.endpoints, operations)
         front = prepared.front()
 
         def ready(url: str) -> None:
-            banner.show(prepared.report(url))
+            banner.show(prepared.report(url), admin=shown)
             collector.go_on()
 
         with prepared.running(front):
-            run_on(front, *opened, ready=ready, tls=tls)
+            run_on(front, *opened, ready=ready, tls=tls, beside=beside)

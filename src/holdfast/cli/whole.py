@@ -11,8 +11,9 @@ from holdfast.cli import sessions
 from holdfast.cli.asked import Asked, run
 from holdfast.cli.collecting import collected
 from holdfast.cli.commands import COMMAND, WithCommand
-from holdfast.cli.options import Options, ProcessOptions
+from holdfast.cli.options import Options
 from holdfast.cli.parameters import parameters
+from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.using.commands import register
 
 app: Final = typer.Typer(

@@ -20,17 +20,19 @@ from holdfast.auth.forward_key import ForwardKey
 from holdfast.cli import banner, collector
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.listening import tls_of
-from holdfast.cli.options import ProcessOptions
 from holdfast.cli.prepared import Prepared
+from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.serve import begin_logging
 from holdfast.cli.stores import PrivateStoreUser
 from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError
+from holdfast.fronts.beside import Beside
 from holdfast.fronts.http.listener.sockets import host_of
 from holdfast.fronts.http.serve import check_exposure, serve
 from holdfast.transports.loops import run
 
 if TYPE_CHECKING:
+    from holdfast.server.running.operations import Operations
     from holdfast.server.served import Served
 
 WRONG: Final = 2
@@ -53,6 +55,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """The private store for a server that names none."""
     private_key: str = ""
     """The forward key of the workers that use the private store. No other process needs it."""
+    line: int | None = None
+    """The descriptor on which the parent asks for the state; None: there is no admin surface."""
 
 
 def main() -> None:
@@ -91,8 +95,9 @@ def _line(channel: socket.socket) -> bytes:
 def _serve(job: Job, channel: socket.socket) -> None:
     begin_logging(job.log_level, job.log_format)
     begin_tracing()
-    prepared = Prepared(job.endpoints)
     with contextlib.ExitStack() as stack:
+        operations, beside = _operations(job.line, stack)
+        prepared = Prepared(job.endpoints, operations)
         watch = _Watch(channel, prepared.patience)
         if job.private is not None and _use_private(prepared, job.private, job.private_key):
             stack.enter_context(watch.using_private_store(job.private))
@@ -112,9 +117,23 @@ def _serve(job: Job, channel: socket.socket) -> None:
                 ready=lambda url: _report(channel, prepared.report(url)),
                 siblings=True,
                 tls=tls_of(ProcessOptions(tls_cert=job.tls_cert, tls_key=job.tls_key)),
+                beside=beside,
             ),
             threads=front.engine.settings.limits.threads,
         )
+
+
+def _operations(line: int | None, stack: contextlib.ExitStack) -> tuple["Operations | None", Beside | None]:
+    """Return what operators see of this process, and what answers the parent's questions. None without an admin surface."""
+    if line is None:
+        return None, None
+    from holdfast.server.running.operations import Operations  # noqa: PLC0415 - a command imports what it needs
+
+    opened = stack.enter_context(socket.socket(fileno=line))
+    # A child process that kept it open would hide the end of this one.
+    opened.set_inheritable(False)
+    operations = Operations()
+    return operations, operations.on(opened)
 
 
 def _use_private(prepared: Prepared, store: str, key: str) -> bool:

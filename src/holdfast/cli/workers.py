@@ -13,17 +13,25 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.auth.forward_key import new_key
 from holdfast.cli import banner, collector, stores
+from holdfast.cli.admin import admin
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.serve import begin_logging
 from holdfast.cli.worker import MARGIN, Job
-from holdfast.ports import SystemRandom
+from holdfast.ops.log import LogObserver
+from holdfast.ports import SystemClock, SystemRandom
+
+if TYPE_CHECKING:
+    from holdfast.ops.admin.lines import Line
+    from holdfast.ops.admin.opened import Opened
+    from holdfast.ops.admin.workers import Workers
 
 LOGGER: Final = logging.getLogger("holdfast.workers")
 FIRST_PAUSE: Final = 0.1
@@ -62,8 +70,22 @@ def serve_with_workers(plan: Plan, count: int) -> int:
             private=private,
             private_key=new_key(SystemRandom()),
         )
+        surface = stack.enter_context(admin(plan.process))
         collector.go_on()
-        return asyncio.run(Supervisor(job, count).run(lambda known: banner.show(known, count)))
+        return asyncio.run(_supervise(job, count, surface))
+
+
+async def _supervise(job: Job, count: int, surface: "Opened | None") -> int:
+    """Run the workers, and the admin surface if it was asked for."""
+    if surface is None:
+        return await Supervisor(job, count).run(lambda known: banner.show(known, count))
+    from holdfast.ops.admin.workers import Workers  # noqa: PLC0415 - a command imports what it needs
+
+    clock, asked = SystemClock(), Workers()
+    async with surface.serving(asked, clock, LogObserver(clock)):
+        return await Supervisor(job, count, asked).run(
+            lambda known: banner.show(known, count, surface.lines())
+        )
 
 
 class Worker:
@@ -80,6 +102,8 @@ class Worker:
         """What the worker reported when it was ready."""
         self.retired = False
         """True if the worker got the signal to stop: it is not restarted."""
+        self.line: Line | None = None
+        """The way of operators' questions to it."""
 
     def __repr__(self) -> str:
         return f"worker {self.number} (pid {self.process.pid})"
@@ -90,6 +114,8 @@ class Worker:
         with contextlib.suppress(OSError):
             if line := await self._reader.readline():
                 self.facts = msgspec.json.decode(line, type=banner.Report)
+                if self.line is not None:
+                    self.line.is_ready = True
         return self.facts is not None
 
     def tell(self, number: signal.Signals) -> None:
@@ -106,9 +132,11 @@ class Worker:
 class Supervisor:
     """Keeps a number of workers running."""
 
-    def __init__(self, job: Job, count: int) -> None:
+    def __init__(self, job: Job, count: int, asked: "Workers | None" = None) -> None:
+        """`asked`: the workers as operators ask them; None: there is no admin surface."""
         self._job = job
         self._count = count
+        self._asked = asked
         self._places: dict[int, Worker] = {}
         """The present worker of each number."""
         self._alive: set[Worker] = set()
@@ -141,10 +169,15 @@ class Supervisor:
 
     # Starting
 
-    async def _begin(self, number: int) -> None:
+    async def _begin(self, number: int, before: Worker | None = None) -> None:
+        """Start the worker of a number, or the next one after `before`."""
         worker = await self._start(number)
         await worker.ready()
-        self._install(worker)
+        if self._places.get(number) is before:
+            self._install(worker)
+        else:
+            # Meanwhile SIGHUP has given the place to another one.
+            await self._retire(worker)
 
     def _install(self, worker: Worker) -> None:
         """Make a worker the present one of its number, and restart it when it dies."""
@@ -155,20 +188,25 @@ class Supervisor:
 
     async def _start(self, number: int) -> Worker:
         ours, theirs = socket.socketpair()
+        ends = None if self._asked is None else socket.socketpair()
+        job = self._job if ends is None else replace(self._job, line=ends[1].fileno())
+        passed = job.listeners if job.line is None else (*job.listeners, job.line)
         # A Ctrl+C must not kill it before its signal handlers are installed.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            with theirs:
+            with theirs, contextlib.nullcontext() if ends is None else ends[1]:
                 process = await asyncio.create_subprocess_exec(
-                    *_command(), stdin=theirs.fileno(), pass_fds=self._job.listeners
+                    *_command(), stdin=theirs.fileno(), pass_fds=passed
                 )
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         worker = Worker(number, process, reader)
         self._alive.add(worker)
+        if self._asked is not None and ends is not None:
+            worker.line = await self._asked.add(ends[0])
         self._spawn(self._outlive(worker, writer))
-        writer.write(msgspec.json.encode(self._job) + b"\n")
+        writer.write(msgspec.json.encode(job) + b"\n")
         if self._stopping.is_set():
             worker.tell(signal.SIGTERM)
         return worker
@@ -177,6 +215,8 @@ class Supervisor:
         await worker.process.wait()
         self._alive.discard(worker)
         writer.close()
+        if self._asked is not None and worker.line is not None:
+            await self._asked.remove(worker.line)
 
     # Keeping
 
@@ -188,8 +228,8 @@ class Supervisor:
         pause = self._pause(worker)
         LOGGER.warning("%r %s; another starts in %.1f s", worker, worker.how_it_ended(), pause)
         await asyncio.sleep(pause)
-        if not self._stopping.is_set():
-            await self._begin(worker.number)
+        if not self._stopping.is_set() and self._places[worker.number] is worker:
+            await self._begin(worker.number, worker)
 
     def _pause(self, worker: Worker) -> float:
         lived = asyncio.get_running_loop().time() - worker.began
@@ -211,9 +251,11 @@ class Supervisor:
     async def _roll(self) -> None:
         """Replace the workers one after another: an old one stops when the new one serves."""
         try:
-            for number, old in sorted(self._places.items()):
+            for number in sorted(self._places):
                 new = await self._start(number)
-                if not await new.ready():
+                is_ready = await new.ready()
+                old = self._places[number]
+                if not is_ready:
                     LOGGER.error("%r could not start; %r and the workers after it go on", new, old)
                     return
                 self._install(new)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.errors import WireError
+from holdfast.fronts.beside import Beside
 from holdfast.fronts.countdown import count_down
 from holdfast.fronts.duplex import Duplex
 from holdfast.transports.loops import run
@@ -95,18 +96,18 @@ class StdioFront:
         await self._writer.write(message + b"\n")
 
 
-def run_stdio(engine: Engine) -> None:
+def run_stdio(engine: Engine, *, beside: Beside | None = None) -> None:
     """Serve standard input and output until the client closes them or a signal stops the process. Nothing else uses them."""
     with claimed_stdio() as pipes:
-        run_pipes(engine, *pipes)
+        run_pipes(engine, *pipes, beside=beside)
 
 
-def run_pipes(engine: Engine, source: int, sink: int) -> None:
+def run_pipes(engine: Engine, source: int, sink: int, *, beside: Beside | None = None) -> None:
     """Do the same with standard input and output that have been claimed already."""
-    run(_serve(engine, source, sink), threads=engine.settings.limits.threads)
+    run(_serve(engine, source, sink, beside), threads=engine.settings.limits.threads)
 
 
-async def _serve(engine: Engine, source: int, sink: int) -> None:
+async def _serve(engine: Engine, source: int, sink: int, beside: Beside | None) -> None:
     front = StdioFront(engine, source, sink)
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
@@ -121,4 +122,5 @@ async def _serve(engine: Engine, source: int, sink: int) -> None:
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
         for number in signals:
             loop.add_signal_handler(number, stop)
-    await front.serve()
+    async with beside or contextlib.nullcontext():
+        await front.serve()

@@ -29,7 +29,7 @@ from holdfast.core.lifecycle import State as SessionState
 from holdfast.engine.audit import short
 from holdfast.errors import StoreError
 from holdfast.ops.history import Point
-from holdfast.ops.metrics.text import prometheus_text
+from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.process import MOST_CALLS, MOST_EVENTS, Asked, Live, Part, Process, Said
 from holdfast.ops.ring import Happened, Ring
 from holdfast.ops.schema import (
@@ -100,9 +100,9 @@ class Fleet:
         """Take no more samples."""
         self._process.stop()
 
-    async def metrics(self) -> bytes:
-        """Return the metrics of this process in the text format of Prometheus."""
-        return prometheus_text(await self._process.metrics())
+    async def metrics(self) -> list[Sample]:
+        """Return the metrics of this process."""
+        return await self._process.metrics()
 
     # The state
 

@@ -1,5 +1,7 @@
 """What an operator has of one server: its log, and where they are wanted its figures and the ring of its last events."""
 
+from typing import Protocol
+
 from holdfast.config import Limits
 from holdfast.engine.back import Back
 from holdfast.engine.engine import Engine
@@ -48,3 +50,33 @@ class Operated:
         if self.watch is not None:
             attention = Attention(engine, self.watch, self._clock, engine.observer)
             self.watch.on_start, self.watch.on_stop = attention.start, attention.stop
+
+
+class Operable(Protocol):
+    """A server that can be operated."""
+
+    store: Store | str | None
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The server's version; empty if it is not known yet."""
+        ...
+
+    @property
+    def is_built(self) -> bool:
+        """True if this process has built the engine."""
+        ...
+
+    @property
+    def engine(self) -> Engine:
+        """The engine. It is built on first use."""
+        ...
+
+    def operate(self, operated: Operated) -> None:
+        """Log, count and show the calls of this server. Call it before anything uses the engine."""
+        ...

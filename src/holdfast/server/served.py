@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from holdfast import tracing
 from holdfast.auth import Verifier
-from holdfast.config import HttpOptions, HttpSettings, Settings
+from holdfast.config import AdminSettings, HttpOptions, HttpSettings, Settings
 from holdfast.errors import ConfigError
 from holdfast.ports import Observer
 from holdfast.server.running.namespaces import namespace_of
@@ -154,30 +154,31 @@ class Served(ABC):
         host: str = "127.0.0.1",
         port: int = 8000,
         path: str = "/mcp",
+        admin: AdminSettings | None = None,
         **http: Unpack[HttpOptions],
     ) -> None:
         """Serve until the client closes stdin (stdio) or a signal arrives; running calls may finish first.
 
-        Further arguments are those of `HttpSettings`.
+        `admin` serves metrics, state and dashboard on an address of their own. Further arguments are those of
+        `HttpSettings`.
 
         Raises:
-            ConfigError: the address cannot be bound, other machines could call without a verifier, or HTTP
-                options were given for stdio.
+            ConfigError: the address cannot be bound, other machines could call without a verifier, the admin surface has
+                no token, or HTTP options were given for stdio.
         """
-        from holdfast.server.running.launch import run_http, run_stdio  # noqa: PLC0415 - only a server that runs needs it
+        from holdfast.server.running.launch import administered, run_http, run_stdio  # noqa: PLC0415 - only a server that runs needs it
 
-        match transport:
-            case "stdio":
-                if http or (host, port, path) != ("127.0.0.1", 8000, "/mcp"):
-                    raise ConfigError(
-                        'these options are for HTTP, and run() serves stdio: write run("http", ...)'
-                    )
-                run_stdio(self.engine)
-            case "http":
-                front = self.front(HttpSettings(path=path, **http))
-                run_http(front, host, port, ready=self._say_where)
-            case _:
-                raise ConfigError(f"a server runs on stdio or http, not {transport!r}")
+        if transport == "stdio" and (http or (host, port, path) != ("127.0.0.1", 8000, "/mcp")):
+            raise ConfigError('these options are for HTTP, and run() serves stdio: write run("http", ...)')
+        with administered([self], admin) as beside:
+            match transport:
+                case "stdio":
+                    run_stdio(self.engine, beside=beside)
+                case "http":
+                    front = self.front(HttpSettings(path=path, **http))
+                    run_http(front, host, port, ready=self._say_where, beside=beside)
+                case _:
+                    raise ConfigError(f"a server runs on stdio or http, not {transport!r}")
 
     def _say_where(self, url: str) -> None:
         sys.stderr.write(f"{self.name}: serving {url}\n")

@@ -6,11 +6,12 @@ from typing import Unpack
 
 from msgspec.structs import replace
 
-from holdfast.config import HttpOptions, HttpSettings
+from holdfast.config import AdminSettings, HttpOptions, HttpSettings
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.mount import Mount
 from holdfast.fronts.http.router import Router
 from holdfast.fronts.http.serve import run_http
+from holdfast.server.running.administered import administered
 from holdfast.server.served import Served
 
 
@@ -40,16 +41,26 @@ class Servers:
         settings = HttpSettings(**http)
         return Mount(lambda: self.front(settings), host_signals=settings.host_signals)
 
-    def run(self, *, host: str = "127.0.0.1", port: int = 8000, **http: Unpack[HttpOptions]) -> None:
+    def run(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        admin: AdminSettings | None = None,
+        **http: Unpack[HttpOptions],
+    ) -> None:
         """Serve over HTTP until a signal arrives; running calls may finish first.
 
-        Further arguments are those of `HttpSettings`, for every server.
+        `admin` serves metrics, state and dashboard of all servers on an address of their own. Further arguments are those
+        of `HttpSettings`, for every server.
 
         Raises:
-            ConfigError: the address cannot be bound, two servers answer one path, or other machines could call a server
-                that has no verifier.
+            ConfigError: the address cannot be bound, two servers answer one path, other machines could call a server that
+                has no verifier, or the admin surface has no token.
         """
-        run_http(self.front(HttpSettings(**http)), host, port, ready=self._say_where)
+        with administered(self._servers.values(), admin) as beside:
+            front = self.front(HttpSettings(**http))
+            run_http(front, host, port, ready=self._say_where, beside=beside)
 
     def front(self, settings: HttpSettings) -> Router:
         """Build the HTTP endpoints, and the engines that do not exist yet.

@@ -7,7 +7,8 @@ import typer.main
 
 from holdfast.cli.behind import Source, check_fit, source
 from holdfast.cli.collecting import collected
-from holdfast.cli.options import ONE_SERVER, Options, ProcessOptions, entries, laid_over
+from holdfast.cli.options import ONE_SERVER, Options, entries, laid_over
+from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.whole import app
 from holdfast.errors import ConfigError
 

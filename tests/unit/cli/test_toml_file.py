@@ -8,7 +8,8 @@ import pytest
 from holdfast.cli.behind import Source
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.config.sources import planned
-from holdfast.cli.options import Options, ProcessOptions
+from holdfast.cli.options import Options
+from holdfast.cli.process_options import ProcessOptions
 from holdfast.config import RateLimits, Settings
 from holdfast.errors import ConfigError
 

@@ -7,7 +7,8 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.cli.behind import Source
-from holdfast.cli.options import Options, ProcessOptions
+from holdfast.cli.options import Options
+from holdfast.cli.process_options import ProcessOptions
 from holdfast.errors import ConfigError
 
 _NAME: Final = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,64}")

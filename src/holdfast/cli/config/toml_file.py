@@ -17,7 +17,8 @@ from holdfast.cli.behind import Source, check_fit
 from holdfast.cli.config.decoding import decoded, known
 from holdfast.cli.config.plan import Endpoint, Plan, chosen, path_of
 from holdfast.cli.config.variables import expanded, refers
-from holdfast.cli.options import FILE, Options, ProcessOptions, laid_over, rows
+from holdfast.cli.options import FILE, Options, laid_over, rows
+from holdfast.cli.process_options import ProcessOptions
 from holdfast.errors import ConfigError
 from holdfast.server.running.namespaces import namespace_of
 

@@ -5,7 +5,8 @@ from typing import Any
 from holdfast.cli.behind import Source
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.config.sources import planned
-from holdfast.cli.options import Options, ProcessOptions
+from holdfast.cli.options import Options
+from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.using.asking import Terminal
 from holdfast.client.client import Client
 from holdfast.errors import ConfigError

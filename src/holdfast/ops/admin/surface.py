@@ -20,6 +20,8 @@ from holdfast.engine.audit import Act
 from holdfast.errors import HoldfastError
 from holdfast.fronts.http.request import Channel, Gone, RawRequest
 from holdfast.ops.admin.guard import Guard, Refused
+from holdfast.ops.metrics.samples import Sample
+from holdfast.ops.metrics.text import CONTENT_TYPE, prometheus_text
 from holdfast.ops.ring import Happened
 from holdfast.ops.schema import FleetState, SessionView
 from holdfast.ports import Clock, Observer, SystemClock
@@ -72,8 +74,8 @@ class Source(Protocol):
         """Cancel a call; False: there is none of this name."""
         ...
 
-    async def metrics(self) -> bytes:
-        """Return the figures in the text format of Prometheus."""
+    async def metrics(self) -> list[Sample]:
+        """Return the metrics of this process; of a parent, those of its workers together."""
         ...
 
 
@@ -214,9 +216,8 @@ async def _find(asked: _Asked) -> None:
 
 
 async def _metrics(asked: _Asked) -> None:
-    await _send(
-        asked.channel, 200, await asked.surface.source.metrics(), b"text/plain; version=0.0.4; charset=utf-8"
-    )
+    text = prometheus_text(await asked.surface.source.metrics())
+    await _send(asked.channel, 200, text, CONTENT_TYPE)
 
 
 async def _close(asked: _Asked) -> None:

@@ -1,0 +1,39 @@
+"""`--admin`: the address and the token of the admin surface, from the options of the process."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.cli.listening import tls_of
+from holdfast.cli.process_options import ProcessOptions
+from holdfast.cli.secrets import admin_token
+from holdfast.config import LOOPBACK_HOSTS, AdminSettings
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.ops.admin.opened import Opened
+
+
+@contextlib.contextmanager
+def admin(process: ProcessOptions) -> Iterator["Opened | None"]:
+    """Open the admin surface's socket while the block runs; None: it was not asked for.
+
+    Raises:
+        ConfigError: the options cannot work.
+    """
+    hosts = process.admin_hosts or ()
+    if process.admin is None:
+        for option, value in (("--admin-token-file", process.admin_token_file), ("--admin-host", hosts)):
+            if value:
+                raise ConfigError(f"{option} needs --admin HOST:PORT")
+        yield None
+        return
+    from holdfast.ops.admin.opened import opened  # noqa: PLC0415 - a command imports what it needs
+
+    settings = AdminSettings(
+        address=process.admin,
+        token=admin_token(process.admin_token_file),
+        allowed_hosts=(*LOOPBACK_HOSTS, *hosts) if hosts else LOOPBACK_HOSTS,
+    )
+    with opened(settings, tls_of(process)) as surface:
+        yield surface

@@ -1,0 +1,113 @@
+"""The address of the admin surface: its listening socket, its token, and the rules under which they are accepted.
+
+A person with the token can read the names of tools and clients, close sessions and cancel calls. So an address that other machines can reach needs a
+token and host names that the operator has chosen, and a new token is made only where a person can read it: on a terminal.
+"""
+
+import contextlib
+import os
+import re
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.config import LOOPBACK_HOSTS, AdminSettings, Limits
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.listener.accepting import Acceptor
+from holdfast.fronts.http.listener.deadlines import Deadlines
+from holdfast.fronts.http.listener.members import Members
+from holdfast.fronts.http.listener.sockets import host_of, is_unix, listening, url_of
+from holdfast.fronts.http.serve import is_loopback
+from holdfast.ops.admin.surface import Source, Surface
+from holdfast.ports import Clock, Observer, SystemRandom
+
+OPTION: Final = "--admin"
+VARIABLE: Final = "HOLDFAST_ADMIN_TOKEN"
+LIMITS: Final = Limits(connections=64)
+"""The limits of connections to the surface. Operators are few."""
+_STALL: Final = 30.0
+"""Seconds after which an operator's connection that takes nothing is dropped."""
+_GOODBYE: Final = 1.0
+"""Seconds to write the last answers."""
+_TOKEN_BYTES: Final = 24
+_TOKEN: Final = re.compile(r"[!-~]{16,512}")
+_GIVE_TOKEN: Final = f"write a token into a file and give --admin-token-file FILE, or set {VARIABLE}; the same one for all replicas"
+
+
+class Opened(Struct, frozen=True):
+    """A surface that has its socket and its token. `serving` answers requests."""
+
+    listener: socket.socket
+    token: str
+    is_new: bool
+    """The token was made for this process: it must be shown."""
+    hosts: tuple[str, ...]
+    tls: ssl.SSLContext | None
+
+    @property
+    def url(self) -> str:
+        """The URL of the dashboard; for a Unix socket, the socket and the path."""
+        return url_of(self.listener, "/", tls=self.tls is not None)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return what a person must know: labels and values."""
+        return [("admin", self.url), *([("token", self.token)] if self.is_new else [])]
+
+    @contextlib.asynccontextmanager
+    async def serving(self, source: Source, clock: Clock, observer: Observer) -> AsyncIterator[None]:
+        """Answer requests while the block runs. At its end live streams end, and the last answers are written."""
+        surface = Surface(source, self.token, observer, self.hosts, clock=clock)
+        members = Members(surface.serve, Deadlines(LIMITS, _STALL), refused=surface.guard.refused)
+        acceptor = Acceptor(members, clock, observer, tls=self.tls)
+        async with acceptor.running([self.listener]):
+            try:
+                yield
+            finally:
+                acceptor.close_listeners()
+                members.leaving = True
+                surface.streams.end()
+                await acceptor.end(_GOODBYE)
+
+
+@contextlib.contextmanager
+def opened(settings: AdminSettings, tls: ssl.SSLContext | None = None) -> Iterator[Opened]:
+    """Open the socket, and close it at the end. `tls` is used where other machines can connect.
+
+    Raises:
+        ConfigError: the address cannot be used, or other machines could reach it without a token that the operator knows.
+    """
+    with listening(settings.address, OPTION) as listener:
+        is_local = is_unix(listener) or is_loopback(host_of(listener))
+        token = settings.token or os.environ.get(VARIABLE, "")
+        if not is_local:
+            _check_exposed(settings, token)
+        if token and not _TOKEN.fullmatch(token):
+            raise ConfigError(
+                "the admin token must have 16 to 512 characters: letters, digits and signs of ASCII, no spaces"
+            )
+        if not token and not sys.stderr.isatty():
+            raise ConfigError(
+                f"{OPTION} needs a token, and there is no terminal that could show a new one: {_GIVE_TOKEN}"
+            )
+        yield Opened(
+            listener,
+            token or SystemRandom().token(_TOKEN_BYTES),
+            not token,
+            tuple(settings.allowed_hosts),
+            None if is_local else tls,
+        )
+
+
+def _check_exposed(settings: AdminSettings, token: str) -> None:
+    where = f"{OPTION} {settings.address} can be reached from other machines"
+    if not token:
+        raise ConfigError(f"{where}: {_GIVE_TOKEN}")
+    if tuple(settings.allowed_hosts) == LOOPBACK_HOSTS:
+        raise ConfigError(
+            f"{where}: name the hosts by which operators call it with --admin-host admin.example.com, or --admin-host '*' "
+            "behind a proxy that checks it"
+        )

@@ -1,0 +1,31 @@
+"""`run(admin=...)`: servers of a program, with an admin surface beside them."""
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+
+from holdfast.config import AdminSettings
+from holdfast.fronts.beside import Beside
+from holdfast.ops.operated import Operable
+
+
+@contextlib.contextmanager
+def administered(servers: Iterable[Operable], admin: AdminSettings | None) -> Iterator[Beside | None]:
+    """Open the admin surface's socket, and give what runs beside the front; None: it was not asked for.
+
+    Raises:
+        ConfigError: the address cannot be used, or there is no token.
+    """
+    if admin is None:
+        yield None
+        return
+    from holdfast.server.running.operations import Operations, opened  # noqa: PLC0415 - imports httptools
+
+    with opened(admin) as surface:
+        operations = Operations()
+        for server in servers:
+            operations.take(server)
+        for label, value in surface.lines():
+            sys.stderr.write(f"{label}: {value}\n")
+        sys.stderr.flush()
+        yield operations.at(surface)

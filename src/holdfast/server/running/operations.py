@@ -1,0 +1,76 @@
+"""What operators have of the servers of a process that has an admin surface: one ring of events, the figures, and the source of the state."""
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+
+from holdfast.ops.admin.lines import answering
+from holdfast.ops.admin.opened import Opened, opened
+from holdfast.ops.admin.surface import Source
+from holdfast.ops.figures import Figures
+from holdfast.ops.fleet import Fleet
+from holdfast.ops.log import LogObserver
+from holdfast.ops.operated import Operable, Operated
+from holdfast.ops.process import Part
+from holdfast.ops.ring import Ring
+from holdfast.ports import Observer, SystemClock
+from holdfast.stores.base import Store
+
+__all__ = ["Operations", "opened"]
+
+
+class Operations:
+    """The servers of this process, seen by operators. Give it each server before its engine is built."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._ring = Ring()
+        self._observer: Observer = LogObserver(self._clock, self._ring)
+        self._servers: list[tuple[Operable, Operated]] = []
+
+    def __repr__(self) -> str:
+        return f"<Operations of {', '.join(server.name for server, _ in self._servers)}>"
+
+    def take(self, server: Operable) -> None:
+        """Watch a server. One that has built its engine already is shown without figures."""
+        if server.is_built:
+            operated = Operated(self._clock)
+        else:
+            operated = Operated(self._clock, ring=self._ring, figures=Figures())
+            server.operate(operated)
+        self._servers.append((server, operated))
+
+    @contextlib.asynccontextmanager
+    async def source(self) -> AsyncIterator[Source]:
+        """Give the source of the state while the block runs. The engines exist, or are built now."""
+        parts = [
+            Part(server.name, server.version, _kind(server.store), server.engine, operated)
+            for server, operated in self._servers
+        ]
+        fleet = Fleet(parts, self._ring)
+        fleet.start()
+        try:
+            yield fleet
+        finally:
+            fleet.stop()
+
+    @contextlib.asynccontextmanager
+    async def on(self, line: socket.socket) -> AsyncIterator[None]:
+        """Answer the questions of the parent process while the block runs."""
+        async with self.source() as source, answering(source, line):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def at(self, opened: Opened) -> AsyncIterator[None]:
+        """Serve the admin surface while the block runs."""
+        async with self.source() as source, opened.serving(source, self._clock, self._observer):
+            yield
+
+
+def _kind(store: Store | str | None) -> str:
+    """Return the kind of a store, for people. A URL may have a password: only its scheme is shown."""
+    if store is None:
+        return "memory"
+    if isinstance(store, str):
+        return store.partition(":")[0]
+    return type(store).__name__.removesuffix("Store").lower()
