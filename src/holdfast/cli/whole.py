@@ -11,10 +11,11 @@ from holdfast.cli import sessions
 from holdfast.cli.asked import Asked, run
 from holdfast.cli.collecting import collected
 from holdfast.cli.commands import COMMAND, WithCommand
+from holdfast.cli.installing import command as installing
 from holdfast.cli.options import Options
 from holdfast.cli.parameters import parameters
 from holdfast.cli.process_options import ProcessOptions
-from holdfast.cli.using.commands import register
+from holdfast.cli.using import commands as using
 
 app: Final = typer.Typer(
     name="holdfast",
@@ -96,5 +97,6 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 app.command("serve", cls=WithCommand)(_with_options(_serve))
-register(app)
+using.register(app)
+installing.register(app)
 app.add_typer(sessions.app, name="sessions", rich_help_panel="Operate")

@@ -1,0 +1,1 @@
+"""`holdfast install`: write a server into the configuration file of a client program."""

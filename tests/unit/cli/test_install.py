@@ -1,0 +1,174 @@
+"""`holdfast install`: the entry of a server in the file of a client program. The rest of the file stays."""
+
+import io
+import json
+import stat
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from holdfast.cli.installing.clients import CLIENTS
+from holdfast.cli.installing.files import with_entry
+from holdfast.cli.whole import app
+from holdfast.errors import ConfigError
+
+URL = "https://example.com/mcp"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "APPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kitchen.py").write_text("from holdfast import Server\nserver = Server('my kitchen')\n")
+    return tmp_path
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, ["install", *words])
+
+
+def entry_of(client: str, name: str) -> Any:
+    program = CLIENTS[client]
+    text = program.place().read_text()
+    found: Any = tomllib.loads(text) if program.place().suffix == ".toml" else json.loads(text)
+    for step in program.member:
+        found = found[step]
+    return found[name]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_each_client_gets_a_program(client: str, home: Path) -> None:
+    result = run("kitchen.py", "--client", client, "--yes", "--env", "KEY=v")
+    assert result.exit_code == 0, result.output
+    entry = entry_of(client, "my-kitchen")
+    words = ["-m", "holdfast", "serve", f"{home}/kitchen.py:server", "--stdio"]
+    assert (entry["command"], entry["args"], entry["env"]) == (sys.executable, words, {"KEY": "v"})
+    again = run("kitchen.py", "--client", client, "--yes", "--env", "KEY=v")
+    assert "has this entry already" in again.output
+
+
+@pytest.mark.parametrize(
+    ("client", "entry"),
+    [
+        ("claude-code", {"type": "http", "url": URL}),
+        ("cursor", {"url": URL}),
+        ("vscode", {"type": "http", "url": URL}),
+        ("codex", {"url": URL}),
+        ("gemini", {"httpUrl": URL}),
+        (
+            "claude-desktop",
+            {"command": sys.executable, "args": ["-m", "holdfast", "serve", URL, "--stdio"]},
+        ),
+    ],
+)
+def test_a_url_is_an_entry_of_its_own_where_the_client_can(client: str, entry: dict[str, Any]) -> None:
+    assert run(URL, "--client", client, "--yes").exit_code == 0
+    assert entry_of(client, "example-com") == entry
+
+
+def test_a_program_needs_a_name() -> None:
+    words = ("--client", "cursor", "--yes")
+    assert "give --name NAME" in str(run(*words, "--", "npx", "-y", "x").exception)
+    assert run(*words, "--name", "files", "--", "npx", "-y", "x").exit_code == 0
+    assert entry_of("cursor", "files")["args"][-4:] == ["--", "npx", "-y", "x"]
+
+
+def test_the_change_is_shown_and_a_dry_run_writes_nothing(home: Path) -> None:
+    result = run("kitchen.py", "--client", "cursor", "--dry-run")
+    assert result.exit_code == 0
+    assert '+    "my-kitchen": {' in result.output
+    assert not (home / ".cursor").exists()
+
+
+def test_without_a_terminal_nothing_is_written(home: Path) -> None:
+    assert "give --yes" in str(run("kitchen.py", "--client", "cursor").exception)
+    assert not (home / ".cursor").exists()
+
+
+@pytest.mark.parametrize(("answer", "written"), [("y\n", True), ("\n", False), ("", False)])
+def test_the_person_at_the_terminal_decides(
+    answer: str, written: bool, home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    typed = io.StringIO(answer)
+    monkeypatch.setattr(typed, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", typed)
+    with pytest.raises(SystemExit) as ended:
+        app(["install", "kitchen.py", "--client", "cursor"])
+    assert not ended.value.code
+    assert (home / ".cursor" / "mcp.json").exists() is written
+    assert "Write this for Cursor? [y/N]" in capfd.readouterr().err
+
+
+def test_the_rest_of_a_json_file_stays(home: Path) -> None:
+    file = home / ".gemini" / "settings.json"
+    file.parent.mkdir()
+    before = (
+        '{\n\t"theme": "dark",\n\t"mcpServers": {\n\t\t"a": {\n\t\t\t"url": "x"\n\t\t}\n\t},\n\t"z": "é"\n}\n'
+    )
+    file.write_text(before)
+    file.chmod(0o640)
+    assert run(URL, "--client", "gemini", "--yes").exit_code == 0
+    after = file.read_text()
+    assert set(before.splitlines()) <= set(after.splitlines())
+    assert list(json.loads(after)) == ["theme", "mcpServers", "z"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+def test_the_rest_of_a_toml_file_stays_and_its_own_table_is_replaced(home: Path) -> None:
+    file = home / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(
+        '# mine\nmodel = "x"  # best\n\n[mcp_servers.example-com]\ncommand = "old"\n\n'
+        '[mcp_servers.example-com.env]\nA = "1"\n\n[mcp_servers.other]\nurl = "y"\n'
+    )
+    assert run(URL, "--client", "codex", "--yes").exit_code == 0
+    after = file.read_text()
+    assert after.startswith('# mine\nmodel = "x"  # best\n')
+    assert tomllib.loads(after)["mcp_servers"] == {"other": {"url": "y"}, "example-com": {"url": URL}}
+
+
+@pytest.mark.parametrize(
+    ("client", "text"),
+    [
+        ("vscode", '{\n  // mine\n  "servers": {}\n}\n'),
+        ("cursor", '{"mcpServers": []}'),
+        ("cursor", "[]"),
+        ("cursor", '{"mcpServers": {"a": 1, "a": 2}}'),
+        ("codex", "model = \n"),
+        ("codex", 'mcp_servers = { "example-com" = { url = "inline" } }\n'),
+    ],
+)
+def test_a_file_that_would_lose_something_is_not_changed(client: str, text: str) -> None:
+    file = CLIENTS[client].place()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    result = run(URL, "--client", client, "--yes")
+    assert isinstance(result.exception, ConfigError)
+    assert file.read_text() == text
+
+
+def test_a_link_stays_a_link(home: Path) -> None:
+    (home / ".cursor").mkdir()
+    (home / "dotfiles.json").write_text("{}")
+    (home / ".cursor" / "mcp.json").symlink_to(home / "dotfiles.json")
+    assert run(URL, "--client", "cursor", "--yes").exit_code == 0
+    assert (home / ".cursor" / "mcp.json").is_symlink()
+    assert "example-com" in (home / "dotfiles.json").read_text()
+
+
+def test_wrong_words_are_explained() -> None:
+    assert "--client is one of claude-desktop" in str(run(URL, "--client", "x").exception)
+    assert "use letters" in str(run(URL, "--client", "cursor", "--name", "a b").exception)
+    assert "write NAME=VALUE" in str(run(URL, "--client", "cursor", "--env", "x").exception)
+
+
+@pytest.mark.parametrize("text", ['quote " and \\ back', "ünï\ncode", "\x7f\x1f"])
+def test_texts_of_toml_are_written_so_that_they_are_read_again(text: str) -> None:
+    made = with_entry("", Path("c.toml"), ("mcp_servers",), "n", {"command": text, "env": {"a b": text}})
+    assert tomllib.loads(made)["mcp_servers"]["n"] == {"command": text, "env": {"a b": text}}
