@@ -20,7 +20,8 @@ from holdfast.core.budget import Budget, Charge
 from holdfast.errors import TooMuchWork
 from holdfast.protocol.methods import CONTROL
 from holdfast.protocol.sessionless import declared_version
-from holdfast.wire.jsonrpc import Message, Request, cost
+from holdfast.wire.jsonrpc import Message, Request
+from holdfast.wire.shape import cost
 
 FREE: Final = 16 * KIB
 """Messages shorter than this are not charged."""

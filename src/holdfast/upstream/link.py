@@ -20,7 +20,8 @@ from holdfast.errors import Broken, NotSent, WireError
 from holdfast.ports import Observer
 from holdfast.upstream.incoming import FREE, IncomingRequests
 from holdfast.upstream.pending import OutgoingRequest, PendingRequests
-from holdfast.wire.jsonrpc import Message, Notification, Request, Response, cost
+from holdfast.wire.jsonrpc import Message, Notification, Request, Response
+from holdfast.wire.shape import cost
 
 
 class SessionLost(NotSent):

@@ -7,15 +7,13 @@ differently is refused here, once, and all other code works on the decoded value
 What is checked, and when:
 
     size in bytes                the transport, before this module is called
-    nesting, number of values    before decoding: a hostile text must not cost the time and memory of decoding it.
-                                 Counting `{`, `[` and `,` in the whole text gives an upper bound, in C. Only a text over
-                                 a limit is counted again exactly, without the characters inside strings (`_outside`).
+    number of values             before decoding: a hostile text must not cost the time and memory of decoding it (`shape.py`).
     grammar, UTF-8, NaN,         by the decoder. Invalid: PARSE_ERROR, −32700.
     lone surrogates
+    nesting                      after decoding; before it, if the text has many brackets.
     duplicate members            after decoding, everywhere in the message. The decoder keeps the last of two members
-                                 with one name. So the value is encoded again: a text that is equal to the encoding has
-                                 no duplicates. Otherwise (white space, escapes, numbers, or really a duplicate) the
-                                 members are counted in both texts.
+                                 with one name. A short text is compared with the encoding of its value: if they are equal,
+                                 it has no duplicates. Otherwise the members of the text and of the value are counted.
     the shape of the message     last: a request, a notification or a response, with an id of an allowed type and size.
                                  Invalid: INVALID_REQUEST, −32600, with the id if it could be read.
 
@@ -26,13 +24,13 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.errors import INVALID_REQUEST, PARSE_ERROR, McpError, WireError
+from holdfast.wire.shape import Shape, check_depth, measure, outside, shape_of, too_deep
 
 RequestId = int | str
 """The id of a JSON-RPC request: `1` and `"1"` are different ids."""
@@ -41,12 +39,8 @@ MAX_ID: Final = 2**53
 """The largest integer that every JSON implementation represents exactly."""
 _MIN_ID: Final = -MAX_ID
 MAX_ID_LENGTH: Final = 256
-VALUE_BYTES: Final = 96
-"""The most memory that one comma or bracket stands for after decoding. An object with one member takes 192 bytes and has
-a bracket and a comma; a number in a list takes 8 to 32."""
-_MANY: Final = 4_096
-_EXACT_BYTES: Final = 1024 * 1024
-"""Longer texts are not counted exactly: that would take longer than decoding them."""
+_SHORT: Final = 1_024
+"""Bytes of a text that is compared with the encoding of its value. For longer texts it is quicker to measure the value."""
 
 encode: Callable[[object], bytes] = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
@@ -87,20 +81,22 @@ def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -
     Raises:
         WireError: with the JSON-RPC code and, where it could be read, the request's id.
     """
-    outside = None
-    size = len(data)
-    # Every level takes two brackets, and every value a byte or more: a short text has neither too many levels nor values.
-    if size > 2 * max_depth or size > max_values:
-        brackets = data.count(b"{") + data.count(b"[")
-        if brackets > max_depth or size > max_values:
-            outside = _check_shape(data, brackets, max_depth, max_values)
+    size, shape = len(data), None
+    if size > _SHORT or size > max_values:
+        shape = shape_of(data, max_depth, max_values)
     try:
         value = _decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        # A text that is too deep is reported as such, also if it is invalid.
+        check_depth(data, max_depth)
         raise WireError(PARSE_ERROR, f"Parse error: {error}") from None
-    # A text that equals the encoding of its value has no member twice.
-    if (encoded := encode(value)) != data:
-        _check_members(data, encoded, outside)
+    # A text that equals the encoding of its value has no member twice. Every level takes two brackets: a short text has few.
+    if (
+        shape is not None
+        or (size > 2 * max_depth and data.count(b"{") + data.count(b"[") > max_depth)
+        or encode(value) != data
+    ):
+        _check_value(data, value, shape or shape_of(data, max_depth, max_values), max_depth)
     if type(value) is not list:
         return _classify(value)
     if not value:
@@ -108,17 +104,19 @@ def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -
     return [_classify(item) for item in value]
 
 
-def _check_members(data: bytes, encoded: bytes, outside: bytes | None) -> None:
-    """Refuse a text that has a member twice, by counting its members and those of its value's encoding.
+def _check_value(data: bytes, value: object, shape: Shape, max_depth: int) -> None:
+    """Refuse a text that has too many levels, or a member twice: it is missing in the decoded value."""
+    levels, members = measure(value, shape)
+    if levels > max_depth:
+        raise too_deep(max_depth)
+    if members == shape.members or (not shape.is_exact and _has_members(data, value, members)):
+        return
+    raise WireError(INVALID_REQUEST, f"Invalid request: duplicate member{_duplicate(data)}")
 
-    Each member has one colon outside of strings, and a member that the decoder dropped is missing in the encoding.
-    Comparing lengths is not enough: a number that grows (1e6) can make up for a member that is missing.
-    `outside` is the result of `_outside` for the text, if it is known.
-    """
-    if outside is None:
-        outside = _outside(_unescaped(data))
-    if _outside(_unescaped(encoded)).count(b":") != outside.count(b":"):
-        raise WireError(INVALID_REQUEST, f"Invalid request: duplicate member{_duplicate(data)}")
+
+def _has_members(data: bytes, value: object, members: int) -> bool:
+    """True if a text has so many members, and not more. Comparing lengths is not enough: a number can grow (1e6)."""
+    return encode(value) == data or outside(data).count(b":") == members
 
 
 class _RawResponse(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -147,9 +145,7 @@ def decode_raw(data: bytes, *, max_depth: int = 64) -> Message | list[Message]:
             data.isascii() or data.decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _with_raw_results(decode(data, max_depth=max_depth))
-        brackets = data.count(b"{") + data.count(b"[")
-        if brackets > max_depth:
-            _check_shape(data, brackets, max_depth, sys.maxsize)
+        check_depth(data, max_depth)
         if raw.jsonrpc == "2.0":
             return Response(_checked_id(raw.id), raw.result, None)
     return _with_raw_results(decode(data, max_depth=max_depth))
@@ -168,78 +164,6 @@ def _with_raw_result(message: Message) -> Message:
 
 
 _NAMED_BYTES: Final = 16_384
-_NO_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in b'"{[]},:')
-_AS_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
-_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
-"""Brackets as signed bytes: one level down, one level up."""
-_ROUNDS: Final = 8
-"""Most texts have no more levels."""
-
-
-def _check_shape(data: bytes, brackets: int, max_depth: int, max_values: int) -> bytes | None:
-    """Refuse a text with too many values or levels. Only one that may have too many is counted outside of strings.
-
-    Returns the result of `_outside` for the text, if it was needed.
-    """
-    if brackets <= max_depth and brackets + data.count(b",") < max_values:
-        return None
-    unescaped = _unescaped(data)
-    # Each member has at most two strings. A text with more of them is not cut at each of their quotes.
-    if unescaped.count(b'"') > 4 * max_values:
-        raise _too_many(max_values)
-    outside = _outside(unescaped)
-    if len(outside) > max_values and _values(outside) > max_values:
-        raise _too_many(max_values)
-    if brackets > max_depth and _depth(outside) > max_depth:
-        raise WireError(INVALID_REQUEST, f"Invalid request: nested deeper than {max_depth} levels")
-    return outside
-
-
-# These scans run in C and take a few milliseconds for the largest message; a loop in Python would take a second.
-
-
-def _unescaped(data: bytes) -> bytes:
-    """Return the text without escaped quotes, so that every quote begins or ends a string."""
-    return data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
-
-
-def _outside(unescaped: bytes) -> bytes:
-    """Return the brackets, commas and colons of a text without escaped quotes that are not inside its strings.
-
-    Of a string, only these characters and its quotes are kept at first. So most strings are an empty pair of quotes,
-    which one replacement removes. Only if a quote is left, the text is cut at every quote.
-    """
-    kept = unescaped.translate(None, _NO_STRUCTURE)
-    outside = kept.replace(b'""', b"")
-    return outside if b'"' not in outside else b"".join(kept.split(b'"')[::2])
-
-
-def _depth(outside: bytes) -> int:
-    """Return how deep a text is nested, or more if its brackets do not match. Each round removes the innermost level."""
-    left = outside.translate(_AS_BRACKETS, b",:")
-    for depth in range(_ROUNDS):
-        if not left:
-            return depth
-        left = left.replace(b"[]", b"")
-    return _ROUNDS + max(accumulate(memoryview(left.translate(_STEPS)).cast("b")), default=0)
-
-
-def _values(data: bytes) -> int:
-    """Return an upper bound for the number of values: each but the first follows a comma or a bracket."""
-    return 1 + data.count(b",") + data.count(b"{") + data.count(b"[")
-
-
-def _too_many(max_values: int) -> WireError:
-    return WireError(INVALID_REQUEST, f"Invalid request: a message has at most {max_values} values")
-
-
-def cost(data: bytes, max_values: int) -> int:
-    """Estimate the memory of a message, text and decoded values together, before it is decoded."""
-    values = _values(data)
-    if values > _MANY and len(data) <= _EXACT_BYTES:
-        # Commas inside strings are not values, and a table in a string has many.
-        values = _values(_outside(_unescaped(data)))
-    return len(data) + min(values, max_values) * VALUE_BYTES
 
 
 def _duplicate(data: bytes) -> str:
