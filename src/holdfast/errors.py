@@ -23,6 +23,7 @@ HoldfastError
 │   │   ├── TooMuchWork          the calls in flight use too much memory
 │   │   └── UpstreamUnavailable  the server behind cannot be reached, or has its limit of connections
 │   ├── InsufficientScope        −31004, the caller's token lacks a scope; over HTTP 403
+│   ├── UpstreamFailed           −32603, the response of the server behind is not usable
 │   ├── OutcomeUnknown           −31002, the process that ran the call has died
 │   ├── ParkedGone               −31003, no call waits under this `requestState`
 │   ├── HeaderMismatch           −32020
@@ -130,6 +131,13 @@ class McpError(HoldfastError):
         self.data = data
 
 
+def joined(error: McpError, correlation: str) -> McpError:
+    """Put a correlation id into the data of an error; return the error. Data of another form than an object stays as it is."""
+    if correlation and (error.data is None or type(error.data) is dict):
+        error.data = {**(error.data or {}), "correlation": correlation}
+    return error
+
+
 class UrlElicitationRequired(McpError):
     """Raised by a handler: the user must open these pages first. Takes one `UrlElicitation` for each page."""
 
@@ -234,6 +242,13 @@ class RateLimited(Busy):
 
 class UpstreamUnavailable(Busy):
     """A server in front of another one cannot reach it, or has its limit of connections or children; over HTTP 503."""
+
+
+class UpstreamFailed(McpError):
+    """A server in front of another one got no usable response from it, or was refused by it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(INTERNAL_ERROR, message)
 
 
 class InsufficientScope(McpError):

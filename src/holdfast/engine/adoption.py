@@ -26,6 +26,7 @@ from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.forwarded import ForwardedRequest, decode_forwarded
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
+from holdfast.errors import OutcomeUnknown, joined
 from holdfast.stores.base import Adopted, Orphan
 
 
@@ -62,8 +63,11 @@ class Adoption:
         session = runtime.local_session(adopted.record)
         forwarded = decode_forwarded(adopted.claim.payload)
         if forwarded is None or not await self._may_run(forwarded, session):
-            runtime.observer.note("exchange.reaped", session=session.name, owner=orphan.owner)
-            await self._exchanges.give_up(session, adopted)
+            correlation = runtime.random.token(6)
+            runtime.observer.note(
+                "exchange.reaped", session=session.name, owner=orphan.owner, correlation=correlation
+            )
+            await self._exchanges.give_up(session, adopted, joined(OutcomeUnknown(), correlation))
             return
         runtime.observer.note(
             "exchange.adopted", session=session.name, owner=orphan.owner, run=orphan.runs + 1

@@ -23,6 +23,7 @@ from holdfast.errors import (
     RateLimited,
     SessionGone,
     StoreError,
+    StoreUnavailable,
     TooManySessions,
     Unresumable,
     UpstreamUnavailable,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 Reason = Literal[
     "token", "scope", "anonymous", "origin", "host", "session", "event_id", "request_state", "malformed", "media_type",
-    "too_large", "slow", "busy", "rate_principal", "rate_tool", "rate_address", "sessions", "connections",
+    "too_large", "slow", "busy", "store", "rate_principal", "rate_tool", "rate_address", "sessions", "connections",
     "admin_token", "admin_rate",
 ]  # fmt: skip
 Act = Literal["session_deleted", "session_closed", "call_cancelled", "key_changed"]
@@ -53,6 +54,7 @@ REASONS: Final[dict[Reason, str]] = {
     "too_large": "413 or 431: a message or a head above its limit",
     "slow": "408: a head or a body that took too long",
     "busy": "429: a limit of calls or of memory is reached",
+    "store": "503: the store is away",
     "rate_principal": "429: a principal has reached its rate of calls",
     "rate_tool": "429: a tool has reached its rate of calls",
     "rate_address": "429: too many requests of an address were refused",
@@ -62,6 +64,10 @@ REASONS: Final[dict[Reason, str]] = {
     "admin_rate": "429: too many wrong admin tokens of an address",
 }
 """The reasons for refusals, each with the response."""
+JOINED: Final[frozenset[Reason]] = frozenset(
+    {"busy", "store", "rate_principal", "rate_tool", "rate_address", "sessions"}
+)
+"""Refusals that a client may ask its operator about: the line has a correlation id, which the client receives too."""
 ACTS: Final[dict[Act, str]] = {
     "session_deleted": "a client has deleted its session",
     "session_closed": "an operator has closed a session",
@@ -89,6 +95,7 @@ _OF_ERRORS: Final[tuple[tuple[type[HoldfastError], Reason], ...]] = (
     (ParkedGone, "request_state"),
     (InsufficientScope, "scope"),
     (Busy, "busy"),
+    (StoreUnavailable, "store"),
     (TooManySessions, "sessions"),
 )
 
@@ -125,17 +132,20 @@ class Audit:
     def __repr__(self) -> str:
         return f"<Audit {self.counts.total()} events>"
 
-    def refused(self, reason: Reason, address: str, principal: str = "", session: str = "") -> None:
+    def refused(self, reason: Reason, address: str, principal: str = "", session: str = "") -> str:
         """Report a refusal. `principal` and `session` are keys; they are empty where there is none.
+
+        Returns the correlation id of its line; empty if the line has none, or was left out.
 
         Only a session of another principal is reported: that a session does not exist is no attack. The client cannot
         notice the difference, because the store is asked after its answer was written.
         """
         if reason != "session":
-            self._report(reason, address, principal)
-        elif self._lookups < _LOOKUPS:
+            return self._report(reason, address, principal)
+        if self._lookups < _LOOKUPS:
             self._lookups += 1
             self._runtime.spawn(self._foreign(address, principal, session))
+        return ""
 
     async def _foreign(self, address: str, principal: str, session: str) -> None:
         try:
@@ -147,9 +157,19 @@ class Audit:
             self._lookups -= 1
         self._report("session", address, principal, session)
 
-    def _report(self, reason: Reason, address: str, principal: str, session: str = "") -> None:
-        if self._has_line(reason, address):
-            self._note("audit.refused", reason=reason, address=address, principal=principal, session=session)
+    def _report(self, reason: Reason, address: str, principal: str, session: str = "") -> str:
+        if not self._has_line(reason, address):
+            return ""
+        correlation = self._runtime.random.token(6) if reason in JOINED else ""
+        self._note(
+            "audit.refused",
+            reason=reason,
+            address=address,
+            principal=principal,
+            session=session,
+            correlation=correlation,
+        )
+        return correlation
 
     def done(self, act: Act, address: str = "", principal: str = "", session: str = "") -> None:
         """Report an administrative act. Acts of operators have no limit of lines, those of clients have one."""

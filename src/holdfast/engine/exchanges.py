@@ -64,6 +64,7 @@ from holdfast.errors import (
     SessionGone,
     StoreError,
     StreamClosed,
+    joined,
 )
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Adopted, Claim, Claimed, Duplicate, Refusal, SessionRecord
@@ -267,12 +268,12 @@ class Exchanges:
             self._adopted(session, adopted, forwarded.request, forwarded.caller(), streams=forwarded.streams)
         )
 
-    async def give_up(self, session: Session, adopted: Adopted) -> None:
+    async def give_up(self, session: Session, adopted: Adopted, error: McpError) -> None:
         """End an exchange that had started at a replica that died, and cannot run here: its outcome is unknown."""
         request = Request(adopted.claim.id, "", {})
         exchange = self._adopted(session, adopted, request, Caller(session.record.principal), streams=True)
         session.exchanges[adopted.claim.stream] = exchange
-        await self.settle(exchange, _REFUSED)
+        await self.settle(exchange, Outcome(error=error, happened=Input.REFUSE))
 
     def _adopted(
         self, session: Session, adopted: Adopted, request: Request, caller: Caller, *, streams: bool
@@ -450,8 +451,11 @@ class Exchanges:
             await self._runtime.surely(lambda: self._runtime.store.settle(key, stream, fence, None))
             raise Busy("Busy: too many calls are waiting in this session; try again shortly")
         if action is Action.END_UNKNOWN:
-            outcome = Outcome(error=OutcomeUnknown())
+            error = outcome.error
+            outcome = Outcome(error=error if isinstance(error, OutcomeUnknown) else OutcomeUnknown())
         elif action is Action.END_BUSY and isinstance(outcome.error, Busy):
+            record = exchange.session.record
+            joined(outcome.error, self._runtime.audit.refused("busy", "", record.principal, record.key))
             exchange.refusal = outcome.error
         writer.terminal = outcome.message(exchange.request.id)
         if action is Action.SHOW_END:

@@ -1,7 +1,7 @@
 """Running a handler: it has exactly one outcome, and the exchange is settled with that."""
 
 import asyncio
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from holdfast.core.exchange import Input
 from holdfast.engine.exchange import Exchange
@@ -19,7 +19,11 @@ from holdfast.errors import (
     SessionGone,
     StoreError,
     StreamClosed,
+    UpstreamFailed,
+    UpstreamUnavailable,
+    joined,
 )
+from holdfast.protocol.quirks import SHOWN_NAME
 from holdfast.wire.jsonrpc import encode
 
 E = TypeVar("E", bound=Exchange)
@@ -73,9 +77,11 @@ async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) 
                 raise failure
             return Outcome(error=Cancelled())
         case Fenced() | StreamClosed():
-            # The handler is not at fault: no traceback, and no correlation id.
-            runtime.observer.note("handler.fenced", session=exchange.session.name, error=failure)
-            return Outcome(error=OutcomeUnknown(), happened=_lost(exchange))
+            # The handler is not at fault: no traceback.
+            return Outcome(
+                error=_noted(runtime, exchange, "handler.fenced", OutcomeUnknown(), failure),
+                happened=_lost(exchange),
+            )
         case SessionGone() if await _is_closed(runtime, exchange):
             return Outcome(error=Cancelled("the session was closed"))
         case _:
@@ -107,10 +113,36 @@ def _refused(runtime: Runtime, exchange: Exchange, error: McpError) -> Outcome:
         encode((error.message, error.data))
     except Exception as failed:  # noqa: BLE001 - an author's code
         return _masked(runtime, exchange, failed)
-    return Outcome(error=error)
+    event = next((event for kind, event in _OURS.items() if isinstance(error, kind)), None)
+    return Outcome(error=error if event is None else _noted(runtime, exchange, event, error, error))
+
+
+_OURS: Final[dict[type[McpError], str]] = {
+    OutcomeUnknown: "call.unknown",
+    UpstreamUnavailable: "call.unserved",
+    UpstreamFailed: "call.unserved",
+}
+"""Errors that are not the handler's own answer: a client may ask its operator about them."""
+
+
+def _noted(
+    runtime: Runtime, exchange: Exchange, event: str, error: McpError, cause: BaseException
+) -> McpError:
+    """Log why a call has no answer; return the error with the correlation id of the line."""
+    correlation = runtime.random.token(6)
+    session, method = exchange.session, exchange.request.method
+    runtime.observer.note(
+        event,
+        session=session.name,
+        client=session.client_name,
+        method=method[:SHOWN_NAME],
+        correlation=correlation,
+        error=cause,
+    )
+    return joined(error, correlation)
 
 
 def _masked(runtime: Runtime, exchange: Exchange, error: BaseException) -> Outcome:
     """Log what happened, and answer with a correlation id only."""
     correlation = note_failure(runtime, exchange, error)
-    return Outcome(error=McpError(INTERNAL_ERROR, masked_words(correlation)))
+    return Outcome(error=joined(McpError(INTERNAL_ERROR, masked_words(correlation)), correlation))

@@ -37,7 +37,7 @@ from holdfast.engine.listening import Listening
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessions import Sessions
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, joined
 from holdfast.protocol.subscriptions import Change, decode_change, encode_change
 from holdfast.stores.base import Orphan, WakeUp
 from holdfast.supervision import supervise
@@ -162,9 +162,12 @@ class Replica:
             await self._reap(orphan)
 
     async def _reap(self, orphan: Orphan) -> None:
-        terminal = refusal(orphan.id, OutcomeUnknown())
+        correlation = self._runtime.random.token(6)
+        terminal = refusal(orphan.id, joined(OutcomeUnknown(), correlation))
         if await self._runtime.store.reap(orphan, terminal, tag=self._runtime.random.tag()):
-            self._runtime.observer.note("exchange.reaped", session=orphan.session[:8], owner=orphan.owner)
+            self._runtime.observer.note(
+                "exchange.reaped", session=orphan.session[:8], owner=orphan.owner, correlation=correlation
+            )
 
     # News
 

@@ -20,7 +20,17 @@ from holdfast.engine.outcome import ending
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Channel, Session
-from holdfast.errors import Cancelled, InvalidParams, SessionGone, StoreError, TooManySessions
+from holdfast.errors import (
+    Cancelled,
+    InvalidParams,
+    OutcomeUnknown,
+    SessionGone,
+    StoreError,
+    TooManySessions,
+    UpstreamFailed,
+    UpstreamUnavailable,
+    joined,
+)
 from holdfast.protocol.subscriptions import TOPICS, Change
 from holdfast.protocol.versions import Revision, negotiate
 from holdfast.stores.base import STANDALONE_FENCE, Answered, Closed, Refusal, SessionRecord
@@ -95,7 +105,7 @@ class Sessions:
             home=runtime.store.replica if runtime.back.has_home else "",
             opened=runtime.clock.wall(),
         )
-        described = await runtime.back.initialize(record, caller)
+        described = await self._described(record, caller)
         try:
             evicted = await runtime.store.open(record, evict=caller.key != ANONYMOUS)
         except BaseException:
@@ -116,6 +126,19 @@ class Sessions:
             self._note_quirks(record, revision)
             session.queue_listener(lambda: runtime.back.opened(session))
         return Opened(session, session_id, encode({"protocolVersion": revision.name, **described}))
+
+    async def _described(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
+        """Return how the back describes itself for a new session. If the server behind cannot be used, log it."""
+        runtime = self._runtime
+        try:
+            return await runtime.back.initialize(record, caller)
+        except (OutcomeUnknown, UpstreamFailed, UpstreamUnavailable) as error:
+            correlation = runtime.random.token(6)
+            runtime.observer.note(
+                "session.unserved", session=record.key[:8], correlation=correlation, error=error
+            )
+            joined(error, correlation)
+            raise
 
     def _isolates(self, client: dict[str, Any]) -> bool:
         runtime = self._runtime

@@ -34,6 +34,7 @@ from holdfast.errors import (
     TooManySessions,
     TooMuchWork,
     WireError,
+    joined,
 )
 from holdfast.fronts.gathering import Gathering
 from holdfast.fronts.sessionless import SessionlessRequests
@@ -69,7 +70,7 @@ class Duplex:
         self._owed = asyncio.Semaphore(OWED)
         self._replies: set[asyncio.Task[None]] = set()
         self._deaf = False
-        self._sessionless = SessionlessRequests(engine, self.send)
+        self._sessionless = SessionlessRequests(engine, self.send, self._refusal)
         self.session: Session | None = None
         self.gone: asyncio.Event = asyncio.Event()
         """The peer no longer reads."""
@@ -273,12 +274,11 @@ class Duplex:
         """Return the refusal of a request, and report it."""
         reason = reason_of(error)
         # The only session of this connection cannot be another principal's.
-        if reason is not None and reason != "session":
-            self._audited(reason)
-        return _refusal(request_id, error)
+        correlation = self._audited(reason) if reason is not None and reason != "session" else ""
+        return _refusal(request_id, joined(error, correlation) if isinstance(error, McpError) else error)
 
-    def _audited(self, reason: Reason) -> None:
-        self._engine.audit.refused(reason, "local", self._caller.key)
+    def _audited(self, reason: Reason) -> str:
+        return self._engine.audit.refused(reason, "local", self._caller.key)
 
     # Ending
 

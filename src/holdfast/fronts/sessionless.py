@@ -18,16 +18,19 @@ from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import Busy, Cancelled, DuplicateId, McpError, ParkedElsewhere, ParkedGone
 from holdfast.protocol.sessionless import RequestMeta, read_meta
 from holdfast.protocol.subscriptions import dropped_message
-from holdfast.wire.jsonrpc import Request, RequestId, refusal
+from holdfast.wire.jsonrpc import Request, RequestId
 
 Send = Callable[[bytes], Awaitable[None]]
+Refuse = Callable[[RequestId, McpError], bytes]
+"""Reports the refusal of a request, and returns its message."""
 
 
 class SessionlessRequests:
     """The sessionless requests of one connection, each from its arrival until its answer is written."""
 
-    def __init__(self, engine: Engine, send: Send) -> None:
+    def __init__(self, engine: Engine, send: Send, refusal: Refuse) -> None:
         self._engine = engine
+        self._refusal = refusal
         self.send = send
         limits = engine.settings.limits
         self._limit = limits.running + limits.queued
@@ -91,7 +94,7 @@ class SessionlessRequests:
             else:
                 await self._call(request, meta, caller)
         except McpError as error:
-            await self.last(request, refusal(request.id, error))
+            await self.last(request, self._refusal(request.id, error))
 
     async def last(self, request: Request, message: bytes) -> None:
         """Free the id, then write: the peer may use the id again as soon as it sees the answer."""

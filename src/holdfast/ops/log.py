@@ -56,6 +56,10 @@ LEVELS: Final = {
     "upstream.unreachable": logging.WARNING,
     "audit.done": logging.INFO,
     "call.slow": logging.WARNING,
+    "call.unknown": logging.WARNING,
+    "call.unserved": logging.WARNING,
+    "session.unserved": logging.WARNING,
+    "handler.fenced": logging.WARNING,
     "ask.unanswered": logging.WARNING,
     "reader.slow": logging.WARNING,
     "stream.stalled": logging.WARNING,
@@ -89,7 +93,19 @@ REPEATING: Final = frozenset(
     }
 )
 """Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines left out."""
-ATTENTION: Final = frozenset({"call.slow", "ask.unanswered", "reader.slow", "stream.stalled", "queue.full"})
+ATTENTION: Final = frozenset(
+    {
+        "ask.unanswered",
+        "call.slow",
+        "call.unknown",
+        "call.unserved",
+        "handler.fenced",
+        "queue.full",
+        "reader.slow",
+        "session.unserved",
+        "stream.stalled",
+    }
+)
 """Warnings that clients can cause. They share one limit: `ATTENTION_LINES` in `REPEAT_SECONDS`."""
 ATTENTION_LINES: Final = 100
 REPEAT_SECONDS: Final = 10.0

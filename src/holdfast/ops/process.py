@@ -10,7 +10,6 @@ which has ended is never mistaken for one that has its place in memory.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import Final, Literal
 
 import msgspec
@@ -22,6 +21,7 @@ from holdfast.engine.audit import short
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.failures import NAMED
+from holdfast.ops.call_names import call_name
 from holdfast.ops.figures import Durations
 from holdfast.ops.history import History, Point
 from holdfast.ops.loop_delay import LoopDelay
@@ -251,13 +251,9 @@ class Process:
         )
 
     def _name_of(self, part: Part, exchange: Exchange) -> str:
-        """Return the short name of a call. A call without a session gets its key late, so its start stands for it."""
-        if isinstance(exchange, SessionExchange):
-            own = exchange.key
-        else:
-            watch = part.operated.watch
-            own = f"{id(exchange)} {watch.began_at(exchange) if watch is not None else ''}"
-        return sha256(f"{self.name} {own}".encode()).hexdigest()[:12]
+        """Return the short name of a call, as the log has it."""
+        watch = part.operated.watch
+        return call_name(exchange, None if watch is None else watch.began_at(exchange))
 
     async def cancel(self, part: Part, name: str) -> bool:
         """Cancel a call of this process by its short name; False: there is none, or it has ended."""

@@ -145,5 +145,7 @@ def error_of(error: dict[str, Any]) -> McpError:
     """Return the exception for a JSON-RPC error object."""
     code, message, data = error["code"], error["message"], error.get("data")
     if code == OUTCOME_UNKNOWN:
-        return OutcomeUnknown(message)
+        unknown = OutcomeUnknown(message)
+        unknown.data = data
+        return unknown
     return McpError(code, message, data)

@@ -43,6 +43,7 @@ from holdfast.errors import (
     NotSent,
     OutcomeUnknown,
     SignInRequired,
+    UpstreamFailed,
     UpstreamUnavailable,
     UrlElicitationRequired,
 )
@@ -303,7 +304,7 @@ def unusable(error: ClientError) -> McpError:
         }
         return UrlElicitationRequired(page, message=str(error))
     reason = "its response is not usable" if isinstance(error, BadAnswer) else "it refused the request"
-    return McpError(INTERNAL_ERROR, f"the server behind this one failed: {reason}: {error}")
+    return UpstreamFailed(f"the server behind this one failed: {reason}: {error}")
 
 
 def silent(method: str, seconds: float) -> OutcomeUnknown:

@@ -1,8 +1,9 @@
 """Whole HTTP answers, decided before they are sent; and one table of refusals."""
 
-from typing import Final
+from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import Decoder
 
 from holdfast.config import ResponseMode
 from holdfast.engine.audit import Reason, reason_of
@@ -25,7 +26,7 @@ from holdfast.errors import (
     WireError,
 )
 from holdfast.wire import sse
-from holdfast.wire.jsonrpc import RequestId, error_message
+from holdfast.wire.jsonrpc import RequestId, encode, error_message
 
 JSON: Final = (b"content-type", b"application/json")
 _SSE: Final = (b"content-type", b"text/event-stream")
@@ -87,6 +88,31 @@ def refuse(
     return answer
 
 
+class _Error(Struct, omit_defaults=True):
+    code: int
+    message: str
+    data: Any = None
+
+
+class _Refusal(Struct, kw_only=True):
+    jsonrpc: str
+    id: RequestId | UnsetType | None = UNSET
+    error: _Error
+
+
+_decode_refusal: Final = Decoder(_Refusal).decode
+
+
+def joined(answer: Answer, correlation: str) -> Answer:
+    """Return a refusal with the correlation id of its log line in the data of its error."""
+    refusal = _decode_refusal(answer.body)
+    data = refusal.error.data
+    refusal.error.data = {**(data if type(data) is dict else {}), "correlation": correlation}
+    body = encode(refusal)
+    others = [header for header in answer.headers if header[0] != b"content-length"]
+    return Answer(answer.status, [*others, (b"content-length", b"%d" % len(body))], body, answer.audit)
+
+
 def too_large(limit: int) -> Answer:
     """Return the answer to a message over the limit."""
     return refuse(413, f"Content too large: a message is at most {limit} bytes", audit="too_large")
@@ -138,7 +164,7 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
         case Draining() | StoreError():
             # Also Fenced and StreamClosed: another replica has ended the exchange, and a repeat gets the end that it wrote.
             text = f"Service unavailable: {error}" if str(error) else "Service unavailable: send it again"
-            return refuse(503, text, code=BUSY, request_id=request_id, extra=(retry_after(),))
+            return refuse(503, text, code=BUSY, request_id=request_id, extra=(retry_after(),), audit=audit)
         case McpError():
             # The back has answered: such as a server behind us that refuses our sign-in when a session opens.
             return refuse(200, error.message, code=error.code, request_id=request_id, data=error.data)

@@ -37,6 +37,7 @@ from holdfast.fronts.http.answer import (
     NO_CONTENT,
     Answer,
     Draining,
+    joined,
     not_allowed,
     refusal_for,
     refuse,
@@ -168,9 +169,11 @@ class HttpFront:
         if answer.audit in STORMS and (over := self._rates.refused(counted(address))) is not None:
             answer = refused_unstarted(over)
         session = session_key(request.session_id) if answer.audit == "session" and request.session_id else ""
-        if answer.audit is not None:
-            self._engine.audit.refused(answer.audit, address, _owner(connection.principal), session)
-        return answer
+        if answer.audit is None:
+            return answer
+        audit, principal = self._engine.audit, _owner(connection.principal)
+        correlation = audit.refused(answer.audit, address, principal, session)
+        return joined(answer, correlation) if correlation else answer
 
     def refused(self, reason: Reason, address: str | None) -> None:
         """Report a connection or request that was refused before its head could be read."""

@@ -1,0 +1,188 @@
+"""Each error that an operator may be asked about has a correlation id; the log line and the ring have the same one."""
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+
+from holdfast import Client, Limits, Process, Remote, Server, Settings, Times
+from holdfast.config import RateLimits
+from holdfast.errors import McpError
+from holdfast.ops.figures import Figures
+from holdfast.ops.operated import Operated
+from holdfast.ops.ring import Happened, Ring
+from holdfast.server.served import Served
+from tests.asgi import Peer
+from tests.messages import request
+from tests.ports import free_port
+from tests.stores import ScriptedStore
+from tests.support import async_test, until
+
+ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+def operated(server: Served) -> Ring:
+    ring = Ring()
+    server.operate(Operated(ring=ring, figures=Figures()))
+    return ring
+
+
+def a_server(**options: Any) -> Server:
+    server = Server("joined", **options)
+
+    @server.tool
+    async def hang() -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    @server.prompt
+    async def crash() -> str:
+        raise ValueError("a secret")
+
+    @server.tool
+    async def echo() -> str:
+        return "x"
+
+    return server
+
+
+def found(ring: Ring, error: Any) -> Happened:
+    """Return the only event of the correlation id that a client received."""
+    data: Any = error.data if isinstance(error, McpError) else error["data"]
+    (happened,) = ring.with_correlation(data["correlation"])
+    return happened
+
+
+@ERAS
+@async_test
+async def test_an_internal_error(era: str) -> None:
+    server = a_server(settings=Settings(mask_errors=True))
+    ring = operated(server)
+    async with Client(server, version=era) as client:
+        with pytest.raises(McpError) as caught:
+            await client.get_prompt("crash")
+    text = str(caught.value)
+    correlation = text.partition("correlation id ")[2].rstrip(")")
+    (happened,) = ring.with_correlation(correlation)
+    assert happened.event == "handler.failed"
+
+
+@pytest.mark.parametrize("transport", ["pipe", "http"])
+@ERAS
+@async_test
+async def test_a_busy_server(era: str, transport: str) -> None:
+    server = a_server(
+        settings=Settings(limits=Limits(running=1, queued=0, sessionless_calls=1), times=Times(drain=0))
+    )
+    ring = operated(server)
+    if transport == "pipe":
+        async with Client(server, version=era) as client:
+            hanging = asyncio.create_task(client.call_tool("hang"))
+            await until(lambda: bool(server.engine.live_exchanges()))
+            with pytest.raises(McpError, match="Busy") as caught:
+                await client.request("tools/call", {"name": "echo"}, timeout=1)
+            hanging.cancel()
+        refused: Any = caught.value
+    else:
+        peer = Peer(server.asgi())
+        if era == "legacy":
+            await peer.initialize()
+        calls = [_call(peer, era, number, tool) for number, tool in enumerate(("hang", "echo"))]
+        refused = (await calls[1].done()).json["error"]
+        await calls[0].cut()
+        await server.engine.aclose()
+    happened = found(ring, refused)
+    assert (happened.event, happened.facts["reason"]) == ("audit.refused", "busy")
+
+
+@ERAS
+@async_test
+async def test_a_rate_that_is_reached(era: str) -> None:
+    server = a_server(settings=Settings(rates=RateLimits(principal="1/h")))
+    ring = operated(server)
+    peer = Peer(server.asgi())
+    if era == "legacy":
+        await peer.initialize()
+    answers = [await _call(peer, era, number, "echo").done() for number in range(2)]
+    happened = found(ring, answers[1].json["error"])
+    assert (happened.event, happened.facts["reason"]) == ("audit.refused", "rate_principal")
+    await server.engine.aclose()
+
+
+@async_test
+async def test_a_store_that_is_away() -> None:
+    store = ScriptedStore(is_shared=True)
+    server = a_server(store=store)
+    ring = operated(server)
+    peer = Peer(server.asgi())
+    await peer.initialize()
+    store.fail("claim", times=1)
+    answer = await _call(peer, "legacy", 1, "echo").done()
+    assert answer.status == 503
+    happened = found(ring, answer.json["error"])
+    assert (happened.event, happened.facts["reason"]) == ("audit.refused", "store")
+
+
+@pytest.mark.parametrize("back", ["process", "remote"])
+@ERAS
+@async_test
+async def test_a_server_behind_that_cannot_be_used(era: str, back: str) -> None:
+    behind: Served
+    if back == "process":
+        behind = Process([sys.executable, "-c", "import sys; sys.exit(3)"])
+    else:
+        behind = Remote(f"http://127.0.0.1:{free_port()}/mcp")
+    ring = operated(behind)
+    peer = Peer(behind.asgi())
+    call = (
+        peer.modern("tools/call", {"name": "echo"})
+        if era == "modern"
+        else peer.post(
+            request(
+                1,
+                "initialize",
+                {
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {},
+                    "clientInfo": {"name": "c", "version": "1"},
+                },
+            )
+        )
+    )
+    answered = await call.done()
+    error = (answered.messages[-1] if answered.is_stream else answered.json)["error"]
+    assert found(ring, error).event in {"call.unserved", "session.unserved"}
+    await behind.engine.aclose()
+
+
+@ERAS
+@async_test
+async def test_a_server_behind_that_is_silent_leaves_the_outcome_unknown(era: str) -> None:
+    program = "\n".join(  # noqa: FLY002 - a program, line by line
+        [
+            "import json, sys",
+            "for line in sys.stdin:",
+            "    asked = json.loads(line)",
+            "    if asked.get('method') == 'initialize':",
+            "        result = {'protocolVersion': '2025-11-25', 'capabilities': {'tools': {}}, 'serverInfo': {'name': 's', 'version': '1'}}",
+            "        print(json.dumps({'jsonrpc': '2.0', 'id': asked['id'], 'result': result}), flush=True)",
+            "    elif asked.get('method') == 'tools/call':",
+            "        sys.exit(1)",
+            "    elif 'id' in asked:",
+            "        print(json.dumps({'jsonrpc': '2.0', 'id': asked['id'], 'error': {'code': -32601, 'message': 'no'}}), flush=True)",
+        ]
+    )
+    behind = Process([sys.executable, "-c", program])
+    ring = operated(behind)
+    async with Client(behind, version=era) as client:
+        with pytest.raises(McpError) as caught:
+            await client.request("tools/call", {"name": "echo"}, idempotent=False)
+    assert caught.value.code == -31002
+    assert found(ring, caught.value).event == "call.unknown"
+
+
+def _call(peer: Peer, era: str, number: int, tool: str) -> Any:
+    if era == "modern":
+        return peer.modern("tools/call", {"name": tool}, id=number)
+    return peer.call(number, tool)
