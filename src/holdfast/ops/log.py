@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.ops.ring import Ring
-from holdfast.ports import Clock, SystemClock
+from holdfast.ports import Clock, Observer, SystemClock
 
 LOGGER: Final = logging.getLogger("holdfast")
 AUDIT: Final = logging.getLogger("holdfast.audit")
@@ -122,12 +122,19 @@ class LogObserver:
     """Writes each event with its facts: `handler.failed session=1f0c… method=tools/call …`."""
 
     def __init__(
-        self, clock: Clock | None = None, ring: Ring | None = None, counts: Counter[str] | None = None
+        self,
+        clock: Clock | None = None,
+        ring: Ring | None = None,
+        counts: Counter[str] | None = None,
+        *,
+        instead: Observer | None = None,
     ) -> None:
+        """`instead`: an author's observer, which receives every event; then nothing is logged."""
         self._clock = clock or SystemClock()
         self._ring = ring
         self._counts = counts
         """How often each event happened, also those that have no line."""
+        self._instead = instead
         self._limits: dict[tuple[str, object], LineLimit] = {}
         """By event and loop."""
 
@@ -138,7 +145,9 @@ class LogObserver:
             logger, level = AUDIT, LEVELS.get(event, logging.WARNING)
         if self._counts is not None:
             self._counts[event] += 1
-        is_logged = logger.isEnabledFor(level)
+        if self._instead is not None:
+            self._instead.note(event, **facts)
+        is_logged = self._instead is None and logger.isEnabledFor(level)
         if not is_logged and self._ring is None:
             return
         limit = self._limit(event, level, facts.get("loop"))

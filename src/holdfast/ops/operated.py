@@ -33,6 +33,13 @@ class Operated:
     def __repr__(self) -> str:
         return f"<Operated {self.watch!r}>"
 
+    def observer(self, given: Observer | None) -> Observer:
+        """Return the observer of the server. An author's own one is in place of the log, not of the ring and the figures."""
+        if given is None or self.ring is None:
+            return given or self.log
+        counts = None if self.figures is None else self.figures.events
+        return LogObserver(self._clock, self.ring, counts, instead=given)
+
     def watched_store(self, store: Store | None, limits: Limits) -> Store | None:
         """Return a store that is counted and timed; the store itself if there are no figures. None stands for one in memory."""
         if self.figures is None:

@@ -82,11 +82,11 @@ class Served(ABC):
 
     @cached_property
     def _observer(self) -> Observer:
-        if self._given_observer is not None:
-            return self._given_observer
+        if self._operated is not None:
+            return self._operated.observer(self._given_observer)
         from holdfast.server.running.launch import LogObserver  # noqa: PLC0415 - only a server that runs needs it
 
-        return LogObserver() if self._operated is None else self._operated.log
+        return self._given_observer or LogObserver()
 
     @property
     def engine(self) -> Engine:

@@ -4,8 +4,11 @@ import logging
 
 import pytest
 
+from holdfast.ops.figures import Figures
 from holdfast.ops.log import LINES_PER_SECOND, LogObserver
-from holdfast.testing import VirtualClock
+from holdfast.ops.operated import Operated
+from holdfast.ops.ring import Ring
+from holdfast.testing import NotingObserver, VirtualClock
 
 
 def test_an_event_is_one_line_with_its_facts(caplog: pytest.LogCaptureFixture) -> None:
@@ -121,3 +124,18 @@ def test_a_flood_of_sessions_is_a_hundred_lines_a_second_and_failures_are_all_lo
     assert texts.count("session.opened session=1f0c") == LINES_PER_SECOND
     assert texts.count("exchange.fenced session=1f0c") == 150
     assert texts[-1] == "session.closed session=1f0c left_out=50"
+
+
+def test_an_observer_of_the_author_is_in_place_of_the_log_and_the_ring_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    given, ring, figures = NotingObserver(), Ring(), Figures()
+    observer = Operated(ring=ring, figures=figures).observer(given)
+    observer.note("session.opened", session="1f0c22ab")
+    assert given.named("session.opened") == [{"session": "1f0c22ab"}]
+    assert [happened.event for happened in ring.after()] == ["session.opened"]
+    assert figures.events["session.opened"] == 1
+    assert caplog.records == []
+    # Without an admin surface it is the author's own object.
+    assert Operated().observer(given) is given

@@ -263,3 +263,21 @@ async def test_a_store_that_is_away_is_503_with_the_reason() -> None:
     answer = await operator.send("GET", "/api/state")
     assert answer.status == 503
     assert answer.json["error"]
+
+
+@virtual_test
+async def test_the_surface_counts_its_own_refusals_and_acts() -> None:
+    operator = Operator()
+
+    async def counted() -> list[str]:
+        text = (await operator.send("GET", "/metrics")).body.decode()
+        return [line for line in text.splitlines() if line.startswith(("holdfast_ref", "holdfast_acts"))]
+
+    assert 'holdfast_refusals_total{reason="admin_token"} 0' in await counted()
+    for _ in range(12):
+        await operator.send("GET", "/metrics", {"authorization": None})
+    await operator.send("POST", "/api/calls/one/cancel")
+    lines = await counted()
+    assert 'holdfast_refusals_total{reason="admin_token"} 12' in lines
+    assert 'holdfast_acts_total{act="call_cancelled"} 1' in lines
+    assert 'holdfast_acts_total{act="session_closed"} 0' in lines

@@ -190,9 +190,25 @@ async def test_metrics_are_summed_and_counters_never_go_back(monkeypatch: pytest
         await parent.workers.remove(line)
         assert await parent.counted() == {families.EVENTS.name: 13, families.PROCESSES.name: 1}
         # Its successor begins with 0.
-        three, _, _ = await parent.start("three")
+        three, line, stack = await parent.start("three")
         three.events = 1
         assert await parent.counted() == {families.EVENTS.name: 14, families.PROCESSES.name: 2}
+        await stack.aclose()
+        await parent.workers.remove(line)
+        assert await parent.counted() == {families.EVENTS.name: 14, families.PROCESSES.name: 1}
+
+
+@async_test
+async def test_a_worker_that_has_not_started_yet_is_asked_nothing() -> None:
+    async with house() as parent:
+        one, line, _ = await parent.start("one")
+        line.is_ready = False
+        with pytest.raises(HoldfastError, match="no worker serves yet"):
+            await parent.workers.close_session("abc")
+        assert await parent.workers.metrics() == []
+        assert one.done == []
+        line.is_ready = True
+        assert await parent.workers.close_session("abc") is True
 
 
 @async_test

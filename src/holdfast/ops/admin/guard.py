@@ -9,7 +9,8 @@ MCP endpoint have, so that an attacker cannot fill the disk.
 """
 
 import hmac
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from holdfast.config import HttpSettings, Rate
@@ -19,6 +20,8 @@ from holdfast.engine.audit import TOTAL, Act, Reason
 from holdfast.fronts.http.addresses import LOCAL, counted
 from holdfast.fronts.http.head import HeadRules, RawHeaders
 from holdfast.fronts.http.request import RawRequest
+from holdfast.ops.metrics import families
+from holdfast.ops.metrics.samples import Sample, number
 from holdfast.ports import Clock, Observer
 
 GUESSES: Final = Rate(30, 60.0)
@@ -45,6 +48,8 @@ class Guard:
         self._observer = observer
         self._guesses = Buckets("", reports=False)
         self._lines: dict[Reason, Rates] = {}
+        self._refusals: Counter[str] = Counter(admin_token=0, admin_rate=0, host=0, origin=0)
+        self._acts: Counter[str] = Counter(session_closed=0, call_cancelled=0)
 
     def __repr__(self) -> str:
         return f"<Guard {self._guesses!r}>"
@@ -103,6 +108,7 @@ class Guard:
 
     def refused(self, reason: Reason, address: str | None) -> None:
         """Report a refusal, unless the reason has too many lines already."""
+        self._refusals[reason] += 1
         now, where = self._clock.now(), address or LOCAL
         lines = self._lines.get(reason)
         if lines is None:
@@ -114,7 +120,15 @@ class Guard:
 
     def done(self, act: Act, request: RawRequest, **facts: str) -> None:
         """Report an act of an operator. Each has its line."""
+        self._acts[act] += 1
         self._observer.note("audit.done", act=act, address=_address(request), **facts)
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the metrics of the surface itself. They belong to no server."""
+        for reason, count in self._refusals.items():
+            yield number(families.REFUSALS, count, "", reason)
+        for act, count in self._acts.items():
+            yield number(families.ACTS, count, "", act)
 
 
 def _address(request: RawRequest) -> str:

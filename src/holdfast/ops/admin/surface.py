@@ -216,7 +216,8 @@ async def _find(asked: _Asked) -> None:
 
 
 async def _metrics(asked: _Asked) -> None:
-    text = prometheus_text(await asked.surface.source.metrics())
+    surface = asked.surface
+    text = prometheus_text([*await surface.source.metrics(), *surface.guard.samples()])
     await _send(asked.channel, 200, text, CONTENT_TYPE)
 
 
