@@ -151,11 +151,7 @@ def add_tools(server: Server, journal: Journal) -> None:
 
 
 def add_probes(server: Server) -> None:
-    """Add the tools of single tests: the process that answers, work that waits, changes that every replica must announce."""
-
-    @server.tool
-    async def whoami() -> int:
-        return os.getpid()
+    """Add the tools of single tests: work that waits, changes that every replica must announce."""
 
     @server.tool
     async def name_of_user(ctx: Context) -> str:

@@ -67,7 +67,6 @@ class ToolBack:
         self.gates: dict[str, asyncio.Event] = {}
         self.life: dict[str, list[str]] = {}
         self.heard: list[str] = []
-        self.asking = self.asking_most = 0
         self.tools: dict[str, Tool] = {
             "echo": self.echo,
             "slow": self.slow,

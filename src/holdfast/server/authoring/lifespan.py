@@ -10,9 +10,6 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-Factory = Callable[..., AbstractAsyncContextManager[Any]]
-"""Returns the context manager; takes the server or no argument."""
-
 
 class Lifespan:
     """Entered once for all its holders, and left when the last holder leaves. `value` is the value that it yielded.

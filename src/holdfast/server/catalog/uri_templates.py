@@ -43,7 +43,6 @@ class Operator(Struct, frozen=True):
     stops: str
     """Characters a value never contains in its encoded form."""
     is_optional: bool = False
-    is_named: bool = False
     is_path: bool = False
     safe: str = ""
 
@@ -54,9 +53,9 @@ OPERATORS: Final = {
     "#": Operator("#", ",", "", is_optional=True, safe=RESERVED),
     ".": Operator(".", ".", "./?#", is_optional=True, is_path=True),
     "/": Operator("/", "/", "/?#", is_optional=True, is_path=True),
-    ";": Operator(";", ";", ";/?#", is_optional=True, is_named=True),
-    "?": Operator("?", "&", "&#", is_optional=True, is_named=True),
-    "&": Operator("&", "&", "&#", is_optional=True, is_named=True),
+    ";": Operator(";", ";", ";/?#", is_optional=True),
+    "?": Operator("?", "&", "&#", is_optional=True),
+    "&": Operator("&", "&", "&#", is_optional=True),
 }
 
 
